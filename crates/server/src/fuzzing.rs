@@ -1,4 +1,4 @@
-//! What the fuzz targets of `fuzz/` call: decoders of bytes that others made.
+//! The entry points of the fuzz targets in `fuzz/`: decoders of untrusted bytes.
 
 use weft_table::{EntryRef, Table, ValueRef};
 use weft_values::Value;
@@ -8,11 +8,11 @@ use crate::config::Config;
 use crate::keyspace::string_encoding::stored;
 use crate::rdb::dump_payload;
 
-/// Loads `body`, a value without version and checksum, as RESTORE would. Whatever is accepted is dumped, and the dump
-/// must be loaded as the same value.
+/// Loads `body`, a value without version and checksum, as RESTORE would. An accepted value is dumped, and the dump must
+/// load as the same value.
 ///
 /// # Panics
-/// When that does not hold.
+/// If the dump is refused or loads as a different value.
 pub fn restore(body: &[u8]) {
     let mut sealed = body.to_vec();
     dump_payload::seal(&mut sealed, dump_payload::VERSION);
@@ -27,9 +27,10 @@ pub fn restore(body: &[u8]) {
     assert!(dump_payload::verify(&dump, false), "a dump is not sound: {dump:?}");
     let (again, second_dump) = loaded_again(&dump, &config);
     assert_eq!(fingerprint, again, "a dump is loaded as something else: {dump:?}");
-    // A value that is small for its encoding, in the payload, comes back in the encoding for its size, and stays there.
+    // A value whose encoding in the payload is too large for it is loaded into the encoding for its size, and keeps
+    // that one.
     let (_, third_dump) = loaded_again(&second_dump, &config);
-    // Members of tables may come in another order; the fingerprint does not know the groups of a stream.
+    // Members of tables may come in a different order. The fingerprint does not cover the groups of a stream.
     let has_order = with_loaded(&second_dump, &config, |entry| {
         !matches!(entry.value(), ValueRef::Object(Value::Set(_) | Value::Hash(_)))
     });
@@ -41,7 +42,9 @@ pub fn restore(body: &[u8]) {
     }
 }
 
-/// What `look` sees of the value of a dump, which must be one.
+/// Returns the fingerprint and the dump of a dumped value.
+///
+/// Panics if the dump is refused.
 fn loaded_again(dump: &[u8], config: &Config) -> (String, Vec<u8>) {
     match with_loaded(dump, config, look) {
         Some(seen) => seen,
@@ -49,7 +52,7 @@ fn loaded_again(dump: &[u8], config: &Config) -> (String, Vec<u8>) {
     }
 }
 
-/// The fingerprint of an entry, and its dump.
+/// Returns the fingerprint of an entry and its dump.
 fn look(entry: EntryRef<'_, Value>) -> (String, Vec<u8>) {
     (
         digest::of_value(entry, 0).text(),
@@ -57,7 +60,7 @@ fn look(entry: EntryRef<'_, Value>) -> (String, Vec<u8>) {
     )
 }
 
-/// Runs `look` on the entry that a payload makes of a key; `None` if it is refused.
+/// Loads a payload as a key and calls `look` with its entry; `None` if the payload is refused.
 fn with_loaded<R>(sealed: &[u8], config: &Config, look: impl FnOnce(EntryRef<'_, Value>) -> R) -> Option<R> {
     let mut table = Table::new();
     dump_payload::load(sealed, config)?.with_new(stored, |value| drop(table.insert(1, b"key", value, None, 0)));

@@ -1,4 +1,4 @@
-//! Access control, seen from outside: changes of users while their clients are at work, and users in files.
+//! End-to-end tests of access control: changes of users while their clients are active, and users in files.
 
 use std::fs;
 use std::io::Write;
@@ -17,7 +17,7 @@ mod server;
 use client::Client;
 use server::{PATIENCE, Server};
 
-/// A directory of its own for a test, removed at its end.
+/// A temporary directory for one test, removed at its end.
 struct Place(PathBuf);
 
 impl Place {
@@ -43,7 +43,7 @@ impl Place {
         self.0.display().to_string()
     }
 
-    /// What a server that does not start says.
+    /// Returns the output of a server that refuses to start.
     fn refused(&self, options: &[&str]) -> String {
         let output = Command::new(env!("CARGO_BIN_EXE_weft-server"))
             .args(options)
@@ -70,10 +70,10 @@ fn logged_in(server: &Server, user: &str) -> Client {
 
 const OPEN: &[&str] = &["ACL", "SETUSER", "joe", "reset", "on", "nopass", "~*", "&*", "+@all"];
 
-/// Requests in one go, so that a change comes while a worker is in the middle of them.
+/// The number of requests that are sent together, so that a change occurs while a worker executes them.
 const PIPELINE: usize = 100;
 
-/// Clients of joe that count `n` up as fast as they can, alone or in transactions, until they are told to stop.
+/// Starts clients of user joe that increment `n` as fast as they can, directly or in transactions, until `stop` is set.
 fn counting(server: &Server, clients: usize, stop: &Arc<AtomicBool>) -> Vec<thread::JoinHandle<()>> {
     (0..clients)
         .map(|index| {
@@ -107,7 +107,7 @@ fn once_a_change_is_answered_nothing_happens_by_the_old_rules() {
     let mut counted = 0;
     for round in 0..150 {
         let rule = ["-incr", "resetkeys", "db=5"][round % 3];
-        // Together: the second is executed as soon as the first is answered.
+        // Sent together: the second command is executed as soon as the first is answered.
         admin.send_all(&[&["ACL", "SETUSER", "joe", rule], &["GET", "n"]]);
         assert_eq!(admin.answer(), "OK");
         let before = admin.answer();
@@ -151,7 +151,7 @@ fn clients_of_a_deleted_user_do_nothing_more_and_are_disconnected() {
 }
 
 impl Client {
-    /// Sends requests in one piece.
+    /// Sends requests in one write.
     fn send_all(&mut self, requests: &[&[&str]]) {
         let mut bytes = String::new();
         for words in requests {

@@ -1,4 +1,5 @@
-//! Dumps in the background, seen from outside: each shows all data at one moment, whatever happens meanwhile.
+//! End-to-end tests of background saving: each RDB file is a snapshot of all data at one moment, whatever happens
+//! meanwhile.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,21 +16,21 @@ mod server;
 use client::Client;
 use server::{PATIENCE, Server};
 
-/// Keys that nobody touches, so that a walk over the slots takes its time.
+/// The number of keys that no client changes, so that a walk over the slots takes time.
 const FILLERS: usize = 20_000;
 const ACCOUNTS: usize = 48;
 const TOKENS: usize = 8;
 const PLACES: usize = 12;
 const LISTS: usize = 6;
 const ELEMENTS: usize = 400;
-/// Elements of lists and hashes that are too large to be copied.
+/// The number of elements that makes lists and hashes too large to be copied.
 const MANY: usize = 12_000;
 const LARGE_BYTES: usize = 700_000;
 const SWAPPED: usize = 300;
 const LETTERS: &str = "abcdefghijklmnopqrst";
 
 impl Client {
-    /// The reply to the EXEC of these commands, sent all at once.
+    /// Returns the reply to the EXEC of these commands, all sent together.
     fn transact(&mut self, commands: &[&[&str]]) -> String {
         self.send(&["MULTI"]);
         commands.iter().for_each(|command| self.send(command));
@@ -59,7 +60,7 @@ impl Client {
         }
     }
 
-    /// Writes a dump in the background, and waits for it.
+    /// Saves in the background and waits for the end.
     fn dump(&mut self) {
         assert_eq!(self.call(&["BGSAVE"]), "Background saving started");
         self.wait_for("rdb_bgsave_in_progress", "0");
@@ -72,7 +73,7 @@ impl Client {
     }
 }
 
-/// A server that has loaded a copy of the dump that `from` wrote.
+/// Returns a server that has loaded a copy of the RDB file that `from` wrote.
 fn loaded(from: &mut Client) -> Server {
     let server = Server::start(&["--io-threads", "1", "--databases", "8", "--enable-debug-command", "yes"]);
     let mut client = Client::connect(server.port);
@@ -82,7 +83,7 @@ fn loaded(from: &mut Client) -> Server {
     server
 }
 
-/// Somebody who changes data without end; gets a random number each time.
+/// A load that changes data without end; it gets a random number each time.
 type Work = Box<dyn FnMut(&mut Client, usize) + Send>;
 
 fn at_once(server: &Server, works: Vec<Work>, until: impl FnOnce(&mut Client)) {
@@ -148,7 +149,7 @@ fn fill(client: &mut Client) {
     client.call(&["SELECT", "0"]);
 }
 
-/// What keeps sums and counts as they are.
+/// Returns the loads, each of which preserves sums and counts.
 fn works() -> Vec<Work> {
     let mut works: Vec<Work> = Vec::new();
     for _ in 0..3 {
@@ -285,7 +286,7 @@ fn check(client: &mut Client) {
     check_databases(client);
 }
 
-/// Databases that change as a whole.
+/// Checks the databases that change only as a whole.
 fn check_databases(client: &mut Client) {
     let mut owners = BTreeMap::new();
     for db in ["1", "2"] {
@@ -332,7 +333,7 @@ fn a_dump_shows_all_data_at_one_moment() {
     fill(&mut Client::connect(server.port));
     at_once(&server, works(), |client| {
         for round in 0..6 {
-            // Some are slow, so that much changes in slots that are saved, that are not, and that are so in part.
+            // Some saves are slow, so that much changes in slots that are saved, not saved, and partly saved.
             let delay = ["0", "15", "40"][round % 3];
             client.call(&["CONFIG", "SET", "rdb-key-save-delay", delay]);
             thread::sleep(Duration::from_millis(100));
@@ -344,7 +345,7 @@ fn a_dump_shows_all_data_at_one_moment() {
     check(&mut Client::connect(server.port));
 }
 
-/// Begins a dump that takes very long.
+/// Starts a background save that takes very long.
 fn slow_dump(client: &mut Client, keys: usize) {
     client.call(&["DEBUG", "POPULATE", &keys.to_string()]);
     client.call(&["CONFIG", "SET", "rdb-key-save-delay", "10000000"]);

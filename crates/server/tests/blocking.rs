@@ -1,4 +1,4 @@
-//! Clients that wait for keys, seen from outside, on many more workers than there are cores.
+//! End-to-end tests of blocking commands, with many more workers than cores.
 
 use std::collections::HashMap;
 use std::io::BufRead;
@@ -23,7 +23,7 @@ fn connect(port: u16) -> Client {
     Client::connect(port)
 }
 
-/// A client that has been seen waiting after it sent these words; `before` others wait already.
+/// Returns a client that has sent these words and is blocked. `before` other clients are already blocked.
 fn waiting(server: &Server, watcher: &mut Client, before: u64, words: &[&str]) -> Client {
     let mut client = connect(server.port);
     client.send(words);
@@ -32,7 +32,7 @@ fn waiting(server: &Server, watcher: &mut Client, before: u64, words: &[&str]) -
 }
 
 impl Client {
-    /// Whether nothing arrives for a little while.
+    /// Returns `true` if nothing arrives for 30 milliseconds.
     fn hears_nothing(&mut self) -> bool {
         let stream = self.0.get_ref();
         stream
@@ -66,7 +66,7 @@ impl Client {
         }
     }
 
-    /// Nobody waits, and nothing is left of those who did.
+    /// Checks that no client is blocked and that no state of blocked clients is left.
     fn expect_nobody_waits(&mut self) {
         self.await_info("blocked_clients", 0);
         for field in [
@@ -152,7 +152,7 @@ fn a_wait_is_never_shorter_than_its_timeout() {
         );
         assert!(elapsed < Duration::from_millis(*timeout_ms + 10_000), "{elapsed:?}");
     }
-    // 0 is for ever.
+    // A timeout of 0 is unlimited.
     assert!(waiters[0].0.hears_nothing());
     assert_eq!(watcher.info("blocked_clients"), 1);
     drop(waiters);
@@ -166,7 +166,7 @@ fn whoever_goes_away_takes_nothing_with_it() {
     for round in 0..20 {
         let mut first = waiting(&server, &mut watcher, 0, &["BLPOP", "k", "l", "m", "0"]);
         if round % 2 == 0 {
-            // Bytes behind the command do not hide the end of the connection.
+            // Bytes behind the command must not hide the end of the connection.
             first.send(&["PING"]);
         }
         let mut second = waiting(&server, &mut watcher, 1, &["BLPOP", "k", "0"]);
@@ -246,7 +246,7 @@ fn chains_of_moves_are_served_to_their_end() {
             waiting(&server, &mut pusher, from as u64, &words)
         })
         .collect();
-    // Its reply comes when all is done.
+    // The reply comes when all moves are done.
     assert_eq!(pusher.call(&["RPUSH", "k0", "x", "y"]), "2");
     assert_eq!(pusher.call(&["LRANGE", &format!("k{LENGTH}"), "0", "-1"]), "(x)");
     assert_eq!(pusher.call(&["LRANGE", "k0", "0", "-1"]), "(y)");
@@ -335,7 +335,7 @@ fn whatever_leaves_a_list_there_serves_its_waiters() {
     pusher.expect_nobody_waits();
 }
 
-/// Somebody reads the destination of a move for a long time: the push that serves the move is answered when it is done.
+/// A client reads the destination of a move for a long time. The push that causes the move is answered after the move.
 #[test]
 fn a_destination_that_is_being_read_is_waited_for() {
     const ELEMENTS: usize = 1_000_000;
@@ -351,7 +351,7 @@ fn a_destination_that_is_being_read_is_waited_for() {
         let mut second = waiting(&server, &mut pusher, 1, &["BLPOP", "k", "0"]);
         let mut reader = connect(server.port);
         reader.send(&["LRANGE", "large", "0", "-1"]);
-        // The reader holds its lease by now, most of the time.
+        // By now the reader usually holds its lease.
         thread::sleep(Duration::from_millis(2));
         assert_eq!(pusher.call(&["RPUSH", "k", "x", "y"]), "2");
         assert_eq!(pusher.call(&["LLEN", "large"]), (ELEMENTS + round + 1).to_string());
@@ -363,7 +363,8 @@ fn a_destination_that_is_being_read_is_waited_for() {
     }
 }
 
-/// Producers push numbers to some keys; consumers take them in every way there is. Nothing is lost, nothing comes twice.
+/// Producers push numbers to some keys; consumers take them with every blocking command. No number is lost or
+/// duplicated.
 #[test]
 fn every_element_reaches_exactly_one_of_many_consumers() {
     const PRODUCERS: usize = 6;
@@ -396,7 +397,7 @@ fn every_element_reaches_exactly_one_of_many_consumers() {
                 1 => client.call(&["BRPOP", &one, timeout]),
                 2 => client.call(&["BLMPOP", timeout, "2", &one, &other, "LEFT", "COUNT", "3"]),
                 _ => {
-                    // Not taken yet, only moved.
+                    // The element is only moved, not taken.
                     client.call(&["BLMOVE", &one, &other, "LEFT", "RIGHT", timeout]);
                     continue;
                 }

@@ -1,5 +1,5 @@
-//! Sessions of the debugger, as others see them: they go on or wait, and see what stays. What the user of a session sees is
-//! compared with Valkey (`tests/diff/script_debug.case`).
+//! Tests how debugger sessions affect other clients: those continue or wait, and see the writes that are kept. The
+//! messages to the user of a session are compared with Valkey (`tests/diff/script_debug.case`).
 
 use std::io::Read;
 use std::net::Shutdown;
@@ -15,10 +15,10 @@ mod server;
 use client::Client;
 use server::{PATIENCE, Server};
 
-/// How long is long enough to see that nothing comes.
+/// The time after which the absence of a reply is certain enough.
 const A_WHILE: Duration = Duration::from_millis(150);
 
-/// Begins a session; the script stands still at its first line.
+/// Starts a session; the script is stopped at its first line.
 fn debug(server: &Server, mode: &str, words: &[&str]) -> Client {
     let mut client = Client::connect(server.port);
     assert_eq!(client.call(&["SCRIPT", "DEBUG", mode]), "OK");
@@ -30,18 +30,18 @@ fn debug(server: &Server, mode: &str, words: &[&str]) -> Client {
     client
 }
 
-/// Lets a script run to its end; its reply.
+/// Continues a script to its end and returns its reply.
 fn finish(client: &mut Client) -> String {
     assert_eq!(client.call(&["continue"]), "(<endsession>)");
     let reply = client.answer();
     let mut rest = Vec::new();
-    // The end may be a reset, for the session leaves what it did not read.
+    // The connection may end with a reset, since the session leaves input unread.
     let _ = client.0.read_to_end(&mut rest);
     assert!(rest.is_empty(), "{rest:?}");
     reply
 }
 
-/// Asks until the answer is as wanted.
+/// Repeats a command until the answer satisfies `wanted`.
 fn call_until(client: &mut Client, words: &[&str], wanted: impl Fn(&str) -> bool) {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -88,7 +88,7 @@ fn others_go_on_beside_a_session_and_see_nothing_of_it() {
             session.call(&["v", "get", "mine"]),
             "(<command> get mine <reply> \"2\")"
         );
-        // A key is the session's own from the first time on at which it is asked for.
+        // The session gets its own copy of a key when it first accesses the key.
         assert_eq!(other.call(&["SET", "later", "2"]), "OK");
         assert_eq!(
             session.call(&["v", "get", "later"]),
@@ -142,7 +142,7 @@ fn everybody_waits_for_a_synchronous_session_and_what_it_wrote_stays() {
         assert!(waited >= A_WHILE);
         assert_eq!(waiting.answer(), "(queue x)", "who waits for keys is served");
         assert_eq!(other.call(&["DBSIZE"]), "1");
-        // To the log it is one transaction.
+        // The propagation log contains the session as one transaction.
         drop((other, waiting));
         let mut server = server;
         server.kill();
@@ -158,14 +158,14 @@ fn who_leaves_a_session_is_not_waited_for() {
     let server = Server::start(&[]);
     let mut other = Client::connect(server.port);
     let script = "local n = 1\nredis.call('set', 'left', n)\nreturn n";
-    // Nobody will ever see what it writes.
+    // The writes of this session are discarded.
     drop(debug(&server, "YES", &["EVAL", script, "0"]));
     assert_eq!(other.call(&["GET", "left"]), "-");
-    // It runs on to its end.
+    // The script runs to its end.
     drop(debug(&server, "SYNC", &["EVAL", script, "0"]));
     assert_eq!(other.call(&["GET", "left"]), "1");
     assert_eq!(other.call(&["DEL", "left"]), "1");
-    // Only half of the connection is closed: what comes is still read.
+    // Only half of the connection is closed: the client still reads.
     let mut session = debug(&server, "SYNC", &["EVAL", script, "0"]);
     session.0.get_mut().shutdown(Shutdown::Write).expect("closes");
     assert_eq!(session.answer(), "(<endsession>)");
@@ -198,14 +198,14 @@ fn a_session_without_a_user_ends_even_if_its_script_does_not() {
     assert_eq!(other.call(&["PING"]), "PONG");
 }
 
-/// The number of the server's process.
+/// Returns the process id of the server.
 fn pid_of(client: &mut Client) -> String {
     let info = client.call(&["INFO", "server"]);
     let number = info.lines().find_map(|line| line.strip_prefix("process_id:"));
     number.expect("it is told").to_owned()
 }
 
-/// How many threads of a process have this name.
+/// Returns the number of threads of a process with this name.
 fn threads_named(pid: &str, name: &str) -> usize {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("lists threads");
     let names = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
@@ -253,7 +253,7 @@ fn several_sessions_run_at_a_time() {
     for (number, session) in sessions.iter_mut().enumerate() {
         assert_eq!(finish(session), (number + 1).to_string());
     }
-    // A script that is debugged is cached for nobody else.
+    // A debugged script is not added to the shared cache.
     assert!(other.call(&["INFO", "memory"]).contains("number_of_cached_scripts:0"));
 }
 
@@ -303,7 +303,7 @@ fn a_session_keeps_to_what_its_user_and_the_server_allow() {
         "{stop}"
     );
     assert!(finish(&mut session).contains("ACL failure in script"));
-    // Memory is short: what may need some is refused.
+    // Memory is short: commands that may need some are refused.
     other.call(&["CONFIG", "SET", "maxmemory", "1"]);
     let mut session = debug(&server, "YES", &["EVAL", "return redis.call('set', 'k', '1')", "0"]);
     assert!(finish(&mut session).starts_with("OOM"));
@@ -325,7 +325,7 @@ fn in_a_cluster_a_session_knows_which_keys_are_here() {
     let script = "local n = redis.call('get', KEYS[1])\nreturn {n, #redis.call('keys', '*')}";
     for mode in ["YES", "SYNC"] {
         let mut session = debug(&server, mode, &["EVAL", script, "1", "{a}k"]);
-        // Nobody has the slot of foo.
+        // The slot of foo is not assigned.
         let refused = session.call(&["v", "get", "foo"]);
         assert!(refused.contains("-ERR"), "{refused}");
         assert_eq!(finish(&mut session), "(1 1)");
@@ -343,12 +343,12 @@ fn scripts_without_a_session_run_as_ever() {
     let library = "#!lua name=l\nlocal kept\nserver.register_function('f', function(keys)\n\
                    kept = kept or redis.call\nreturn kept('incr', keys[1])\nend)";
     assert_eq!(client.call(&["FUNCTION", "LOAD", library]), "l");
-    // What a function keeps of the API is good for later calls, and functions are not debugged.
+    // A reference to the API that a function keeps stays valid for later calls, and functions are not debugged.
     assert_eq!(client.call(&["SCRIPT", "DEBUG", "YES"]), "OK");
     for expected in ["1", "2", "3"] {
         assert_eq!(client.call(&["FCALL", "f", "1", "n"]), expected);
     }
-    // Neither are scripts of transactions.
+    // Scripts in transactions are not debugged.
     client.call(&["MULTI"]);
     client.call(&["EVAL", "return redis.call('incr', 'n')", "0"]);
     assert_eq!(client.call(&["EXEC"]), "(4)");

@@ -1,4 +1,4 @@
-//! Dumps, seen from outside: written, loaded by the next server, refused when damaged, and the last one before the end.
+//! End-to-end tests of RDB files: written, loaded by the next server, refused when damaged, and saved at shutdown.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -19,7 +19,7 @@ use port::free_port;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A directory of its own for a test, removed at its end.
+/// A temporary directory for one test, removed at its end.
 struct Place(PathBuf);
 
 impl Place {
@@ -39,7 +39,7 @@ impl Place {
         fs::read_to_string(self.0.join("log")).unwrap_or_default()
     }
 
-    /// Starts a server here; it may end at once.
+    /// Starts a server in the directory. The server may end at once.
     fn spawn(&self, options: &[&str]) -> Server {
         let port = free_port();
         let built = || env!("CARGO_BIN_EXE_weft-server").into();
@@ -55,7 +55,7 @@ impl Place {
         Server { child, port }
     }
 
-    /// Starts a server here, and a client of it.
+    /// Starts a server in the directory, and connects a client.
     fn start(&self, options: &[&str]) -> (Server, Client) {
         let server = self.spawn(options);
         let start = Instant::now();
@@ -73,7 +73,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // What is left over is in the directory for temporary files.
+        // Anything left over is in the directory for temporary files.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
@@ -103,7 +103,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Both fail only if it has ended already.
+        // Both calls fail only if the server has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -117,7 +117,7 @@ impl Client {
         self.0.get_mut().write_all(request.as_bytes()).expect("sends");
     }
 
-    /// The reply to a command: the line, or the string behind it.
+    /// Returns the reply to a command: the line, or the string that follows it.
     fn call(&mut self, command: &str) -> String {
         self.send(command);
         let mut line = String::new();
@@ -133,7 +133,7 @@ impl Client {
         }
     }
 
-    /// A field of INFO.
+    /// Returns a field of INFO.
     fn info(&mut self, field: &str) -> String {
         let text = self.call("INFO everything");
         let line = text
@@ -262,7 +262,7 @@ fn a_damaged_dump_ends_the_start() {
     }
 }
 
-/// Newer versions of other servers use these types and opcodes in another way.
+/// Newer versions of other servers use these types and opcodes in a different way.
 #[test]
 fn a_type_that_is_newer_than_its_file_ends_the_start() {
     let place = Place::new();
@@ -296,7 +296,7 @@ fn a_dump_without_its_whole_checksum_ends_the_start() {
     }
 }
 
-/// Any client may send payloads; what they make the log say is bounded.
+/// Any client may send payloads, so the number of log lines that they cause is limited.
 #[test]
 fn bad_payloads_do_not_fill_the_log() {
     let place = Place::new();

@@ -1,4 +1,4 @@
-//! Memory stays within its limits: keys make room for others, and clients for each other.
+//! Tests that memory stays within its limits: keys are evicted for `maxmemory`, clients for `maxmemory-clients`.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,7 +13,7 @@ mod server;
 use client::Client;
 use server::{PATIENCE, Server};
 
-/// A number of a section of INFO.
+/// Returns a number of a section of INFO.
 fn figure(client: &mut Client, section: &str, name: &str) -> u64 {
     let info = client.call(&["INFO", section]);
     let prefix = format!("{name}:");
@@ -25,7 +25,7 @@ fn used(client: &mut Client) -> u64 {
     figure(client, "memory", "used_memory")
 }
 
-/// Sets the limit to so many bytes above what is in use; returns it.
+/// Sets the limit to `bytes` above the used memory, and returns it.
 fn limit(client: &mut Client, bytes: u64, policy: &str) -> u64 {
     let limit = used(client) + bytes;
     assert_eq!(client.call(&["CONFIG", "SET", "maxmemory-policy", policy]), "OK");
@@ -41,7 +41,7 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Keys that are found by walking over all of them.
+/// Returns the number of keys that a SCAN over all keys finds.
 fn keys(client: &mut Client) -> u64 {
     let (mut cursor, mut count) = ("0".to_owned(), 0);
     loop {
@@ -100,14 +100,14 @@ fn many_writers_stay_within_the_limit_and_lose_nothing_that_was_not_evicted() {
         done.store(true, Ordering::Relaxed);
         watcher.join().expect("the watcher");
     });
-    // Buffers of the clients come and go, and each worker may be about to store what it has received.
+    // The buffers of clients vary, and each worker may be about to store a value that it has received.
     let highest = highest.load(Ordering::Relaxed);
     assert!(highest < limit + (4 << 20), "{highest} of {limit}");
     let evicted = figure(&mut client, "stats", "evicted_keys");
     let size: u64 = client.call(&["DBSIZE"]).parse().expect("a number");
     assert_eq!(size + evicted, (WRITERS * KEYS) as u64);
     assert_eq!(keys(&mut client), size);
-    // A key of 4000 bytes takes 5120 at most, and nothing else is there: no more went than had to.
+    // A key of 4000 bytes takes at most 5120, and there is no other data: no more keys were evicted than necessary.
     assert!(size * 5600 > 20 << 20, "{size} keys are left");
 }
 
@@ -133,13 +133,13 @@ fn entries_that_share_a_run_of_cells_count_one_by_one() {
     assert_eq!(client.call(&["MEMORY", "USAGE", "key:000000000000"]), CELL.to_string());
     let full = used(&mut client);
     assert!((full - empty) / KEYS < CELL + 20, "{} a key", (full - empty) / KEYS);
-    // Every other key is deleted: all runs stay, half empty.
+    // Every other key is deleted: all slab runs stay, half empty.
     many(&mut client, &["DEL"], &[], &mut (0..KEYS).step_by(2));
     let half = used(&mut client);
     assert!(full - half >= KEYS / 2 * CELL, "{} of {full}", full - half);
     let text = client.call(&["MEMORY", "MALLOC-STATS"]);
     assert!(text.contains("Cells of entries"), "{text}");
-    // What has to go is told by what its keys take, and no more goes.
+    // The number of keys to evict follows from the memory of the keys, and no more are evicted.
     let excess = 15_000;
     let limit = half - excess * CELL;
     client.call(&["CONFIG", "SET", "maxmemory-policy", "allkeys-random"]);
@@ -151,7 +151,7 @@ fn entries_that_share_a_run_of_cells_count_one_by_one() {
         (excess * 7 / 10..=excess * 11 / 10).contains(&evicted),
         "{evicted} keys"
     );
-    // New keys take the places of others, of this class and of another.
+    // New entries use the free cells of the same size class and of other classes.
     let longer = "w".repeat(80);
     many(&mut client, &["SET"], &[&value], &mut (KEYS..2 * KEYS));
     many(&mut client, &["SET"], &[&longer], &mut (2 * KEYS..3 * KEYS));
@@ -224,7 +224,7 @@ fn volatile_policies_leave_other_keys_alone_and_refuse_when_nothing_is_left() {
         let limit = used(&mut client) - 50_000;
         client.call(&["CONFIG", "SET", "maxmemory-policy", policy]);
         client.call(&["CONFIG", "SET", "maxmemory", &limit.to_string()]);
-        // One that goes makes room for the next, and others go for it.
+        // Keys with an expiry time are evicted for new ones.
         for number in 100..200 {
             let reply = client.call(&["SET", &format!("goes:{number}"), &value, "EX", "1000"]);
             assert_eq!(reply, "OK", "{policy}");
@@ -279,7 +279,7 @@ fn the_largest_clients_go_when_all_take_too_much() {
     let mut clients: Vec<Client> = sizes.iter().map(|_| Client::connect(server.port)).collect();
     for (number, (client, size)) in clients.iter_mut().zip(sizes).enumerate() {
         client.call(&["CLIENT", "SETNAME", &format!("client-{number}")]);
-        // A request that is never complete.
+        // A request that is never completed.
         let part = format!("*2\r\n$3\r\nGET\r\n${}\r\n{}", size + 1, "x".repeat(size));
         client.0.get_mut().write_all(part.as_bytes()).expect("sends");
     }
@@ -324,7 +324,7 @@ fn a_client_that_only_sends_is_read_as_fast_as_it_is_served() {
             replies
         })
     };
-    // What it sent waits in its socket, not in memory, where all of it was moved at each turn.
+    // Unread requests wait in the socket. They used to be kept in memory, where all of them were moved at each turn.
     let mut client = Client::connect(server.port);
     let mut largest = 0;
     while !done.load(Ordering::Relaxed) {

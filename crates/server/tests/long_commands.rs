@@ -1,4 +1,5 @@
-//! Commands that leave their worker, seen from outside: one worker, so whoever blocks it blocks everybody.
+//! End-to-end tests of commands that run outside their worker. There is one worker, so a command that blocks it blocks
+//! all clients.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -32,7 +33,7 @@ impl Client {
         self.0.get_mut().write_all(&request).expect("sends");
     }
 
-    /// The next reply: its elements, if it is an array, each as its text or bytes.
+    /// Returns the next reply: its elements if it is an array, each as its text or bytes.
     fn answer(&mut self) -> Vec<Vec<u8>> {
         let mut line = String::new();
         self.0.read_line(&mut line).expect("receives");
@@ -57,7 +58,7 @@ impl Client {
         self.answer()
     }
 
-    /// Sets `keys` to `value`, all at once.
+    /// Sets all `keys` to `value` with one command.
     fn set_all(&mut self, keys: &[Vec<u8>], value: &[u8]) {
         let mut words: Vec<&[u8]> = vec![b"MSET"];
         words.extend(keys.iter().flat_map(|key| [key.as_slice(), value]));
@@ -71,7 +72,7 @@ fn on_keys<'a>(command: &'a [u8], keys: &'a [Vec<u8>]) -> Vec<&'a [u8]> {
     words
 }
 
-/// More keys than a worker takes on.
+/// Returns more keys than a worker handles itself.
 fn many_keys() -> Vec<Vec<u8>> {
     (0..6000).map(|index| format!("key:{index}").into_bytes()).collect()
 }
@@ -112,7 +113,7 @@ fn replies_keep_the_order_of_the_requests_around_a_long_one() {
             assert_eq!(client.answer(), [wanted.as_bytes()], "round {round}");
         }
     }
-    // A request that has arrived in part keeps its place behind one that waits.
+    // A partially received request keeps its place behind a waiting one.
     client.send(&[b"SET", b"number", b"41"]);
     assert_eq!(client.answer(), [b"+OK"]);
     let long: &[u8] = b"*2\r\n$8\r\nBITCOUNT\r\n$4\r\nbits\r\n";
@@ -122,7 +123,7 @@ fn replies_keep_the_order_of_the_requests_around_a_long_one() {
     assert_eq!(client.answer(), [b":42"]);
     client.0.get_mut().write_all(b"ber\r\n$1\r\n0\r\n").expect("sends");
     assert_eq!(client.answer(), [b":3"]);
-    // Errors come from the background as well.
+    // Errors are also returned from the background.
     let keys = many_keys();
     let mut words = on_keys(b"MSET", &keys);
     words.truncate(5800);
@@ -150,7 +151,7 @@ fn a_worker_serves_others_while_a_long_command_runs() {
             assert_eq!(short.ask(&[b"GET", b"key"]), [b"value"]);
             served += 1;
         }
-        // Had they taken turns, there would be about one for each.
+        // If the commands had alternated, there would be about one for each.
         assert!(served > 4 * rounds, "{served} short commands beside {rounds} long ones");
     });
 }
@@ -275,7 +276,7 @@ fn a_sort_sees_the_weights_of_one_moment() {
     });
 }
 
-/// Objects freed in the background since this was last asked.
+/// Returns the number of objects freed in the background since the last call.
 fn freed_in_background(client: &mut Client) -> u64 {
     let figure = |info: &str, name: &str| -> u64 {
         let line = info

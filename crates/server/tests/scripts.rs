@@ -1,4 +1,5 @@
-//! Scripts seen from outside: atomic beside everything else, killed when they are endless, kept in dumps.
+//! End-to-end tests of scripts: they are atomic with regard to all other commands, can be killed, and libraries are
+//! persisted.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -26,7 +27,7 @@ impl Client {
         self.0.get_mut().write_all(request.as_bytes()).expect("sends");
     }
 
-    /// The next reply as text, the elements of an array with spaces between them.
+    /// Returns the next reply as text, the elements of an array separated by spaces.
     fn answer(&mut self) -> String {
         let mut line = String::new();
         self.0.read_line(&mut line).expect("receives");
@@ -55,7 +56,7 @@ impl Client {
         self.answer()
     }
 
-    /// Asks until the answer begins with `wanted`.
+    /// Repeats a command until the answer begins with `wanted`.
     fn ask_until(&mut self, words: &[&str], wanted: &str) {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -70,18 +71,18 @@ impl Client {
 }
 
 const ACCOUNTS: usize = 20;
-/// Moves one from an account to another, neither of which is declared.
+/// A script that moves one unit between two undeclared accounts.
 const TRANSFER: &str = "if tonumber(redis.call('get', 'acc:' .. ARGV[1])) > 0 then \
                         redis.call('decr', 'acc:' .. ARGV[1]) redis.call('incr', 'acc:' .. ARGV[2]) end return 1";
 /// The same between declared accounts.
 const DECLARED: &str = "redis.call('decr', KEYS[1]) return redis.call('incr', KEYS[2])";
-/// The sum of all accounts, which it finds by itself.
+/// A script that finds all accounts itself and returns their sum.
 const SUM: &str = "local sum = 0 for _, key in ipairs(redis.call('keys', 'acc:*')) do \
                    sum = sum + tonumber(redis.call('get', key)) end return sum";
-/// The sum of all accounts, read one after the other.
+/// A script that reads the accounts one after the other and returns their sum.
 const READ: &str = "local sum = 0 for i = 0, 19 do sum = sum + tonumber(redis.call('get', 'acc:' .. i)) end return sum";
 
-/// One client's share of the work; seeded, so that a failure can be had again.
+/// Runs one client's share of the work. The seed makes a failure reproducible.
 fn work(server: &Server, seed: u64, stop: &AtomicBool) {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut client = Client::connect(server);
@@ -187,7 +188,7 @@ fn a_busy_script_is_told_to_everybody_unless_the_scope_is_smaller() {
     ] {
         assert!(client.ask(words).starts_with("-BUSY"), "{words:?}");
     }
-    // What a transaction was refused ends it.
+    // A refused command makes the transaction fail.
     assert!(in_multi.ask(&["INCR", "key"]).starts_with("-BUSY"));
     assert!(in_multi.ask(&["EXEC"]).starts_with("-EXECABORT"));
     assert_eq!(client.ask(&["SCRIPT", "KILL"]), "+OK");
@@ -196,7 +197,7 @@ fn a_busy_script_is_told_to_everybody_unless_the_scope_is_smaller() {
     assert_eq!(client.ask(&["EXISTS", "key"]), ":0");
 }
 
-/// A script on a thread of its own asks the workers about their clients, and waits for the answers.
+/// A script on a script thread queries the workers about their clients and waits for the replies.
 #[test]
 fn a_long_script_sees_clients() {
     let server = Server::start(&[
@@ -224,7 +225,7 @@ fn a_long_script_sees_clients() {
 
 #[test]
 fn a_script_that_has_written_is_not_killed() {
-    // It is never called busy, so others are served beside it.
+    // The script is never reported as busy, so other clients are served meanwhile.
     let server = Server::start(&["--io-threads", "1", "--busy-reply-threshold", "600000"]);
     let (mut runner, mut client) = (Client::connect(&server), Client::connect(&server));
     let script = "redis.call('set', KEYS[1], 'x') local s = os.clock() while os.clock() - s < 1 do end return 1";
@@ -278,7 +279,7 @@ fn libraries_are_in_dumps() {
     assert_eq!(client.ask(&["FCALL", "f", "0"]), "-ERR Function not found");
 }
 
-/// What a queued script says of itself counts when EXEC runs, not only when it is queued.
+/// The declared flags of a queued script count when EXEC runs, not only when the script is queued.
 #[test]
 fn a_transaction_is_refused_for_a_script_that_says_it_may_write() {
     let server = Server::start(&[]);
@@ -300,7 +301,7 @@ fn a_transaction_is_refused_for_a_script_that_says_it_may_write() {
     }
 }
 
-/// An interpreter had no room for the compiled form of more than about 8000 scripts, and refused the next one.
+/// Earlier, an interpreter had no room for more than about 8000 compiled scripts and refused the next one.
 #[test]
 fn any_number_of_scripts_can_be_loaded() {
     let server = Server::start(&["--io-threads", "1"]);
@@ -333,13 +334,14 @@ fn a_function_calls_with_as_many_words_as_a_script() {
     assert_eq!(client.ask(&["LINDEX", "list", "-1"]), "7970");
 }
 
-/// What a script sees of the interpreter that it shares with the scripts of all other users.
+/// The values that a script can reach in an interpreter, which it shares with the scripts of all other users.
 const LIBRARIES: &str = "{redis=redis, server=server, string=string, table=table, math=math, os=os, bit=bit, struct=struct, \
                          cjson=cjson, cmsgpack=cmsgpack, coroutine=coroutine, G=_G, meta=getmetatable(''), \
                          methods=getmetatable('').__index, around=getmetatable(_G)}";
 
-/// Looks for the table behind each stand-in by every function that takes a table, and tries to change what it finds. No
-/// other user's script may see a change: replacing `redis.call` would give its author the rights of its next caller.
+/// Searches for the table behind each read-only proxy with every function that takes a table, and tries to change what
+/// it finds. The scripts of other users must not see a change: replacing `redis.call` would give the attacker the
+/// permissions of the next caller.
 #[test]
 fn no_script_changes_what_the_scripts_of_others_see() {
     let attack = format!(
@@ -396,14 +398,14 @@ fn no_script_changes_what_the_scripts_of_others_see() {
         &format!("#!lua name=checks\nredis.register_function('check', function() {check} end)"),
     ]);
     assert_eq!(user.ask(&["AUTH", "user", "x"]), "+OK");
-    // Every thread that runs scripts has an interpreter of its own; with so many tries they come to the same one.
+    // Every script thread has its own interpreter. With this many attempts, attack and check use the same one.
     for _ in 0..40 {
         assert_eq!(user.ask(&["EVAL", &attack, "0"]), "done");
     }
     for _ in 0..40 {
         assert_eq!(admin.ask(&["EVAL", &check, "0"]), "PONG xx");
     }
-    // Functions have an interpreter of their own, and what they find while their library is loaded is of another kind.
+    // Functions have their own interpreter, and their environment differs while their library is loaded.
     let of_function = format!("#!lua name=a\nredis.register_function('attack', function() {attack} end)");
     admin.ask(&["FUNCTION", "LOAD", &of_function]);
     for _ in 0..40 {
@@ -419,8 +421,8 @@ fn no_script_changes_what_the_scripts_of_others_see() {
     }
 }
 
-/// Each of these has ended a process that runs Lua 5.1: by a range whose size overflows, by recursion on a small stack, by
-/// compiled code, by what the parser does not keep alive.
+/// Each of these has crashed a process that runs Lua 5.1: by a range whose size overflows, by recursion on a small
+/// stack, by compiled code, or by values that the parser does not keep alive.
 #[test]
 fn no_script_ends_the_process() {
     let nested = |body: &str| {

@@ -1,4 +1,4 @@
-//! Long commands beside short ones that want the same slots, or the same keys.
+//! Tests long commands concurrently with short ones that need the same slots or the same keys.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -12,7 +12,7 @@ mod server;
 use client::Client;
 use server::{PATIENCE, Server};
 
-/// Members of a set that takes the servers of tests some 50 ms or more to unite.
+/// The size of a set whose union takes a test server some 50 ms or more.
 const MEMBERS: usize = 200_000;
 
 fn start() -> Server {
@@ -39,7 +39,7 @@ fn fill_sorted_set(client: &mut Client, key: &str, members: usize) {
     }
 }
 
-/// Runs `beside` again and again while a client repeats a long command; returns the replies to that.
+/// Runs `beside` repeatedly while a client repeats a long command. Returns the replies to the long command.
 fn while_repeated(server: &Server, rounds: usize, line: &str, mut beside: impl FnMut(usize)) -> Vec<String> {
     let done = AtomicBool::new(false);
     let answered = AtomicUsize::new(0);
@@ -85,7 +85,7 @@ fn a_writer_of_the_same_key_waits_for_the_reader_and_then_wins() {
         assert_eq!(writer.call(&["SISMEMBER", "set", &format!("further:{added}")]), "1");
         added += 1;
     });
-    // Every reply is one moment's, later ones are later moments', and the writer got in between them.
+    // Every reply shows one moment, later replies show later moments, and the writer ran between them.
     let sizes: Vec<usize> = replies.iter().map(|reply| reply.split(' ').count()).collect();
     assert!(sizes.is_sorted(), "{sizes:?}");
     for (reply, size) in replies.iter().zip(&sizes) {
@@ -101,7 +101,7 @@ fn a_writer_of_the_same_key_waits_for_the_reader_and_then_wins() {
     assert_eq!(client.call(&["SCARD", "set"]), (MEMBERS + added).to_string());
 }
 
-/// Whether a reply is on its way already.
+/// Returns `true` if a reply has arrived.
 fn is_answered(client: &Client) -> bool {
     let stream = client.0.get_ref();
     stream
@@ -117,7 +117,7 @@ fn writers_of_other_keys_of_the_slots_do_not_wait() {
     let server = start();
     let mut client = Client::connect(server.port);
     fill_set(&mut client, "set", 0..MEMBERS);
-    // So many keys lie in all slots, but for one in forty.
+    // This many keys are spread over all slots, except for one in forty.
     let names: Vec<String> = (0..60_000).map(|name| format!("neighbour:{name}")).collect();
     let mut long = Client::connect(server.port);
     let mut words = vec!["SUNIONSTORE", "union"];
@@ -143,7 +143,7 @@ fn what_is_stored_is_of_the_moment_in_which_it_is_stored() {
     let mut client = Client::connect(server.port);
     fill_set(&mut client, "one", 0..MEMBERS / 2);
     fill_set(&mut client, "two", MEMBERS / 2..MEMBERS);
-    // Sources that change in between: by replacement, by deletion, by an expiry, by coming into being, in place.
+    // The sources change meanwhile: by replacement, deletion, expiry, creation, or in place.
     let changes: [(&[&[&str]], &str, usize); 5] = [
         (&[&["SUNIONSTORE", "two", "three"]], "replaced", MEMBERS / 2 + 3),
         (&[&["DEL", "two"]], "deleted", MEMBERS / 2 + 3),
@@ -191,7 +191,7 @@ fn the_destination_may_be_a_source_and_may_be_anything() {
         (client.call(&["SCARD", "union"]), client.call(&["TTL", "union"])),
         (all.clone(), "-1".into())
     );
-    // Empty results delete, and say so.
+    // An empty result deletes the destination, and the reply is 0.
     assert_eq!(client.call(&["SDIFFSTORE", "union", "set", "union"]), "0");
     assert_eq!(client.call(&["EXISTS", "union"]), "0");
     assert_eq!(client.call(&["SDIFFSTORE", "union", "set", "set"]), "0");
@@ -306,7 +306,7 @@ fn transactions_that_change_what_is_being_read_wait_too_and_blocked_clients_are_
     for reply in replies {
         assert_eq!(reply.matches("further:").count(), reply.matches("other:").count());
     }
-    // A blocked client is served by what a snapshot led to.
+    // A blocked client is served by the result of a command that used a snapshot.
     let mut waiting = Client::connect(server.port);
     fill_sorted_set(&mut client, "zset", 20_000);
     waiting.send(&["BZPOPMIN", "awaited", "0"]);
@@ -325,7 +325,7 @@ fn a_storing_command_is_counted_once() {
     let mut changer = Client::connect(server.port);
     let mut changes = 0;
     while_repeated(&server, 5, "SUNIONSTORE union set small", |_| {
-        // Small sets change at once, and what was computed from the old one is of no use.
+        // A small set is changed at once, and the result computed from its old value is discarded.
         changer.call(&["SADD", "small", &changes.to_string()]);
         changes += 1;
         thread::sleep(Duration::from_millis(3));

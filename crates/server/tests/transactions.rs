@@ -1,4 +1,4 @@
-//! Transactions seen from outside, on many more workers than there are cores.
+//! End-to-end tests of transactions, with many more workers than cores.
 
 use std::io::{BufRead, Read};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ fn connect(port: u16) -> Client {
 }
 
 impl Client {
-    /// The replies to a whole transaction, MULTI and EXEC sent together with its commands.
+    /// Returns the reply to EXEC of a transaction whose commands are all sent together.
     fn transact(&mut self, commands: &[&[&str]]) -> String {
         self.send(&["MULTI"]);
         for command in commands {
@@ -46,7 +46,7 @@ fn sum(replies: &str) -> i64 {
 
 const ACCOUNTS: usize = 32;
 
-/// Runs `work` on some threads for a while, each with a connection of its own.
+/// Runs `work` on some threads for [`LASTING`], each with its own connection.
 fn for_a_while(server: &Server, threads: usize, work: impl Fn(&mut Client, usize) + Send + Sync + 'static) {
     let (work, stop, port) = (Arc::new(work), Arc::new(AtomicBool::new(false)), server.port);
     let threads: Vec<_> = (0..threads)
@@ -122,7 +122,7 @@ fn check_and_set_loses_no_increment() {
 fn transactions_over_the_whole_keyspace_mix_with_others() {
     let server = start();
     for_a_while(&server, 12, |client, index| match index % 3 {
-        // Both keys are there, or none is, whatever happens in between.
+        // Either both keys exist or none, whatever happens meanwhile.
         0 => {
             client.transact(&[
                 &["SET", "left", "1"],
@@ -186,7 +186,7 @@ fn an_expired_watched_key_fails_exec() {
             let start = Instant::now();
             client.call(&["SET", "k", "v", "PX", "100"]);
             client.call(&["WATCH", "k"]);
-            // A busy machine may come to the watch when there is no key any more.
+            // A slow machine may execute WATCH when the key has already expired.
             if start.elapsed() < Duration::from_millis(100) {
                 break;
             }
@@ -255,14 +255,14 @@ fn monitors_see_scripts_of_a_transaction_that_cannot_run() {
     assert_eq!(seen, expected);
 }
 
-/// The value of a field of INFO.
+/// Returns the value of a field of INFO.
 fn field(info: &str, name: &str) -> String {
     let prefix = format!("{name}:");
     let value = info.lines().find_map(|line| line.strip_prefix(&prefix));
     value.unwrap_or_default().to_owned()
 }
 
-/// Each reply to a transaction, MULTI and EXEC sent together with its commands.
+/// Returns the replies to the commands of a transaction that are all sent together.
 fn replies(client: &mut Client, commands: &[&[&str]]) -> Vec<String> {
     client.send(&["MULTI"]);
     commands.iter().for_each(|command| client.send(command));
@@ -314,7 +314,7 @@ fn info_tells_of_its_place_in_a_transaction() {
     assert_eq!([&told[3], &told[7]], ["1", "0"], "it does not wait any more");
     assert_eq!(waiting.answer(), "-", "and gets nothing of what came later");
     assert_eq!(client.call(&["LRANGE", "list", "0", "-1"]), "(v)");
-    // Also in one batch, without a transaction.
+    // The same holds in one batch without a transaction.
     for command in [
         &["SET", "a", "2"][..],
         &["INFO", "persistence"],

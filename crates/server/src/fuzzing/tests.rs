@@ -1,11 +1,11 @@
-//! Payloads that Valkey made, of every type and encoding, new and old: as they are, and damaged.
+//! Loads payloads made by Valkey, of every type and encoding, current and obsolete, both intact and damaged.
 
 use std::path::Path;
 
 use super::*;
 
-/// Values as DUMP of Valkey 9.1.2 has them, without version and checksum; those named `old` come from files of older
-/// servers. They are also what fuzzing starts from.
+/// Reads values as DUMP of Valkey 9.1.2 returns them, without version and checksum. Those named `old` come from files
+/// of older servers. They are also the seeds of the fuzz target.
 fn seeds() -> Vec<(String, Vec<u8>)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/restore");
     let mut seeds: Vec<_> = std::fs::read_dir(folder)
@@ -41,9 +41,9 @@ fn every_seed_is_loaded_and_survives_being_dumped() {
 
 #[test]
 fn dumps_are_those_of_valkey_where_order_is_defined() {
-    // The members of a table come in another order.
+    // The members of a hash table come in a different order.
     let unordered = ["hash-table", "hash-with-an-expiring-field", "set-table"];
-    // Made under other limits than those by which they are loaded here.
+    // These seeds were made with other limits than the defaults with which they are loaded here.
     let other_limits = ["sorted-set-skiplist"];
     for (name, body) in seeds() {
         if name.starts_with("old") || unordered.contains(&&*name) || other_limits.contains(&&*name) {
@@ -68,7 +68,7 @@ fn a_damaged_payload_is_refused_or_is_a_value() {
     }
 }
 
-/// Tells which payload a panic is about.
+/// Prints the payload and its origin if the test panics.
 struct Culprit<'a>(usize, &'a str, &'a [u8]);
 
 impl Drop for Culprit<'_> {
@@ -79,7 +79,7 @@ impl Drop for Culprit<'_> {
     }
 }
 
-/// A copy with a few bits, bytes or lengths changed.
+/// Returns a copy with a few bits, bytes or lengths changed.
 fn damage(body: &[u8], random: &mut fastrand::Rng) -> Vec<u8> {
     let mut damaged = body.to_vec();
     for _ in 0..random.usize(1..4) {
@@ -92,7 +92,7 @@ fn damage(body: &[u8], random: &mut fastrand::Rng) -> Vec<u8> {
             }
             4 => damaged.insert(at, random.u8(..)),
             _ => {
-                // A piece of it comes twice.
+                // Duplicates a piece.
                 let end = (at + random.usize(..8)).min(damaged.len());
                 let piece = damaged[at..end].to_vec();
                 let to = random.usize(..=damaged.len());

@@ -1,4 +1,4 @@
-//! What the server knows of one client; owned by the worker that serves its connection.
+//! The state of one client. The worker that serves the client's connection owns it.
 
 use std::io::Write as _;
 
@@ -11,77 +11,77 @@ use crate::clients_waiting::watch::Watches;
 use crate::notify::pubsub::{Kind, Subscriptions};
 use crate::notify::tracking::Tracking;
 
-/// Switches of a client.
+/// The flags of a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags(u32);
 
 impl Flags {
-    /// No reply to anything (CLIENT REPLY OFF).
+    /// No command gets a reply (CLIENT REPLY OFF).
     pub const REPLY_OFF: Flags = Flags(1);
-    /// No reply to the next command (CLIENT REPLY SKIP).
+    /// The next command gets no reply (CLIENT REPLY SKIP).
     pub const REPLY_SKIP_NEXT: Flags = Flags(1 << 1);
-    /// No reply to this command.
+    /// The current command gets no reply.
     pub const REPLY_SKIP: Flags = Flags(1 << 2);
-    /// Close once the output is sent.
+    /// The connection is closed once its output is sent.
     pub const CLOSE_AFTER_REPLY: Flags = Flags(1 << 3);
-    /// Close now, dropping what was not sent.
+    /// The connection is closed at once; unsent output is dropped.
     pub const CLOSE_ASAP: Flags = Flags(1 << 4);
-    /// Never evicted (CLIENT NO-EVICT).
+    /// The client is never evicted (CLIENT NO-EVICT).
     pub const NO_EVICT: Flags = Flags(1 << 5);
-    /// Reads do not advance access clocks (CLIENT NO-TOUCH).
+    /// Reads do not update access clocks (CLIENT NO-TOUCH).
     pub const NO_TOUCH: Flags = Flags(1 << 6);
-    /// Feeds an import (CLIENT IMPORT-SOURCE).
+    /// The client is the source of an import (CLIENT IMPORT-SOURCE).
     pub const IMPORT_SOURCE: Flags = Flags(1 << 7);
-    /// Connected over a Unix socket.
+    /// The client is connected over a Unix socket.
     pub const UNIX_SOCKET: Flags = Flags(1 << 8);
-    /// Understands redirections (CLIENT CAPA redirect).
+    /// The client understands redirections (CLIENT CAPA redirect).
     pub const CAPA_REDIRECT: Flags = Flags(1 << 9);
-    /// May have been woken by CLIENT UNBLOCK.
+    /// The client is blocked in a command that CLIENT UNBLOCK can end.
     pub const BLOCKED: Flags = Flags(1 << 10);
-    /// Between MULTI and EXEC.
+    /// The client is between MULTI and EXEC.
     pub const MULTI: Flags = Flags(1 << 11);
-    /// Has begun a transaction or watched a key before.
+    /// The client has begun a transaction or watched a key before.
     pub const TRANSACTED: Flags = Flags(1 << 12);
-    /// Subscribed to something.
+    /// The client has a subscription.
     pub const PUBSUB: Flags = Flags(1 << 13);
-    /// Repeats commands that were run before, elsewhere or in another time: they have to succeed.
+    /// The client replays commands that were executed before, on another server or at another time. They must succeed.
     pub const REPLAYS: Flags = Flags(1 << 15);
-    /// Shows what others do (MONITOR).
+    /// The client receives the commands of all clients (MONITOR).
     pub const MONITOR: Flags = Flags(1 << 14);
-    /// May read from a replica in a cluster (READONLY).
+    /// The client may read from a replica in a cluster (READONLY).
     pub const READONLY: Flags = Flags(1 << 16);
-    /// Was sent after a slot that is on its way here (ASKING).
+    /// The client was redirected to a slot that is being imported (ASKING).
     pub const ASKING: Flags = Flags(1 << 17);
-    /// ... and has used that up.
+    /// The command after ASKING has been executed.
     pub const ASKED: Flags = Flags(1 << 18);
-    /// The primary that this server follows.
+    /// The client is the primary that this server replicates.
     pub const PRIMARY: Flags = Flags(1 << 19);
-    /// A replica of this server.
+    /// The client is a replica of this server.
     pub const REPLICA: Flags = Flags(1 << 20);
-    /// Connected over TLS.
+    /// The client is connected over TLS.
     pub const TLS: Flags = Flags(1 << 25);
-    /// Has logged in at least once.
+    /// The client has authenticated at least once.
     pub const HAS_AUTHENTICATED: Flags = Flags(1 << 26);
-    /// Stands for a script's caller while the script's commands run.
+    /// The client represents the caller of a script while the script's commands run.
     pub const SCRIPT: Flags = Flags(1 << 24);
-    /// Its scripts run in sessions of the debugger (SCRIPT DEBUG).
+    /// The client's scripts run in debugger sessions (SCRIPT DEBUG).
     pub const DEBUGS: Flags = Flags(1 << 21);
-    /// ... in which everybody else waits, and what they write stays.
+    /// The debugger sessions are synchronous: all other clients wait, and the script's writes are kept.
     pub const DEBUGS_SYNC: Flags = Flags(1 << 22);
 
-    /// Whether all of `other` are set.
+    /// Returns `true` if all flags of `other` are set.
     #[inline]
     pub const fn has(self, other: Flags) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Whether any of `other` is set.
+    /// Returns `true` if any flag of `other` is set.
     #[inline]
     pub const fn has_any(self, other: Flags) -> bool {
         self.0 & other.0 != 0
     }
 
-    /// Sets or clears `other`.
+    /// Sets or clears the flags of `other`.
     #[inline]
     pub fn put(&mut self, other: Flags, on: bool) {
         if on {
@@ -91,41 +91,41 @@ impl Flags {
         }
     }
 
-    /// Both.
+    /// Returns the union of both sets of flags.
     pub const fn with(self, other: Flags) -> Flags {
         Flags(self.0 | other.0)
     }
 }
 
-/// Stands for [`Client::is_dirty`] among the letters that CLIENT LIST shows; never set.
+/// Represents [`Client::is_dirty`] in the letters of CLIENT LIST. It is never set in [`Client::flags`].
 const DIRTY: Flags = Flags(1 << 31);
-/// Stands for a client that tracks keys, in the same way.
+/// Represents a client that tracks keys, in the same way.
 const TRACKING: Flags = Flags(1 << 30);
-/// Stands for one whose messages go to a client that is gone.
+/// Represents a client whose invalidation messages go to a client that has disconnected.
 const BROKEN_REDIRECT: Flags = Flags(1 << 29);
-/// Stands for one that gets broadcasts.
+/// Represents a client that tracks keys in broadcast mode.
 const BROADCAST: Flags = Flags(1 << 28);
 
-/// The part of a name that CLIENT LIST shows: what stands before the first zero byte.
+/// Returns the part of a name that CLIENT LIST shows: the bytes before the first zero byte.
 pub fn shown(name: &[u8]) -> &[u8] {
     name.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
-/// The kinds of clients that `TYPE` tells apart.
+/// The kinds of clients that the option `TYPE` distinguishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientKind {
-    /// Neither of the others.
+    /// A client of no other kind.
     Normal,
     /// A replica of this server.
     Replica,
     /// A subscriber of channels or patterns.
     PubSub,
-    /// The server that this one follows.
+    /// The primary that this server replicates.
     Primary,
 }
 
 impl ClientKind {
-    /// The kind with that name, in any case; old names too.
+    /// Returns the kind with that name, in any case. Deprecated names are accepted.
     pub fn named(name: &[u8]) -> Option<ClientKind> {
         match name.to_ascii_lowercase().as_slice() {
             b"normal" => Some(ClientKind::Normal),
@@ -137,37 +137,37 @@ impl ClientKind {
     }
 }
 
-/// What a replica says about itself (REPLCONF).
+/// The properties that a replica announces in its handshake (REPLCONF).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplicaHandshake {
-    /// Where it listens; 0 if it has not said.
+    /// The port on which the replica listens; 0 if it was not announced.
     pub port: i64,
-    /// Its address; empty if that of its connection is right.
+    /// The address of the replica; empty if it is the address of the connection.
     pub address: String,
-    /// It understands a dump that ends with a mark.
+    /// `true` if the replica understands a full sync whose end is marked by a delimiter (capability `eof`).
     pub knows_marks: bool,
-    /// It understands that a history gets another name.
+    /// `true` if the replica understands that a replication id is replaced by another one (capability `psync2`).
     pub knows_renaming: bool,
-    /// Which node of the cluster it is; empty if it has not said.
+    /// The id of the replica's cluster node; empty if it was not announced.
     pub node: String,
-    /// It wants the dump and no stream.
+    /// `true` if the replica wants the RDB only and no replication stream.
     pub dump_only: bool,
-    /// It wants no keys in the dump.
+    /// `true` if the replica wants an RDB without keys.
     pub without_data: bool,
-    /// It wants no functions in the dump.
+    /// `true` if the replica wants an RDB without functions.
     pub without_functions: bool,
-    /// Its version, as a number with two hexadecimal digits for each part; 0 if it has not said.
+    /// The replica's version, with two hexadecimal digits for each part; 0 if it was not announced.
     pub version: u32,
-    /// It can take the dump over a second connection, and this server wants that.
+    /// `true` if the replica can take the RDB over a second connection and this server is configured to send it so.
     pub knows_dual_channel: bool,
-    /// This is such a second connection.
+    /// `true` if this connection is such a second connection.
     pub is_dump_channel: bool,
-    /// The id of the client that is the second connection of this one.
+    /// The id of the client that is the second connection of this replica.
     pub dump_client: Option<u64>,
 }
 
 impl ReplicaHandshake {
-    /// Where the log says that a replica is, if its connection comes from `peer`.
+    /// Returns the name of the replica for the log, if its connection comes from `peer`.
     pub fn name(&self, peer: &str) -> String {
         let host = self.host(peer);
         match self.port {
@@ -176,91 +176,91 @@ impl ReplicaHandshake {
         }
     }
 
-    /// Where it is reached, if its connection comes from `peer`.
+    /// Returns the address of the replica, if its connection comes from `peer`.
     pub fn host<'a>(&'a self, peer: &'a str) -> &'a str {
         if self.address.is_empty() { peer } else { &self.address }
     }
 }
 
-/// One client.
+/// The state of one client.
 pub struct Client {
-    /// Unique, ascending.
+    /// The unique id; ids ascend.
     pub id: u64,
-    /// Selected database.
+    /// The selected database.
     pub db: usize,
-    /// The ticket of its last write in the log; 0 for none.
+    /// The position of the client's last write in the propagation log; 0 for none.
     pub log_ticket: u64,
-    /// RESP2 until HELLO 3.
+    /// The protocol: RESP2 until HELLO 3.
     pub protocol: Protocol,
-    /// Who it is, and what it may do.
+    /// The authenticated user and its permissions.
     pub login: Login,
-    /// CLIENT SETNAME.
+    /// The name set by CLIENT SETNAME.
     pub name: Vec<u8>,
-    /// CLIENT SETINFO LIB-NAME.
+    /// The library name set by CLIENT SETINFO LIB-NAME.
     pub lib_name: Vec<u8>,
-    /// CLIENT SETINFO LIB-VER.
+    /// The library version set by CLIENT SETINFO LIB-VER.
     pub lib_version: Vec<u8>,
-    /// Switches.
+    /// The flags.
     pub flags: Flags,
-    /// Peer address as it is printed.
+    /// The peer's address as replies and the log show it.
     pub address: String,
-    /// Own address of the connection.
+    /// The local address of the connection.
     pub local_address: String,
-    /// File descriptor.
+    /// The file descriptor.
     pub fd: i32,
-    /// When it connected, ms since the epoch.
+    /// The time at which the client connected, in milliseconds since the Unix epoch.
     pub created_ms: u64,
-    /// Its last command or reply, ms since the epoch.
+    /// The time of the last command or reply, in milliseconds since the Unix epoch.
     pub last_interaction_ms: u64,
-    /// Full name of its last command (`client|list`).
+    /// The full name of the last command (`client|list`).
     pub last_command: &'static str,
-    /// Bytes read from it.
+    /// The bytes received from the client.
     pub net_input_bytes: u64,
-    /// Bytes sent to it.
+    /// The bytes sent to the client.
     pub net_output_bytes: u64,
-    /// Commands it sent and that ended.
+    /// The number of commands that have ended.
     pub commands: u64,
-    /// Most output of one turn so far, bytes.
+    /// The largest output of one turn so far, in bytes.
     pub largest_output: usize,
-    /// Index of the worker that owns it.
+    /// The index of the worker that owns the client.
     pub worker: usize,
-    /// The commands that wait for EXEC; there is one as long as [`Flags::MULTI`] is set.
+    /// The commands queued for EXEC; `Some` while [`Flags::MULTI`] is set.
     pub transaction: Option<Box<Transaction>>,
-    /// The keys that it watches.
+    /// The watched keys.
     pub watches: Option<Box<Watches>>,
-    /// What it is subscribed to.
+    /// The subscriptions.
     pub subscriptions: Option<Box<Subscriptions>>,
-    /// How it tracks keys.
+    /// The state of client-side caching (CLIENT TRACKING).
     pub tracking: Option<Box<Tracking>>,
-    /// What it says about itself as a replica.
+    /// The properties that the client announced as a replica.
     pub handshake: Option<Box<ReplicaHandshake>>,
-    /// What is told of its transaction and its watches instead of what is here: in portraits, and while EXEC runs.
+    /// Figures that replace those of `transaction` and `watches`: in snapshots of a client, and while EXEC runs.
     pub tally: Option<Box<Tally>>,
 }
 
-/// Figures that only the connection knows, for CLIENT LIST.
+/// Figures for CLIENT LIST that only the connection knows.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Buffers {
-    /// Unprocessed input, bytes.
+    /// The unprocessed input, in bytes.
     pub input: usize,
-    /// Room left in the input buffer, bytes.
+    /// The free space in the input buffer, in bytes.
     pub input_free: usize,
-    /// Arguments of the command under way, bytes.
+    /// The arguments of the current command, in bytes.
     pub arguments: usize,
-    /// Replies that wait for the end of the turn, bytes.
+    /// The replies that wait for the end of the turn, in bytes.
     pub output: usize,
-    /// Allocation behind them, bytes.
+    /// The allocated size of the reply buffer, in bytes.
     pub output_capacity: usize,
-    /// Output that the kernel has not taken, bytes.
+    /// The output that the kernel has not accepted yet, in bytes.
     pub in_flight: usize,
-    /// All of it, bytes.
+    /// The sum, in bytes.
     pub total: usize,
-    /// Whether the worker listens to the connection at the moment.
+    /// `true` if the worker currently receives from the connection.
     pub receiving: bool,
 }
 
 impl Client {
-    /// A new client in database 0.
+    /// Creates a client in database 0.
     pub fn new(id: u64, now_ms: u64, worker: usize) -> Self {
         Client {
             id,
@@ -292,8 +292,8 @@ impl Client {
         }
     }
 
-    /// What handlers may read of a client, for a command that runs away from its worker. How replies are
-    /// suppressed stays with the client itself.
+    /// Copies the part of the state that handlers may read, for a command that runs outside the client's worker. The
+    /// flags that suppress replies are not copied; they are applied to the client itself.
     pub fn view(&self) -> Client {
         let mut view = Client::new(self.id, self.created_ms, self.worker);
         view.db = self.db;
@@ -312,7 +312,8 @@ impl Client {
         view
     }
 
-    /// What others are shown of a client whose connection no worker has: the view, and what is told of its connection.
+    /// Copies the state that replies about clients show, for a client whose connection no worker has: the view, and the
+    /// figures of the connection.
     pub fn shown(&self) -> Client {
         let mut view = self.view();
         view.fd = self.fd;
@@ -324,7 +325,7 @@ impl Client {
         view
     }
 
-    /// What others are shown of it as it is now.
+    /// Takes a snapshot of the client for replies about clients.
     pub fn client_snapshot(&self) -> Client {
         let mut client_snapshot = self.shown();
         client_snapshot.flags = self.flags;
@@ -341,14 +342,14 @@ impl Client {
         client_snapshot
     }
 
-    /// Back to how it was when it connected (RESET), but for the connection itself.
+    /// Resets the client to its state after connecting (RESET), except for the connection itself.
     pub fn reset(&mut self, login: Login) {
         self.db = 0;
         self.protocol = Protocol::Resp2;
         self.login = login;
         self.name.clear();
-        // Capabilities and the library are those of the program behind the connection, not of its session. A reply
-        // that is to be skipped is the one to RESET itself.
+        // Capabilities and the library belong to the program behind the connection, not to its session. A reply that is
+        // to be skipped is the one to RESET itself.
         let kept = [
             Flags::UNIX_SOCKET,
             Flags::TLS,
@@ -370,12 +371,13 @@ impl Client {
         self.watches = None;
     }
 
-    /// Whether a key that it watches changed.
+    /// Returns `true` if a watched key has changed.
     pub fn is_dirty(&self) -> bool {
         self.watches.as_ref().is_some_and(|watches| watches.is_dirty())
     }
 
-    /// Commands that wait for EXEC, as CLIENT LIST counts them; -1 for a client that never had to do with transactions.
+    /// Returns the number of queued commands, as CLIENT LIST counts them; -1 for a client that has never used
+    /// transactions.
     fn queued_commands(&self) -> i64 {
         match (&self.tally, &self.transaction) {
             (Some(tally), _) => tally.queued,
@@ -385,7 +387,7 @@ impl Client {
         }
     }
 
-    /// What its transaction takes, bytes.
+    /// Returns the bytes of memory that the transaction takes.
     fn queued_bytes(&self) -> usize {
         match (&self.tally, &self.transaction) {
             (Some(tally), _) => tally.queued_bytes,
@@ -394,7 +396,7 @@ impl Client {
         }
     }
 
-    /// Keys that it watches; none once one of them changed.
+    /// Returns the number of watched keys; 0 once one of them has changed.
     pub fn watched_keys(&self) -> usize {
         if let Some(tally) = &self.tally {
             return tally.watched;
@@ -403,19 +405,19 @@ impl Client {
         watches.map_or(0, |watches| watches.keys.len())
     }
 
-    /// How many names of a kind it is subscribed to.
+    /// Returns the number of subscriptions of a kind.
     pub fn subscribed(&self, kind: Kind) -> usize {
         self.subscriptions
             .as_ref()
             .map_or(0, |subscriptions| subscriptions.of(kind).len())
     }
 
-    /// The client that gets its invalidation messages: 0 for itself, -1 for nobody.
+    /// Returns the id of the client that gets the invalidation messages: 0 for this client itself, -1 without tracking.
     pub fn redirect(&self) -> i64 {
         self.tracking.as_ref().map_or(-1, |tracking| tracking.redirect as i64)
     }
 
-    /// What CLIENT LIST and CLIENT KILL know it as under `TYPE`.
+    /// Returns the kind by which CLIENT LIST and CLIENT KILL select the client with `TYPE`.
     pub fn kind(&self) -> ClientKind {
         if self.flags.has(Flags::PRIMARY) {
             ClientKind::Primary
@@ -428,17 +430,18 @@ impl Client {
         }
     }
 
-    /// Seconds since it connected, as CLIENT LIST shows them: both times are cut to seconds first.
+    /// Returns the seconds since the client connected, as CLIENT LIST shows them: both times are truncated to seconds
+    /// first.
     pub fn age_s(&self, now_ms: u64) -> u64 {
         (now_ms / 1000).saturating_sub(self.created_ms / 1000)
     }
 
-    /// Seconds since it was last heard or answered, counted in the same way.
+    /// Returns the seconds since the last interaction, calculated in the same way.
     pub fn idle_s(&self, now_ms: u64) -> u64 {
         (now_ms / 1000).saturating_sub(self.last_interaction_ms / 1000)
     }
 
-    /// The peer's address without port and brackets; the path of a Unix socket.
+    /// Returns the peer's address without port and brackets, or the path of a Unix socket.
     pub fn ip(&self) -> &str {
         let host = self
             .address
@@ -447,12 +450,12 @@ impl Client {
         host.trim_start_matches('[').trim_end_matches(']')
     }
 
-    /// The letters of CLIENT LIST's `capa`.
+    /// Returns the letters of the field `capa` of CLIENT LIST.
     pub fn capability_letters(&self) -> &'static str {
         if self.flags.has(Flags::CAPA_REDIRECT) { "r" } else { "" }
     }
 
-    /// The letters of CLIENT LIST's `flags`.
+    /// Returns the letters of the field `flags` of CLIENT LIST.
     pub fn flag_letters(&self) -> String {
         let letters = [
             (Flags::MONITOR, 'O'),
@@ -491,7 +494,7 @@ impl Client {
         if set.is_empty() { "N".to_owned() } else { set }
     }
 
-    /// The client's line of CLIENT LIST, without the newline.
+    /// Formats the client's line of CLIENT LIST, without the newline.
     pub fn describe(&self, now_ms: u64, buffers: Buffers) -> Vec<u8> {
         let mut out = Vec::with_capacity(500);
         // Writing to a vector cannot fail.
@@ -524,8 +527,8 @@ impl Client {
         )
     }
 
-    /// There is one output buffer (`obl` of `rbs` bytes are used), and what the kernel does not take at once is
-    /// counted as one list entry.
+    /// Writes the buffer figures. There is one output buffer, of which `obl` of `rbs` bytes are used. The output that
+    /// the kernel does not accept at once is counted as one list entry.
     fn describe_buffers(&self, out: &mut Vec<u8>, buffers: Buffers) -> std::io::Result<()> {
         write!(
             out,
@@ -569,11 +572,12 @@ impl Client {
     }
 }
 
-/// What a name in one of a client's sets takes beside the name itself, bytes: its place, and its share of the set.
+/// The estimated bytes of one entry in a client's sets, without the name itself.
 const PLACE_BYTES: usize = 64;
 
 impl Client {
-    /// What its watches, subscriptions and prefixes take, about, in bytes. Names that all clients share are not counted.
+    /// Returns the estimated bytes of the client's watches, subscriptions and tracked prefixes. Names that all clients
+    /// share are not counted.
     pub fn held_bytes(&self) -> usize {
         let watched = self.watched_keys() * (size_of::<crate::clients_waiting::watch::Watch>() + PLACE_BYTES);
         let kinds = [Kind::Channel, Kind::Pattern, Kind::ShardChannel];
@@ -582,7 +586,7 @@ impl Client {
         watched + (subscribed + prefixes) * PLACE_BYTES
     }
 
-    /// Whether the peer is on this machine.
+    /// Returns `true` if the peer is on this machine.
     pub fn is_local(&self) -> bool {
         let address = &self.address;
         self.flags.has(Flags::UNIX_SOCKET) || address.starts_with("127.") || address.starts_with("[::1]")

@@ -1,37 +1,37 @@
-//! Portraits of clients: what others are shown of them as they were at one moment.
+//! Snapshots of clients: the state of a client at one moment, for replies about clients.
 
 use std::sync::Arc;
 
 use super::client::{Buffers, Client};
 use crate::clients_waiting::blocking::Waiter;
 
-/// What a client was waiting for.
+/// The event for which a client was waiting.
 pub enum WaitState {
     /// Keys.
     Keys(Arc<Waiter>),
-    /// Something else, under this ticket.
+    /// Another event, with this id of the parked connection.
     Other(u64),
 }
 
-/// A client at one moment.
+/// The state of a client at one moment.
 pub struct ClientSnapshot {
-    /// What is shown of it.
+    /// The client.
     pub client: Client,
     /// The figures of its connection.
     pub buffers: Buffers,
-    /// What it was waiting for.
+    /// The event for which the client was waiting.
     pub waiting: Option<WaitState>,
 }
 
-/// What is told of a client's transaction and watches where those themselves are not at hand.
+/// Figures of a client's transaction and watches, for use where those themselves are not available.
 #[derive(Clone, Copy, Debug)]
 pub struct Tally {
-    /// Commands that wait for EXEC, or are run by it.
+    /// The number of commands that are queued, or that EXEC is running.
     pub queued: i64,
-    /// What the transaction takes, bytes.
+    /// The bytes of memory that the transaction takes.
     pub queued_bytes: usize,
-    /// Keys that are watched.
+    /// The number of watched keys.
     pub watched: usize,
-    /// Whether one of them changed.
+    /// `true` if a watched key has changed.
     pub is_dirty: bool,
 }

@@ -1,6 +1,6 @@
-//! A connection: its client, the bytes that came in and were not executed, and the bytes that go out.
+//! A connection: its client, the received bytes that are not executed yet, and the bytes to be sent.
 //!
-//! A connection is an owned value. It belongs to one worker and travels to another with its buffers.
+//! A connection is an owned value. It belongs to one worker, and moves to another worker with its buffers.
 
 use std::sync::Arc;
 
@@ -13,69 +13,70 @@ use super::client::{Buffers, Client, Flags};
 use super::tls::Tls;
 use super::usage::Usage;
 
-/// Why a connection's input is not being executed at the moment.
+/// The state of a connection with regard to its next request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It is: whatever arrives is planned.
+    /// Received requests are planned at once.
     Ready,
-    /// Requests wait in the input for a later turn (a slot was leased, or the turn was full).
+    /// Requests wait in the input for a later turn, since a slot was leased or the turn was full.
     Deferred,
-    /// The reply of the running command comes by mail, under this ticket.
+    /// The reply of the current command arrives as a message, with this id.
     Parked(u64),
-    /// CLIENT PAUSE holds the next command.
+    /// CLIENT PAUSE delays the next command.
     Paused,
 }
 
 /// One connection.
 pub struct Connection {
-    /// Its client.
+    /// The client.
     pub client: Client,
-    /// Bytes received; those before `consumed` are done with.
+    /// The received bytes; those before `consumed` are executed.
     pub input: Vec<u8>,
-    /// Start of the first request that was not executed.
+    /// The start of the first request that was not executed.
     pub consumed: usize,
-    /// What `consumed` was when a batch had ended the last time.
+    /// The value of `consumed` at the end of the last batch.
     pub settled: usize,
-    /// Where the parser stopped in the request at `planned`.
+    /// The state of the parser in the request at `planned`.
     pub parser: Parser,
-    /// Start of the first request that is in no plan.
+    /// The start of the first request that is in no plan.
     pub planned: usize,
-    /// Replies not yet handed to the reactor.
+    /// The replies that were not handed to the reactor yet.
     pub output: Output,
-    /// What is not a reply and comes behind the one that is being made elsewhere.
+    /// Output that is not a reply and must follow the reply that another thread is producing.
     pub postponed: Output,
-    /// What stands in the queues of keys for it, while it waits for them.
+    /// The entry in the wait queues of keys, while the client is blocked on keys.
     pub waiter: Option<Arc<Waiter>>,
-    /// What it waits for.
+    /// The state with regard to the next request.
     pub state: State,
-    /// Whether the batch that is being put together has plans of it.
+    /// `true` if the batch that is being collected contains plans of this connection.
     pub in_batch: bool,
-    /// Whether its input may hold further complete requests.
+    /// `true` if the input may hold further complete requests.
     pub has_more: bool,
-    /// Whether the peer has ended its side; bytes that it sent before may still be on their way here.
+    /// `true` if the peer has closed its sending side. Bytes that it sent before may still be in transit.
     pub peer_ended: bool,
-    /// Whether everything that the peer sent was received. The connection is closed once that is executed and answered.
+    /// `true` if all bytes that the peer sent were received. The connection is closed once they are executed and
+    /// answered.
     pub input_ended: bool,
-    /// Whether the reactor was told not to receive.
+    /// `true` if the reactor was told to stop receiving.
     pub receive_paused: bool,
-    /// Bytes that the request at `consumed` still misses, if that is known.
+    /// The number of bytes that the request at `consumed` still lacks, if it is known.
     pub wanted: usize,
-    /// Failed attempts to take leases for the request at `consumed`.
+    /// The number of failed attempts to lease the slots of the request at `consumed`.
     pub lease_failures: u32,
-    /// Whether its output waits until the log has passed its writes.
+    /// `true` while the output waits until the propagation log has passed the client's writes.
     pub is_withheld: bool,
-    /// Its layer of TLS, if it has one.
+    /// The TLS layer, for a connection with TLS.
     pub tls: Option<Tls>,
-    /// The socket and what it did not take yet, while no reactor has them: between two workers.
+    /// The socket and its unsent output, while the connection moves between two workers and no reactor has them.
     pub in_transit: Option<DetachedConnection>,
-    /// Since when it is above the soft output limit, ms since the epoch.
+    /// The time since when the output is above the soft limit, in milliseconds since the Unix epoch.
     pub over_soft_limit_since_ms: u64,
-    /// With what memory its worker has counted it.
+    /// The memory with which the worker has counted the connection.
     pub usage: Usage,
 }
 
 impl Connection {
-    /// A connection of a new client.
+    /// Creates the connection of a new client.
     pub fn new(client: Client) -> Self {
         Connection {
             client,
@@ -103,13 +104,13 @@ impl Connection {
         }
     }
 
-    /// Bytes received and not executed.
+    /// Returns the number of bytes that are received and not executed.
     pub fn pending(&self) -> usize {
         self.input.len() - self.consumed
     }
 
-    /// As [`Self::discard_consumed`], unless that would move more bytes than it frees: then they stay for now. So each byte
-    /// of a long pipeline is moved once at most, however few requests of it run in a turn.
+    /// Does the same as [`Self::discard_consumed`], unless that would move more bytes than it frees. So each byte of a
+    /// long pipeline is moved at most once, however few of its requests run in a turn.
     pub fn settle_consumed(&mut self) {
         if self.consumed >= self.pending() {
             self.discard_consumed();
@@ -120,7 +121,7 @@ impl Connection {
         self.settled = self.consumed;
     }
 
-    /// Forgets executed bytes, and what was planned beyond them: it is planned again.
+    /// Removes executed bytes, and discards the plans of later requests: they are planned again.
     pub fn discard_consumed(&mut self) {
         if self.planned != self.consumed {
             self.parser.reset();
@@ -151,24 +152,24 @@ impl Connection {
         flags.put(Flags::REPLY_SKIP_NEXT, false);
     }
 
-    /// Bytes of its output that wait to be sealed.
+    /// Returns the bytes of output that are not encrypted yet.
     pub fn waiting_to_be_sealed(&self) -> usize {
         self.tls.as_ref().map_or(0, Tls::waiting)
     }
 
-    /// Returns `true` if it is to be closed as soon as its output is sent: not while a reply is still to come.
+    /// Returns `true` if the connection is to be closed once its output is sent: not while a reply is still to come.
     pub fn closes_after_output(&self) -> bool {
         let is_told = self.client.flags.has(Flags::CLOSE_AFTER_REPLY) && !matches!(self.state, State::Parked(_));
         is_told || (self.input_ended && !self.has_work())
     }
 
-    /// Returns `true` if requests that were received are not executed yet, or not answered.
+    /// Returns `true` if received requests are not executed yet, or not answered.
     pub fn has_work(&self) -> bool {
         self.has_more || self.in_batch || self.state != State::Ready
     }
 
-    /// Whether a reply is being made elsewhere. One that waits for keys may have to wait for ever; it has a reply under way
-    /// once somebody serves it.
+    /// Returns `true` if another thread is producing a reply. A client that is blocked on keys may wait for ever; a
+    /// reply is being produced for it only once a writer has claimed its entry.
     pub fn awaits_reply(&self) -> bool {
         match &self.waiter {
             Some(waiter) => waiter.is_claimed(),
@@ -176,8 +177,9 @@ impl Connection {
         }
     }
 
-    /// Buffer figures for CLIENT LIST; `in_flight` is what the reactor still has to send. The buffers themselves are the
-    /// worker's, so what is in them counts as the client's, and what the argument that is arriving will take.
+    /// Returns the buffer figures for CLIENT LIST. `in_flight` is the output that the reactor still has to send. The
+    /// buffers themselves belong to the worker, so only their contents count as the client's, and the expected size of
+    /// an argument that is being received.
     pub fn buffers(&self, in_flight: usize) -> Buffers {
         let output_capacity = self.output.bytes.capacity();
         Buffers {
@@ -198,7 +200,7 @@ impl Connection {
                 + in_flight
                 + self.client.held_bytes()
                 + std::mem::size_of::<Connection>(),
-            // With requests left it is a matter of a few turns.
+            // If requests are left, receiving resumes within a few turns.
             receiving: !self.receive_paused || self.has_more,
         }
     }

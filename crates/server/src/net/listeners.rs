@@ -1,4 +1,4 @@
-//! Listening sockets: which ones the configuration asks for, opening them, and opening others at run time.
+//! Opens the listening sockets that the configuration names, and changes them at run time.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs};
@@ -13,27 +13,27 @@ use weft_reactor::{Listener, Reactor, Socket, Token};
 use crate::config::{Config, error_text, id};
 use crate::observability::log;
 
-/// A connection that somebody has made.
+/// An accepted connection.
 #[derive(Debug)]
 pub struct AcceptedConnection {
-    /// Its socket.
+    /// The socket.
     pub socket: Socket,
-    /// Whether it was made to the port for TLS.
+    /// `true` if the connection was made to the TLS port.
     pub is_tls: bool,
-    /// What the client is told instead of being served, once both sides have agreed on keys.
+    /// The error that the client gets instead of service, once the TLS handshake has ended.
     pub refusal: Option<&'static str>,
 }
 
-/// The server cannot listen where it shall; the log has told why.
+/// The error that a listening socket cannot be opened; the reason has been logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CannotListen;
 
-/// What is listened on. The sockets are in a reactor.
+/// The open listening sockets. The sockets themselves are in a reactor.
 #[derive(Debug, Default)]
 pub struct Listeners {
     tcp: Vec<OpenListener>,
     unix: Option<SocketFile>,
-    /// Whether new ones offer Multipath TCP.
+    /// `true` if new sockets offer Multipath TCP.
     is_multipath: bool,
 }
 
@@ -45,10 +45,10 @@ struct OpenListener {
     token: Token,
 }
 
-/// What kinds of sockets there are.
+/// The kinds of listening sockets that are open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Kinds {
-    /// TCP.
+    /// TCP without TLS.
     pub tcp: bool,
     /// TCP with TLS.
     pub tls: bool,
@@ -56,19 +56,19 @@ pub struct Kinds {
     pub unix: bool,
 }
 
-/// One word of `bind`.
+/// One address of the parameter `bind`.
 struct BindAddress<'config> {
-    /// As configured, without the sign.
+    /// The address as configured, without the leading `-`.
     name: &'config str,
-    /// It may be missing.
+    /// `true` if the address may be absent from this machine.
     optional: bool,
 }
 
 impl Listeners {
-    /// Opens everything the configuration asks for.
+    /// Opens all sockets that the configuration names.
     ///
     /// # Errors
-    /// When something cannot be opened, or there is nothing to open.
+    /// If a socket cannot be opened, or if the configuration names none.
     pub fn open(config: &Config, reactor: &mut Reactor) -> Result<Listeners, CannotListen> {
         let mut listeners = Listeners::default();
         listeners.listen_ports(config, reactor).map_err(|(port, is_tls)| {
@@ -83,16 +83,16 @@ impl Listeners {
         Ok(listeners)
     }
 
-    /// Makes the TCP sockets those that the configuration asks for now: closes the others, then opens what
-    /// is missing. A socket that stays loses no connection.
+    /// Adapts the TCP sockets to the present configuration: closes those that are not wanted any more, then opens the
+    /// missing ones. A socket that stays open loses no connection.
     ///
     /// # Errors
-    /// When one cannot be opened; then none of the missing ones is.
+    /// If a socket cannot be opened; then none of the missing ones is opened.
     pub fn listen_tcp(&mut self, config: &Config, reactor: &mut Reactor) -> Result<(), CannotListen> {
         self.listen_ports(config, reactor).map_err(|_| CannotListen)
     }
 
-    /// The same; the error is the port where it failed, and whether that is for TLS.
+    /// Does the same as [`Listeners::listen_tcp`]. The error is the port that failed, and `true` if it is the TLS port.
     fn listen_ports(&mut self, config: &Config, reactor: &mut Reactor) -> Result<(), (u16, bool)> {
         let ports = [(id::PORT, false), (id::TLS_PORT, true)].map(|(id, is_tls)| (config.integer(id) as u16, is_tls));
         let addresses = config.addresses(id::BIND);
@@ -138,7 +138,7 @@ impl Listeners {
         }
     }
 
-    /// What kinds of sockets there are.
+    /// Returns the kinds of sockets that are open.
     pub fn kinds(&self) -> Kinds {
         Kinds {
             tcp: self.tcp.iter().any(|open| !open.is_tls),
@@ -147,7 +147,7 @@ impl Listeners {
         }
     }
 
-    /// Whether who connects there has to speak TLS.
+    /// Returns `true` if connections of this listening socket must use TLS.
     pub fn is_tls(&self, token: Token) -> bool {
         self.tcp.iter().any(|open| open.token == token && open.is_tls)
     }
@@ -230,7 +230,7 @@ impl Listeners {
         }
     }
 
-    /// Tokens go up only so far: the reactor's table is dense, so a free one is used first.
+    /// Registers a socket with the reactor. The lowest free token is used, since the reactor's table is dense.
     fn register(&mut self, listener: Listener, reactor: &mut Reactor) -> io::Result<Token> {
         let used = |token: Token| self.tcp.iter().any(|open| open.token == token);
         let unix_token = 0;
@@ -254,7 +254,7 @@ impl<'config> BindAddress<'config> {
         }
     }
 
-    /// The address: a colon makes it IPv6, anything else is IPv4, as an address or as a name of this machine.
+    /// Resolves the address. A name with a colon is IPv6. Any other name is IPv4, as an address or as a host name.
     fn address(&self) -> io::Result<IpAddr> {
         match self.name {
             "*" => Ok(Ipv4Addr::UNSPECIFIED.into()),
@@ -270,8 +270,8 @@ impl<'config> BindAddress<'config> {
         }
     }
 
-    /// Whether the server listens without it: an optional address this machine does not have, or a protocol
-    /// the kernel does not speak.
+    /// Returns `true` if the server may run without this socket: the address is optional and absent from this machine,
+    /// or the kernel does not support the protocol.
     fn forgives(&self, error: &io::Error) -> bool {
         match error.raw_os_error().map(Errno::from_raw) {
             Some(Errno::EADDRNOTAVAIL) => self.optional,
@@ -287,8 +287,8 @@ impl<'config> BindAddress<'config> {
     }
 }
 
-/// Puts the mark of `socket-mark-id` on a listening socket, from which connections have theirs. That is for the privileged;
-/// a server that may not do it serves without.
+/// Sets the mark of `socket-mark-id` on a listening socket; accepted connections inherit it. Setting it needs a
+/// privilege. A server without the privilege logs a warning and continues without the mark.
 pub fn mark(listener: &Listener, config: &Config) {
     let mark = config.unsigned(id::SOCKET_MARK_ID) as u32;
     if mark == 0 {
@@ -303,7 +303,7 @@ fn kind_name(is_tls: bool) -> &'static str {
     if is_tls { "tls" } else { "tcp" }
 }
 
-/// An error with the step it comes from, where that is certain.
+/// Formats an error with the name of the system call that failed, if the error identifies it.
 fn reason(error: &io::Error) -> String {
     let text = error_text(error);
     match error.raw_os_error().map(Errno::from_raw) {
@@ -313,17 +313,17 @@ fn reason(error: &io::Error) -> String {
     }
 }
 
-/// The file of a Unix socket; removed when dropped, unless somebody else has taken the path.
+/// The file of a Unix socket. It is removed on drop, unless the path now holds a different file.
 #[derive(Debug)]
 struct SocketFile {
     path: PathBuf,
-    /// Device and inode.
+    /// The device and inode numbers.
     identity: (u64, u64),
 }
 
 impl SocketFile {
-    /// Listens at `path`. A socket that lies there already is a leftover, and makes room; any other file does
-    /// not.
+    /// Listens at `path`. An existing socket there is left over from an earlier process and is removed. Any other file
+    /// is an error.
     fn bind(path: &Path, permissions: Option<u32>, backlog: u32) -> io::Result<(SocketFile, Listener)> {
         if std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
             std::fs::remove_file(path)?;
@@ -331,14 +331,14 @@ impl SocketFile {
         let listener = Listener::unix(path, permissions, backlog)?;
         let metadata = std::fs::symlink_metadata(path)?;
         let file = SocketFile {
-            // The working directory may change before it is removed.
+            // The working directory may change before the file is removed.
             path: std::path::absolute(path)?,
             identity: (metadata.dev(), metadata.ino()),
         };
         Ok((file, listener))
     }
 
-    /// Makes a group the owner; an empty name leaves it.
+    /// Sets the group of the file; an empty name leaves it unchanged.
     fn give_to(&self, group: &[u8]) -> io::Result<()> {
         if group.is_empty() {
             return Ok(());

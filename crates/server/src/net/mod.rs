@@ -1,4 +1,4 @@
-//! Clients and their connections: what a worker owns of each.
+//! Clients and their connections: the state that a worker owns for each.
 
 pub mod client;
 pub mod client_snapshot;

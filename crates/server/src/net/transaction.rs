@@ -1,7 +1,7 @@
-//! A transaction that a client has begun: the commands that wait for EXEC.
+//! The transaction of a client: the commands queued for EXEC.
 //!
-//! The requests lie one behind the other, as they came in, with their keys hashed already: EXEC leases and runs them
-//! without looking at a byte of them before.
+//! The requests are stored one after the other, as received, with their keys hashed. So EXEC can lease all slots and
+//! run the commands without parsing them again.
 
 use std::ops::Range;
 
@@ -13,9 +13,9 @@ use crate::keyspace::access::PlannedKey;
 /// One queued command.
 #[derive(Clone, Copy)]
 pub struct Queued {
-    /// Its index in the registry.
+    /// The index in the command registry.
     pub command: usize,
-    /// The database that it runs in.
+    /// The database in which the command runs.
     pub db: usize,
     request: (usize, usize),
     args: (usize, usize),
@@ -23,48 +23,48 @@ pub struct Queued {
 }
 
 impl Queued {
-    /// Size of the request, bytes.
+    /// Returns the size of the request, in bytes.
     pub fn request_bytes(&self) -> usize {
         self.request.1 - self.request.0
     }
 
-    /// Where its keys are among those of the transaction.
+    /// Returns the range of the command's keys in [`Transaction::keys`].
     pub fn key_indices(&self) -> Range<usize> {
         self.keys.0..self.keys.1
     }
 }
 
-/// Everything between MULTI and EXEC.
+/// The commands between MULTI and EXEC.
 #[derive(Default)]
 pub struct Transaction {
     requests: Vec<u8>,
     ranges: Vec<ArgRange>,
-    /// The keys of all commands; while EXEC runs, behind them those that are watched.
+    /// The keys of all commands. While EXEC runs, the watched keys follow them.
     pub keys: Vec<PlannedKey>,
     /// The commands.
     pub commands: Vec<Queued>,
-    /// The database that the next command will run in.
+    /// The database in which the next command will run.
     pub db: usize,
-    /// Whether a command was refused: EXEC will do nothing.
+    /// Set if a command was refused, so EXEC will fail.
     pub refused: bool,
-    /// Whether a command may change data, or tell replicas something else.
+    /// Set if a command may change data, or must be propagated for another reason.
     pub writes: bool,
-    /// Whether a command may not run out of memory.
+    /// Set if a command is denied when memory is short.
     pub denied_out_of_memory: bool,
-    /// Whether a command needs the whole keyspace.
+    /// Set if a command needs exclusive use of the keyspace.
     pub exclusive: bool,
-    /// Whether a command tells of clients: EXEC needs their portraits.
+    /// Set if a command reports about clients, for which EXEC needs their snapshots.
     pub asks: bool,
-    /// The other clients as they are right before EXEC, once that has asked for them.
+    /// The snapshots of the other clients right before EXEC, once they have been requested and collected.
     pub client_snapshots: Option<Vec<ClientSnapshot>>,
-    /// Whether a command runs a script.
+    /// Set if a command runs a script.
     pub scripts: bool,
-    /// Whether a script says what it does, and may write.
+    /// Set if a script has a shebang line and may write.
     pub scripts_write: bool,
 }
 
 impl Transaction {
-    /// Nothing yet, in that database.
+    /// Creates an empty transaction that starts in this database.
     pub fn new(db: usize) -> Self {
         Transaction {
             db,
@@ -72,7 +72,7 @@ impl Transaction {
         }
     }
 
-    /// Adds a command: its index, its request with the arguments in it, its keys.
+    /// Queues a command: its index in the registry, its request, the ranges of its arguments, and its keys.
     pub fn push(&mut self, command: usize, request: &[u8], ranges: &[ArgRange], keys: &[PlannedKey]) {
         let (bytes, args, first_key) = (self.requests.len(), self.ranges.len(), self.keys.len());
         self.requests.extend_from_slice(request);
@@ -87,7 +87,7 @@ impl Transaction {
         });
     }
 
-    /// The arguments of a command.
+    /// Returns the arguments of a command.
     pub fn args(&self, queued: &Queued) -> Args<'_> {
         Args::new(
             &self.requests[queued.request.0..queued.request.1],
@@ -95,22 +95,22 @@ impl Transaction {
         )
     }
 
-    /// The keys of a command.
+    /// Returns the keys of a command.
     pub fn keys_of(&self, queued: &Queued) -> &[PlannedKey] {
         &self.keys[queued.keys.0..queued.keys.1]
     }
 
-    /// How many keys the commands have.
+    /// Returns the number of keys of all commands.
     pub fn own_keys(&self) -> usize {
         self.commands.last().map_or(0, |last| last.keys.1)
     }
 
-    /// Size of the requests that wait for EXEC, bytes.
+    /// Returns the size of the queued requests, in bytes.
     pub fn queued_bytes(&self) -> usize {
         self.requests.len()
     }
 
-    /// What it takes, bytes.
+    /// Returns the allocated memory, in bytes.
     pub fn allocated_bytes(&self) -> usize {
         self.requests.capacity()
             + self.ranges.capacity() * size_of::<ArgRange>()

@@ -1,25 +1,27 @@
-//! How much memory the clients take together, and which of them take most: for `maxmemory-clients`.
+//! The memory of all clients, and an index of the largest clients, for `maxmemory-clients`.
 //!
-//! Each worker counts its own clients in its own row: their bytes, and how many of them lie in which *bucket*, which holds
-//! clients of about the same size (each bucket twice that of the one before). Who looks adds the rows up.
+//! Each worker counts its own clients in its own row: their bytes, and the number of its clients in each *bucket*. A
+//! bucket holds clients of about the same size; each bucket covers twice the size of the one before. A reader adds up
+//! the rows.
 
 use weft_sync::StripedCounters;
 
-/// The smallest bucket has clients of fewer than so many binary digits of bytes, the largest those of more.
+/// The binary digits of the client sizes of the first and of the last bucket. Smaller clients are in the first bucket,
+/// larger ones in the last.
 const DIGITS: (u32, u32) = (15, 33);
-/// Buckets.
+/// The number of buckets.
 const BUCKETS: usize = (DIGITS.1 - DIGITS.0 + 1) as usize;
 
-/// What one client was counted with.
+/// The memory with which one client was counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     bytes: usize,
-    /// Its bucket; none if it is not to be evicted.
+    /// The bucket; `None` if the client must not be evicted.
     bucket: Option<u8>,
 }
 
 impl Usage {
-    /// A client that takes so many bytes.
+    /// Creates the entry of a client that takes `bytes` bytes.
     pub fn of(bytes: usize, may_be_evicted: bool) -> Self {
         let digits = (usize::BITS - bytes.leading_zeros()).clamp(DIGITS.0, DIGITS.1);
         Usage {
@@ -28,7 +30,7 @@ impl Usage {
         }
     }
 
-    /// Whether it lies in that bucket.
+    /// Returns `true` if the client is in that bucket.
     pub fn is_in(self, bucket: u8) -> bool {
         self.bucket == Some(bucket)
     }
@@ -36,19 +38,19 @@ impl Usage {
 
 /// The memory of all clients.
 pub struct ClientMemory {
-    /// A row for each worker: bytes, and the number of clients in each bucket.
+    /// One row per worker: the bytes, and the number of clients in each bucket.
     rows: StripedCounters,
 }
 
 impl ClientMemory {
-    /// Nothing yet, for so many workers.
+    /// Creates the counters for this number of workers.
     pub fn new(workers: usize) -> Self {
         ClientMemory {
             rows: StripedCounters::new(workers, 1 + BUCKETS),
         }
     }
 
-    /// A client of the calling worker is counted anew.
+    /// Replaces the entry of a client of the calling worker.
     pub fn change(&self, worker: usize, before: Usage, after: Usage) {
         let add = |index: usize, delta: i64| self.rows.add_as_only_writer(worker, index, delta);
         add(0, after.bytes as i64 - before.bytes as i64);
@@ -62,12 +64,12 @@ impl ClientMemory {
         }
     }
 
-    /// Bytes of all clients.
+    /// Returns the bytes of all clients.
     pub fn bytes(&self) -> u64 {
         self.rows.sum(0).max(0) as u64
     }
 
-    /// The bucket of the largest clients that may be evicted.
+    /// Returns the bucket of the largest clients that may be evicted.
     pub fn fullest(&self) -> Option<u8> {
         (0..BUCKETS)
             .rev()
@@ -75,7 +77,7 @@ impl ClientMemory {
             .map(|bucket| bucket as u8)
     }
 
-    /// The workers that have clients in a bucket.
+    /// Returns the workers that have clients in a bucket.
     pub fn owners(&self, bucket: u8) -> impl Iterator<Item = usize> {
         (0..self.rows.stripes()).filter(move |worker| self.rows.of_stripe(*worker, 1 + usize::from(bucket)) > 0)
     }

@@ -1,4 +1,4 @@
-//! MONITOR: who shows what others do, and the lines that it shows.
+//! MONITOR: the clients in monitor mode, and the lines that they receive.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -6,12 +6,12 @@ use weft_resp::quote::append_quoted;
 
 use crate::observability::commandlog::REDACTED;
 
-/// The clients that monitor, with their workers.
+/// The clients in monitor mode, with their workers.
 #[derive(Default)]
 pub struct Monitors(Mutex<Vec<(u64, usize)>>);
 
 impl Monitors {
-    /// Adds a client. `first` is called when it is the only one.
+    /// Adds a client. Calls `first` if it is the only one.
     pub fn add(&self, client: u64, worker: usize, first: impl FnOnce()) {
         let mut monitors = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         monitors.push((client, worker));
@@ -20,7 +20,7 @@ impl Monitors {
         }
     }
 
-    /// Takes a client out. `last` is called when none is left.
+    /// Removes a client. Calls `last` if none is left.
     pub fn remove(&self, client: u64, last: impl FnOnce()) {
         let mut monitors = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         monitors.retain(|(monitor, _)| *monitor != client);
@@ -29,7 +29,7 @@ impl Monitors {
         }
     }
 
-    /// The workers that have monitors, each once.
+    /// Returns the workers that have monitors, each once.
     pub fn workers(&self) -> Vec<usize> {
         let monitors = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut workers: Vec<usize> = monitors.iter().map(|(_, worker)| *worker).collect();
@@ -38,7 +38,7 @@ impl Monitors {
         workers
     }
 
-    /// The monitors of one worker.
+    /// Returns the monitors of one worker.
     pub fn of_worker(&self, worker: usize) -> Vec<u64> {
         let monitors = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let of_worker = monitors.iter().filter(|(_, owner)| *owner == worker);
@@ -46,7 +46,8 @@ impl Monitors {
     }
 }
 
-/// The line of one command. `who` is the client's address, `is_secret` names arguments that must not be shown.
+/// Formats the line of one command. `who` is the client's address. `is_secret` returns `true` for the indices of
+/// arguments that must not be shown.
 pub fn line<'a>(
     unix_us: u128,
     db: usize,

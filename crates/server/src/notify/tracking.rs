@@ -1,57 +1,57 @@
-//! Client-side caching: which clients may hold copies of which keys, and what they are told when keys change.
+//! Client-side caching: the clients that may hold copies of keys, and the invalidations that they get when keys change.
 //!
 //! ```text
 //!   GET k by client 7 (CLIENT TRACKING ON)       SET k, on any worker
 //!   ──────────────────────────────────────       ────────────────────
 //!   reader's lease of k's slot                   writer's lease of k's slot
-//!     table: k ─▶ 7                                table: k is taken out ─▶ 7
+//!     table: k ─▶ 7                                table: k is removed ─▶ 7
 //!   the lease ends                                 Invalidation(k, 7) ──mail──▶ worker of 7
 //!   reply: the value                             the lease ends
 //! ```
 //!
-//! 1. A key is remembered, and taken out again, under the lease of its slot. So whoever read a value and keeps a copy
-//!    stands in the table when the value changes, and the reply that carried the value leaves its worker before the
-//!    invalidation does.
-//! 2. Whether anybody tracks is one bit of the keyspace's hooks, looked at under the lease. Without it the table is not
-//!    touched.
-//! 3. The table knows ids, not clients: a client that is gone or tracks no more is found out when it is to be told.
-//! 4. Names count, not databases, as in Valkey: a change of `k` in one database invalidates `k` of every other.
-//! 5. Broadcasts (BCAST) need no table. Changed keys are gathered for a batch of commands and compared with the prefixes
-//!    at its end.
+//! 1. A key is added to the table, and removed from it, under the lease of its slot. So a client that has read a value
+//!    is in the table when the value changes. The reply with the value leaves its worker before the invalidation does.
+//! 2. One bit of the keyspace's hooks, read under the lease, is set while any client tracks keys. Without it the table
+//!    is not accessed.
+//! 3. The table contains ids, not clients. A client that has disconnected or no longer tracks keys is detected when an
+//!    invalidation is to be sent to it.
+//! 4. The database is ignored, as in Valkey: a change of `k` in one database invalidates `k` of every database.
+//! 5. Broadcasts (BCAST) need no table. Changed keys are collected for a batch of commands and compared with the
+//!    prefixes at its end.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Shards of the table.
+/// The number of shards of the table.
 const SHARDS: usize = 256;
 
-/// The name of the channel of invalidations for clients of RESP2 that others redirect to.
+/// The channel on which a client of RESP2 gets the invalidations that are redirected to it.
 pub const CHANNEL: &[u8] = b"__redis__:invalidate";
 
-/// How a client tracks.
+/// The tracking options and state of a client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tracking {
-    /// The client that gets the messages; 0: this one.
+    /// The client that gets the invalidations; 0 for this client itself.
     pub redirect: u64,
-    /// All keys with these prefixes, not those that were read.
+    /// `true` to get invalidations for all keys with the prefixes instead of those that were read (BCAST).
     pub broadcast: bool,
-    /// Only keys of commands behind CLIENT CACHING YES.
+    /// `true` to track only the keys of commands behind CLIENT CACHING YES (OPTIN).
     pub opt_in: bool,
-    /// All keys but those of commands behind CLIENT CACHING NO.
+    /// `true` to track all keys except those of commands behind CLIENT CACHING NO (OPTOUT).
     pub opt_out: bool,
-    /// Not what the client changes itself.
+    /// `true` to get no invalidations for changes by the client itself (NOLOOP).
     pub no_loop: bool,
-    /// CLIENT CACHING was the last command.
+    /// Set if CLIENT CACHING was the last command.
     pub caching: bool,
-    /// The client that messages are redirected to is gone.
+    /// Set once the client to which invalidations are redirected has disconnected.
     pub broken_redirect: bool,
     /// The prefixes of a broadcast.
     pub prefixes: BTreeSet<Box<[u8]>>,
 }
 
 impl Tracking {
-    /// Whether the keys of the next command are remembered.
+    /// Returns `true` if the keys of the next command are added to the table.
     pub fn remembers(&self) -> bool {
         if self.broadcast {
             false
@@ -63,45 +63,45 @@ impl Tracking {
     }
 }
 
-/// A key that changed, and the client that changed it; 0 for none.
+/// A key that has changed, and the client that has changed it; 0 for none.
 pub type ChangedKey = (Box<[u8]>, u64);
 
-/// What has become invalid.
+/// The keys that have become invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Invalid {
-    /// A key that somebody read.
+    /// A key that a client has read.
     Key(ChangedKey),
-    /// Keys with a prefix, in order.
+    /// Keys with a prefix, sorted.
     Prefixed(Arc<Vec<ChangedKey>>),
-    /// Everything: a database was emptied.
+    /// All keys: a database was emptied.
     Everything,
 }
 
-/// What one client is told in place of another: these keys, or all there are.
+/// A redirected invalidation: these keys, or all keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RedirectedInvalidation {
-    /// The client.
+    /// The client that receives it.
     pub client: u64,
-    /// The keys.
+    /// The keys; `None` for all keys.
     pub keys: Option<Vec<Box<[u8]>>>,
 }
 
-/// A message to clients that keep copies.
+/// An invalidation for clients that hold copies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Invalidation {
-    /// Who keeps copies, all on one worker.
+    /// The clients that hold copies, all on one worker.
     pub clients: Vec<u64>,
-    /// Of what.
+    /// The keys that have become invalid.
     pub invalid: Invalid,
 }
 
 impl Invalid {
-    /// The keys that a client is told about; `None` for all keys there are, nothing if it need not be told.
+    /// Returns the keys for which a client gets an invalidation: `None` for all keys, an empty list if it gets none.
     pub fn keys_for(&self, client: u64, tracking: &Tracking) -> Option<Vec<&[u8]>> {
         let concerns = |(_, by): &&ChangedKey| !tracking.no_loop || *by != client;
         match self {
             Invalid::Everything => None,
-            // A key that was read before the client changed over to broadcasts.
+            // A key that was read before the client changed to broadcast mode.
             Invalid::Key(_) if tracking.broadcast => Some(Vec::new()),
             Invalid::Key(key) => Some(
                 Some(key)
@@ -117,7 +117,7 @@ impl Invalid {
 
 type Shard = HashMap<Box<[u8]>, BTreeSet<u64>, ahash::RandomState>;
 
-/// The keys that are remembered, and the clients that track.
+/// The table of the keys that clients have read, and the clients that track keys.
 pub struct Table {
     shards: Box<[Mutex<Shard>]>,
     hasher: ahash::RandomState,
@@ -143,7 +143,7 @@ impl Default for Table {
 }
 
 impl Table {
-    /// Remembers that a client read a key.
+    /// Records that a client has read a key.
     pub fn remember(&self, name: &[u8], client: u64) {
         let mut shard = lock(self.shard(name));
         let added = match shard.get_mut(name) {
@@ -157,14 +157,14 @@ impl Table {
         self.items.fetch_add(usize::from(added), Ordering::Relaxed);
     }
 
-    /// Takes a key out that changed; returns who read it.
+    /// Removes a key that has changed. Returns the clients that have read it.
     pub fn take(&self, name: &[u8]) -> BTreeSet<u64> {
         let clients = lock(self.shard(name)).remove(name);
         self.count_removed(clients.as_ref());
         clients.unwrap_or_default()
     }
 
-    /// Takes any key out.
+    /// Removes an arbitrary key. Returns it and the clients that have read it.
     pub fn take_any(&self) -> Option<(Box<[u8]>, BTreeSet<u64>)> {
         let first = fastrand::usize(..SHARDS);
         for index in (first..SHARDS).chain(0..first) {
@@ -185,7 +185,7 @@ impl Table {
         }
     }
 
-    /// Forgets all keys.
+    /// Removes all keys.
     pub fn clear(&self) {
         for shard in &self.shards {
             let forgotten = std::mem::take(&mut *lock(shard));
@@ -195,7 +195,8 @@ impl Table {
         }
     }
 
-    /// A client tracks from now on, or in another way. `changed` is called when it is the first one.
+    /// Enables tracking for a client, or changes its options from `before` to `after`. Calls `first` if it is the first
+    /// client.
     pub fn enable(&self, client: u64, before: Option<&Tracking>, after: &Tracking, first: impl FnOnce()) {
         let mut clients = lock(&self.clients);
         let mut prefixes = lock(&self.prefixes);
@@ -212,8 +213,8 @@ impl Table {
         }
     }
 
-    /// A client tracks no more. What it read stays remembered, for it may track again. `idle` is called when nobody
-    /// tracks and nothing is remembered.
+    /// Disables tracking for a client. The keys that it has read stay in the table, since the client may enable
+    /// tracking again. Calls `idle` if no client tracks keys and the table is empty.
     pub fn disable(&self, client: u64, tracking: &Tracking, idle: impl FnOnce()) {
         let mut clients = lock(&self.clients);
         {
@@ -234,7 +235,7 @@ impl Table {
         }
     }
 
-    /// Looks whether nobody tracks and nothing is remembered; `idle` is called if so.
+    /// Calls `idle` if no client tracks keys and the table is empty.
     pub fn settle(&self, idle: impl FnOnce()) {
         let clients = lock(&self.clients);
         if clients.is_empty() && self.keys() == 0 {
@@ -242,8 +243,8 @@ impl Table {
         }
     }
 
-    /// For each prefix that fits some of these keys: those keys, and who wants to know about them. Keys are in order,
-    /// each once.
+    /// Returns, for each prefix that matches some of the changed keys, those keys and the clients that track the
+    /// prefix. The keys are sorted and unique.
     pub fn broadcasts(&self, keys: &BTreeMap<Box<[u8]>, u64>) -> Vec<(Arc<Vec<ChangedKey>>, Vec<u64>)> {
         let prefixes = lock(&self.prefixes);
         let matching = |prefix: &[u8]| -> Vec<ChangedKey> {
@@ -259,32 +260,32 @@ impl Table {
             .collect()
     }
 
-    /// Whether anybody wants broadcasts.
+    /// Returns `true` if any client tracks a prefix.
     pub fn has_prefixes(&self) -> bool {
         self.prefix_count.load(Ordering::Acquire) > 0
     }
 
-    /// Everybody who tracks.
+    /// Returns all clients that track keys.
     pub fn clients(&self) -> Vec<u64> {
         lock(&self.clients).iter().copied().collect()
     }
 
-    /// How many track.
+    /// Returns the number of clients that track keys.
     pub fn client_count(&self) -> usize {
         lock(&self.clients).len()
     }
 
-    /// Keys that are remembered.
+    /// Returns the number of keys in the table.
     pub fn keys(&self) -> usize {
         self.keys.load(Ordering::Relaxed)
     }
 
-    /// Clients of all remembered keys together.
+    /// Returns the number of pairs of a key and a client in the table.
     pub fn items(&self) -> usize {
         self.items.load(Ordering::Relaxed)
     }
 
-    /// Prefixes that somebody wants broadcasts of.
+    /// Returns the number of tracked prefixes.
     pub fn prefixes(&self) -> usize {
         self.prefix_count.load(Ordering::Relaxed)
     }
@@ -294,7 +295,7 @@ impl Table {
     }
 }
 
-// A panic aborts the process, so a poisoned lock is one that nobody will ask for.
+// A panic aborts the process, so a poisoned lock is never taken again.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,7 +1,7 @@
-//! The command log: commands that took long, were large, or had large replies.
+//! The command log: commands that took long, had a large request, or had a large reply.
 //!
-//! A worker compares three numbers at the end of each command; only what exceeds a threshold comes here, and
-//! only then are arguments copied. Each of the three logs is a bounded queue behind its own mutex.
+//! A worker compares three numbers at the end of each command. Only a command that exceeds a threshold is passed to
+//! this module, and only then are its arguments copied. Each of the three logs is a bounded queue behind its own mutex.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -11,26 +11,26 @@ use crate::observability::lock;
 #[cfg(test)]
 mod tests;
 
-/// Arguments kept of a command; the last of them tells how many more there were.
+/// The maximum number of logged arguments. If there are more, the last logged one states the number of the rest.
 const ARGUMENTS: usize = 32;
-/// Bytes kept of an argument.
+/// The maximum logged bytes of an argument.
 const ARGUMENT_BYTES: usize = 128;
-/// What a secret is replaced with.
+/// The text that replaces a secret argument.
 pub const REDACTED: &[u8] = b"(redacted)";
 
-/// Why a command is in a log; also the logs' names.
+/// The logs, by the reason for which commands are logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// It took long; sizes are microseconds.
+    /// Commands that took long; sizes are in microseconds.
     Slow,
-    /// Its request was large; sizes are bytes.
+    /// Commands with a large request; sizes are in bytes.
     LargeRequest,
-    /// Its reply was large; sizes are bytes.
+    /// Commands with a large reply; sizes are in bytes.
     LargeReply,
 }
 
 impl Kind {
-    /// The kind that a client names.
+    /// Returns the log with that name, in any case.
     pub fn named(name: &[u8]) -> Option<Kind> {
         match () {
             () if name.eq_ignore_ascii_case(b"slow") => Some(Kind::Slow),
@@ -41,10 +41,10 @@ impl Kind {
     }
 }
 
-/// A command as the log shows it: taken before it is known how long it takes, if it runs elsewhere.
+/// A command as the log shows it. It is created before the duration is known if the command runs outside the worker.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Subject {
-    /// Its arguments, cut to a bearable size, secrets left out.
+    /// The arguments, truncated and with secrets replaced.
     pub arguments: Vec<Vec<u8>>,
     /// The client's address.
     pub address: String,
@@ -55,11 +55,11 @@ pub struct Subject {
 /// One entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Ascending in its log.
+    /// The id; ids ascend within a log.
     pub id: u64,
-    /// When the command ended, seconds since the epoch.
+    /// The time at which the command ended, in seconds since the Unix epoch.
     pub unix_s: u64,
-    /// Microseconds or bytes.
+    /// The duration in microseconds, or the size in bytes.
     pub size: u64,
     /// The command and its client.
     pub subject: Subject,
@@ -78,7 +78,8 @@ pub struct CommandLog {
 }
 
 impl CommandLog {
-    /// Adds an entry and drops the oldest ones beyond `max_len`. A log of length 0 is off and gives no ids.
+    /// Adds an entry and drops the oldest ones beyond `max_len`. A log with a maximum length of 0 is disabled and
+    /// assigns no ids.
     pub fn push(&self, kind: Kind, max_len: usize, unix_s: u64, size: u64, subject: Subject) {
         if max_len == 0 {
             return;
@@ -95,24 +96,25 @@ impl CommandLog {
         log.entries.truncate(max_len);
     }
 
-    /// The newest `count` entries, newest first.
+    /// Returns the newest `count` entries, newest first.
     pub fn newest(&self, kind: Kind, count: usize) -> Vec<Entry> {
         let log = lock(&self.logs[kind as usize]);
         log.entries.iter().take(count).cloned().collect()
     }
 
-    /// Number of entries.
+    /// Returns the number of entries.
     pub fn len(&self, kind: Kind) -> usize {
         lock(&self.logs[kind as usize]).entries.len()
     }
 
-    /// Drops all entries; ids go on.
+    /// Drops all entries; the ids continue.
     pub fn reset(&self, kind: Kind) {
         lock(&self.logs[kind as usize]).entries.clear();
     }
 }
 
-/// The arguments as they are logged. `is_secret` names those that must not be shown, by index.
+/// Returns the arguments as they are logged. `is_secret` returns `true` for the indices of arguments that must not be
+/// shown.
 pub fn shown<'a>(
     arguments: impl ExactSizeIterator<Item = &'a [u8]>,
     is_secret: impl Fn(usize) -> bool,

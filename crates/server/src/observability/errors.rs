@@ -1,12 +1,12 @@
-//! Error replies by code, for INFO's `errorstats`.
+//! Counts error replies by code, for the section `errorstats` of INFO.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-/// With so many codes, those that scripts invent are counted under one name.
+/// The maximum number of codes. Beyond it, new codes from scripts are counted under one name.
 const CODES: usize = 128;
 
-/// Counts by error code.
+/// The number of error replies, by error code.
 #[derive(Default)]
 pub struct ErrorCounts {
     counts: Mutex<BTreeMap<Vec<u8>, u64>>,
@@ -23,7 +23,7 @@ impl ErrorCounts {
         }
     }
 
-    /// Counts one error reply whose code a script has made up.
+    /// Counts one error reply whose code was made up by a script.
     pub fn count_invented(&self, code: &[u8]) {
         let mut counts = crate::observability::lock(&self.counts);
         if let Some(count) = counts.get_mut(code) {
@@ -35,13 +35,13 @@ impl ErrorCounts {
         }
     }
 
-    /// All codes and their counts, by code.
+    /// Returns all codes and their counts, sorted by code.
     pub fn all(&self) -> Vec<(Vec<u8>, u64)> {
         let counts = crate::observability::lock(&self.counts);
         counts.iter().map(|(code, count)| (code.clone(), *count)).collect()
     }
 
-    /// Forgets everything.
+    /// Resets all counts.
     pub fn reset(&self) {
         crate::observability::lock(&self.counts).clear();
     }

@@ -1,4 +1,4 @@
-//! The latency monitor: for each kind of event that took longer than `latency-monitor-threshold`, its last spikes.
+//! The latency monitor: for each kind of event, the latest spikes that exceeded `latency-monitor-threshold`.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -8,28 +8,28 @@ use crate::observability::lock;
 #[cfg(test)]
 mod tests;
 
-/// Spikes kept of each event.
+/// The maximum number of samples of each event.
 pub const SAMPLES: usize = 160;
 
-/// One spike: the worst of its second.
+/// One sample: the longest spike of a second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// Seconds since the epoch.
+    /// The time, in seconds since the Unix epoch.
     pub unix_s: u64,
-    /// Milliseconds it took.
+    /// The duration, in milliseconds.
     pub ms: u64,
 }
 
-/// What is remembered of one event.
+/// The recorded spikes of one event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Series {
-    /// Oldest first, at most [`SAMPLES`].
+    /// The samples, oldest first; at most [`SAMPLES`].
     pub samples: Vec<Sample>,
-    /// The worst ever, ms.
+    /// The longest spike ever, in milliseconds.
     pub max_ms: u64,
-    /// Sum over all spikes, ms.
+    /// The sum of all spikes, in milliseconds.
     pub sum_ms: u64,
-    /// Spikes, those of the same second counted one by one.
+    /// The number of spikes; those of the same second count separately.
     pub count: u64,
 }
 
@@ -50,20 +50,20 @@ impl Series {
         self.samples.push(Sample { unix_s, ms });
     }
 
-    /// Mean of the kept samples, ms.
+    /// Returns the mean of the kept samples, in milliseconds.
     pub fn mean_ms(&self) -> f64 {
         let sum: u64 = self.samples.iter().map(|sample| sample.ms).sum();
         sum as f64 / self.samples.len().max(1) as f64
     }
 
-    /// Mean distance of the kept samples from their mean, ms.
+    /// Returns the mean absolute deviation of the kept samples, in milliseconds.
     pub fn mean_deviation_ms(&self) -> f64 {
         let mean = self.mean_ms();
         let sum: f64 = self.samples.iter().map(|sample| (sample.ms as f64 - mean).abs()).sum();
         sum / self.samples.len().max(1) as f64
     }
 
-    /// Mean time between the kept samples until `now_s`, seconds.
+    /// Returns the mean time between the kept samples until `now_s`, in seconds.
     pub fn period_s(&self, now_s: u64) -> f64 {
         let first = self.samples.first().map_or(now_s, |sample| sample.unix_s);
         let elapsed = now_s.saturating_sub(first).max(1);
@@ -71,19 +71,19 @@ impl Series {
     }
 }
 
-/// All events.
+/// The series of all events.
 #[derive(Default)]
 pub struct LatencyMonitor {
     events: Mutex<BTreeMap<&'static str, Series>>,
 }
 
 impl LatencyMonitor {
-    /// Notes that an event took `ms`.
+    /// Records that an event took `ms` milliseconds.
     pub fn add(&self, event: &'static str, unix_s: u64, ms: u64) {
         lock(&self.events).entry(event).or_default().add(unix_s, ms);
     }
 
-    /// One event's series.
+    /// Returns the name and the series of one event.
     pub fn series(&self, event: &[u8]) -> Option<(&'static str, Series)> {
         lock(&self.events)
             .iter()
@@ -91,7 +91,7 @@ impl LatencyMonitor {
             .map(|(name, series)| (*name, series.clone()))
     }
 
-    /// All events by name.
+    /// Returns all events, sorted by name.
     pub fn all(&self) -> Vec<(&'static str, Series)> {
         lock(&self.events)
             .iter()
@@ -99,7 +99,7 @@ impl LatencyMonitor {
             .collect()
     }
 
-    /// Forgets one event; whether it was there.
+    /// Removes the series of one event. Returns `true` if there was one.
     pub fn reset(&self, event: &[u8]) -> bool {
         let mut events = lock(&self.events);
         let before = events.len();
@@ -107,7 +107,7 @@ impl LatencyMonitor {
         events.len() != before
     }
 
-    /// Forgets all events; how many there were.
+    /// Removes the series of all events. Returns their number.
     pub fn reset_all(&self) -> usize {
         std::mem::take(&mut *lock(&self.events)).len()
     }

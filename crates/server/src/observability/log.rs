@@ -1,8 +1,8 @@
-//! The log: lines in Valkey's formats, to a file or standard output, and to syslog.
+//! The log: lines in Valkey's formats, written to a file or standard output, and to syslog.
 //!
-//! The file is opened for every line, so it can be moved or deleted at any time: the next line starts a
-//! new one, and nobody has to be told. Lines are rare enough for that. Each is a single write to a
-//! descriptor in append mode, so lines of several threads, or of several processes, do not mix.
+//! The file is opened for every line, so it can be moved or deleted at any time: the next line creates a new one,
+//! without any signal to the server. Lines are rare enough for that. Each line is a single write to a descriptor in
+//! append mode, so lines of several threads or processes do not mix.
 
 use std::fmt::Arguments;
 use std::io::Write;
@@ -14,30 +14,30 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use super::log_line::{Format, Line, Role, Timestamps};
 use super::syslog::Syslog;
 
-/// How important a line is; also the values of `loglevel`.
+/// The importance of a line; also the values of `loglevel`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Level {
-    /// For developers.
+    /// Details for developers.
     Debug,
-    /// Rarely useful, but not a mess.
+    /// Details that are rarely useful, but fewer than at level debug.
     Verbose,
-    /// What one wants in production.
+    /// The level for production.
     Notice,
-    /// Only what is important.
+    /// Important events only.
     Warning,
 }
 
-/// Where lines go.
+/// The destination of lines.
 #[derive(Default)]
 pub struct Destination {
-    /// A file, appended to; `None` for standard output.
+    /// The file to which lines are appended; `None` for standard output.
     pub file: Option<PathBuf>,
-    /// The system log, beside the file.
+    /// The system log, in addition to the file.
     pub syslog: Option<Syslog>,
 }
 
-/// `loglevel nothing`: above every level.
+/// The threshold of `loglevel propagate_nothing`, above every level.
 const NOTHING: u8 = 4;
 
 static THRESHOLD: AtomicU8 = AtomicU8::new(Level::Notice as u8);
@@ -46,18 +46,18 @@ static TIMESTAMPS: AtomicU8 = AtomicU8::new(Timestamps::Legacy as u8);
 static ROLE: AtomicU8 = AtomicU8::new(Role::Primary as u8);
 static DESTINATION: OnceLock<Destination> = OnceLock::new();
 
-/// Sets where lines go; the first call counts.
+/// Sets the destination of lines. Only the first call has an effect.
 pub fn open(destination: Destination) {
     let _ = DESTINATION.set(destination);
 }
 
-/// Sets the least important level that is written, as `loglevel` numbers them; 4 writes nothing.
+/// Sets the lowest level that is written, as `loglevel` numbers them; 4 writes nothing.
 pub fn set_threshold(loglevel: i64) {
     let threshold = u8::try_from(loglevel).unwrap_or(NOTHING).min(NOTHING);
     THRESHOLD.store(threshold, Ordering::Relaxed);
 }
 
-/// Sets the shape of lines.
+/// Sets the format of lines and of their timestamps.
 pub fn set_shape(format: Format, timestamps: Timestamps) {
     FORMAT.store(format as u8, Ordering::Relaxed);
     TIMESTAMPS.store(timestamps as u8, Ordering::Relaxed);
@@ -68,7 +68,7 @@ pub fn set_role(role: Role) {
     ROLE.store(role as u8, Ordering::Relaxed);
 }
 
-/// Whether lines of this level are written.
+/// Returns `true` if lines of this level are written.
 pub fn is_on(level: Level) -> bool {
     level as u8 >= THRESHOLD.load(Ordering::Relaxed)
 }
@@ -93,17 +93,17 @@ pub fn write(level: Level, message: Arguments<'_>) {
     }
 }
 
-/// Writes text as it is, without the head of a line.
+/// Writes text unchanged, without a line prefix.
 pub fn write_raw(level: Level, text: &str) {
     if is_on(level) {
         append(text.as_bytes());
     }
 }
 
-/// A descriptor of the log, for those who cannot open it when they need it.
+/// Returns a descriptor of the log, for code that must not open a file when it writes, such as a crash handler.
 ///
 /// # Errors
-/// When the file cannot be opened or no descriptor is left.
+/// If the file cannot be opened or no descriptor is left.
 pub fn descriptor() -> std::io::Result<OwnedFd> {
     match file() {
         Some(file) => Ok(open_file(file)?.into()),
@@ -119,7 +119,7 @@ fn open_file(path: &PathBuf) -> std::io::Result<std::fs::File> {
     std::fs::OpenOptions::new().create(true).append(true).open(path)
 }
 
-/// A line that cannot be written is lost: there is no place to complain.
+/// A line that cannot be written is lost: there is no other place to report the error.
 fn append(bytes: &[u8]) {
     let _ = match file() {
         Some(path) => open_file(path).and_then(|mut file| file.write_all(bytes)),

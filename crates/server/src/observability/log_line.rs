@@ -1,4 +1,4 @@
-//! One line of the log as text, in each of the formats.
+//! Formats one line of the log, in each of the formats.
 
 use std::fmt::Write;
 
@@ -6,20 +6,20 @@ use jiff::Zoned;
 
 use super::log::Level;
 
-/// `log-format`.
+/// The values of `log-format`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Format {
     /// `<pid>:<role> <time> <sign> <message>`
     Legacy,
-    /// `key=value` pairs.
+    /// Pairs `key=value`.
     Logfmt,
     /// One JSON object.
     Json,
 }
 
 impl From<i64> for Format {
-    /// By the numbers of the parameter's choices.
+    /// Converts the number of the parameter's choice.
     fn from(number: i64) -> Format {
         match number {
             1 => Format::Logfmt,
@@ -29,7 +29,7 @@ impl From<i64> for Format {
     }
 }
 
-/// `log-timestamp-format`.
+/// The values of `log-timestamp-format`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Timestamps {
@@ -37,12 +37,12 @@ pub enum Timestamps {
     Legacy,
     /// `2026-11-20T22:15:45.062+01:00`
     Iso8601,
-    /// Milliseconds since the epoch.
+    /// Milliseconds since the Unix epoch.
     Milliseconds,
 }
 
 impl From<i64> for Timestamps {
-    /// By the numbers of the parameter's choices.
+    /// Converts the number of the parameter's choice.
     fn from(number: i64) -> Timestamps {
         match number {
             1 => Timestamps::Iso8601,
@@ -52,13 +52,13 @@ impl From<i64> for Timestamps {
     }
 }
 
-/// What the process is to others.
+/// The replication role of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Role {
-    /// It follows nobody.
+    /// A primary.
     Primary,
-    /// It follows a primary.
+    /// A replica.
     Replica,
 }
 
@@ -72,20 +72,20 @@ impl From<u8> for Role {
     }
 }
 
-/// A line and its head.
+/// A line with its prefix.
 pub struct Line<'text> {
-    /// Process id.
+    /// The process id.
     pub process: u32,
-    /// Shown as a letter or a word.
+    /// The role, shown as a letter or a word.
     pub role: Role,
-    /// Shown as a sign or a word.
+    /// The level, shown as a sign or a word.
     pub level: Level,
-    /// May have several lines itself.
+    /// The message, which may contain several lines.
     pub message: &'text str,
 }
 
 impl Line<'_> {
-    /// The line with its newline.
+    /// Formats the line, with its newline.
     pub fn render(&self, format: Format, timestamps: Timestamps, now: &Zoned) -> String {
         let time = timestamp(timestamps, now);
         match format {

@@ -1,7 +1,8 @@
-//! The allocator's own figures, and what it is told of pages that are free; memory is never counted by hand.
+//! The allocator's statistics, and the return of free pages to the operating system. Memory use is always taken from
+//! the allocator, never estimated by the server.
 //!
-//! What is beneath the allocator's notice are the cells of small entries (`weft_table::cells`): for it the runs they lie in
-//! are in use as a whole. They count here as what they are.
+//! The allocator does not see the slab of small entries (`weft_table::cells`): it counts the slab's runs as in use as a
+//! whole. Here the bytes that are in use within the runs are counted.
 
 use std::io::Write as _;
 use std::sync::OnceLock;
@@ -10,22 +11,22 @@ use tikv_jemalloc_ctl::thread::{self, ThreadLocal};
 use tikv_jemalloc_ctl::{Access, AsName, epoch, stats};
 use weft_table::cells;
 
-/// Bytes that the program has, to the byte when nobody allocates meanwhile. What threads keep for their next allocation is
-/// left out: the allocator's own count has it in.
+/// Returns the bytes in use by the program, exact to the byte if no thread allocates meanwhile. The free memory in
+/// thread caches is excluded; the allocator's own count includes it.
 pub fn used() -> Option<u64> {
     epoch::advance().ok()?;
     Some(allocated()?.saturating_sub(cached()))
 }
 
-/// Bytes that the program asked for, with what threads keep for their next allocation, at the last epoch.
+/// Returns the allocated bytes at the last epoch, including the free memory in thread caches.
 fn allocated() -> Option<u64> {
     let allocated = stats::allocated::read().ok()? as u64;
     Some(allocated.saturating_sub(cells::unused_bytes()))
 }
 
-/// Bytes in the threads' caches, at the last epoch.
+/// Returns the bytes in the thread caches at the last epoch.
 fn cached() -> u64 {
-    // The number under which the allocator adds all arenas up.
+    // The index under which the allocator sums up all arenas.
     let bytes: Result<usize, _> = b"stats.arenas.4096.tcache_bytes\0"[..].name().read();
     bytes.unwrap_or(0) as u64
 }
@@ -35,8 +36,8 @@ thread_local! {
         Some((thread::allocatedp::read().ok()?, thread::deallocatedp::read().ok()?));
 }
 
-/// Bytes that this thread has taken from the allocator, less those that it gave back; it may have given back what others
-/// took. A few loads.
+/// Returns the bytes that this thread has allocated, less those that it has freed. A thread may free what another one
+/// has allocated, so the result may be negative. The call costs a few loads.
 #[inline]
 pub fn balance() -> i64 {
     let allocator = TOTALS.with(|totals| match totals {
@@ -46,55 +47,56 @@ pub fn balance() -> i64 {
     allocator + cells::balance()
 }
 
-/// Figures of the allocator, bytes.
+/// Statistics of the allocator, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
-    /// Asked for by the program, with what threads keep for their next allocation.
+    /// The allocated bytes, including the free memory in thread caches.
     pub allocated: u64,
-    /// The same without.
+    /// The allocated bytes, without the free memory in thread caches.
     pub used: u64,
-    /// In pages that hold such bytes.
+    /// The bytes of pages that hold allocated bytes.
     pub active: u64,
-    /// The allocator's own.
+    /// The bytes that the allocator uses itself.
     pub metadata: u64,
-    /// Mapped and in memory: active, metadata, and free pages that are kept.
+    /// The bytes that are mapped and resident: active, metadata, and free pages that are kept.
     pub resident: u64,
-    /// Those of the arena that has the arrays of the tables.
+    /// The figures of the arena that holds the arrays of the tables.
     pub arrays: Arena,
-    /// Those of the arena that long commands have.
+    /// The figures of the arena of long commands.
     pub long: Arena,
 }
 
-/// Figures of one arena, bytes.
+/// Statistics of one arena, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Arena {
-    /// In pages that are in use.
+    /// The bytes of pages in use.
     pub active: u64,
-    /// In free pages that are kept.
+    /// The bytes of free pages that are kept.
     pub free: u64,
 }
 
-/// How long free pages of long commands' arena stay, by and by fewer, in ms.
+/// The decay time of free pages in the arena of long commands, in milliseconds.
 const LONG_DECAY_MS: isize = 60_000;
 
-/// The arena that long commands have; `None` before the first one, and if the allocator has none for them.
+/// The index of the arena of long commands; unset before the first one, `None` if the allocator cannot create it.
 static LONG: OnceLock<Option<u32>> = OnceLock::new();
 
-/// Has this thread, and the others that say so, take what they allocate from an arena that is theirs alone.
+/// Makes this thread allocate from an arena that only the callers of this function share.
 ///
-/// It is for those who take hundreds of megabytes, give them back, and soon take them again. Elsewhere free pages stay
-/// until there are too many of them, and then all go. Here they go as the allocator thinks right, which is when they were
-/// not taken again for a while. For a page that is asked for anew may be dear: where the host of a virtual machine takes
-/// back what its guest does not use, each huge page stops a processor for milliseconds (measured: 5 to 10).
+/// The arena is for threads that allocate hundreds of megabytes, free them, and soon allocate them again. In the other
+/// arenas, free pages stay until there are too many, and then all are returned. In this arena the allocator returns
+/// pages gradually, once they were unused for a while. A page that is allocated again may be expensive: if the host of
+/// a virtual machine reclaims pages that its guest does not use, each huge page stops a processor for milliseconds
+/// (measured: 5 to 10).
 ///
 /// # Errors
-/// The allocator's reason; the thread allocates as all others then.
+/// The allocator's reason. The thread then allocates from the common arenas.
 pub fn allocate_apart() -> Result<(), String> {
     let create = || -> Result<u32, tikv_jemalloc_ctl::Error> {
         let arena: u32 = b"arenas.create\0"[..].name().read()?;
         let name = |setting: &str| format!("arena.{arena}.{setting}\0");
         name("dirty_decay_ms").as_bytes().name().write(LONG_DECAY_MS)?;
-        // Free pages of 8 MB and more in one piece would else go at once.
+        // Otherwise the allocator would return contiguous free pages of 8 MB and more at once.
         name("oversize_threshold").as_bytes().name().write(usize::MAX)?;
         Ok(arena)
     };
@@ -108,7 +110,7 @@ pub fn allocate_apart() -> Result<(), String> {
     .map_err(|error| error.to_string())
 }
 
-/// How often something was taken from long commands' arena, at the last epoch.
+/// Returns the number of allocations from the arena of long commands, at the last epoch.
 pub fn long_requests() -> Option<u64> {
     let arena = (*LONG.get()?)?;
     let count = |kind: &str| -> Option<u64> {
@@ -118,7 +120,7 @@ pub fn long_requests() -> Option<u64> {
     Some(count("small")? + count("large")?)
 }
 
-/// All figures at once.
+/// Returns all statistics.
 pub fn figures() -> Option<Figures> {
     epoch::advance().ok()?;
     let allocated = allocated()?;
@@ -145,7 +147,7 @@ fn of_arena(arena: u32) -> Option<Arena> {
     })
 }
 
-/// Gives pages that the allocator keeps for later back to the operating system.
+/// Returns all free pages to the operating system.
 ///
 /// # Errors
 /// The allocator's reason.
@@ -154,7 +156,7 @@ pub fn purge() -> Result<(), String> {
     purge_long()
 }
 
-/// The same, but for long commands' arena.
+/// Returns the free pages of all arenas except that of long commands.
 ///
 /// # Errors
 /// The allocator's reason.
@@ -166,7 +168,7 @@ pub fn purge_others() -> Result<(), String> {
         .try_for_each(purge_arena)
 }
 
-/// The same for long commands' arena.
+/// Returns the free pages of the arena of long commands.
 ///
 /// # Errors
 /// The allocator's reason.
@@ -174,7 +176,7 @@ pub fn purge_long() -> Result<(), String> {
     LONG.get().copied().flatten().map_or(Ok(()), purge_arena)
 }
 
-/// The same for the arena that has the arrays of the tables.
+/// Returns the free pages of the arena that holds the arrays of the tables.
 ///
 /// # Errors
 /// The allocator's reason.
@@ -186,7 +188,7 @@ fn purge_arena(arena: u32) -> Result<(), String> {
     for kind in ["dirty", "muzzy"] {
         let name = format!("arena.{arena}.{kind}_decay_ms\0");
         let name = name.as_bytes().name();
-        // To keep pages for no time at all gives back those that are kept now. Arenas that nobody used yet refuse.
+        // A decay time of zero returns the pages that are free now. Arenas that were never used refuse the change.
         let kept: Result<isize, _> = name.update(0);
         if let Ok(decay_ms) = kept {
             name.write(decay_ms).map_err(|error| error.to_string())?;
@@ -195,14 +197,14 @@ fn purge_arena(arena: u32) -> Result<(), String> {
     Ok(())
 }
 
-/// A text of the allocator's, by its name; `None` if it has none under that name.
+/// Returns a text of the allocator by its name; `None` if there is none under that name.
 pub fn text(name: &[u8]) -> Option<&'static [u8]> {
     if name.contains(&0) {
         return None;
     }
     let name = [name, b"\0"].concat();
     let name = name[..].name();
-    // Those of profiles may have no text at all.
+    // Names of profiling settings may have no text at all.
     let may_be_missing = name.as_bytes().windows(4).any(|part| part == b"prof");
     if !name.value_type_str() || may_be_missing {
         return None;
@@ -210,7 +212,7 @@ pub fn text(name: &[u8]) -> Option<&'static [u8]> {
     name.read().ok()
 }
 
-/// The allocator's own report, and what lies in the runs of cells that it knows nothing of.
+/// Returns the allocator's own report, and the use of the slab's runs, which the allocator does not know.
 pub fn report() -> Vec<u8> {
     let mut text = Vec::new();
     // Writing to a vector cannot fail.
@@ -241,7 +243,7 @@ fn write_cells(text: &mut Vec<u8>) -> std::io::Result<()> {
 mod tests {
     use super::*;
 
-    /// A thread that allocates apart is seen to, what it freed stays, and goes when that is asked for.
+    /// Memory freed by a thread with its own arena stays there, and is returned on request.
     #[test]
     fn what_long_commands_free_stays_in_their_arena() {
         const BYTES: u64 = 64 << 20;

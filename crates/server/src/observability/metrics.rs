@@ -1,11 +1,11 @@
-//! Counters of the server and of its commands. Each thread adds to its own row; readers add the rows up.
+//! Counters of the server and of its commands. Each thread adds to its own row; readers sum up the rows.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use weft_sync::StripedCounters;
 
-/// A counter of the server, as INFO names it.
+/// The counters of the server, with their names in INFO.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Counter {
@@ -53,31 +53,31 @@ pub enum Counter {
     QueryBufferDisconnections,
     /// `client_output_buffer_limit_disconnections`
     OutputBufferDisconnections,
-    /// Batches that ran.
+    /// The number of batches that ran.
     Batches,
     /// `io_threaded_total_prefetch_batches`
     PrefetchBatches,
     /// `io_threaded_total_prefetch_entries`
     PrefetchEntries,
-    /// Connections put off because a slot was leased.
+    /// The number of connections deferred because a slot was leased.
     Deferrals,
-    /// Commands that ran in exclusive mode.
+    /// The number of commands that ran in exclusive mode.
     Exclusives,
-    /// Commands that left the worker.
+    /// The number of commands that were moved from the worker to another thread.
     BackgroundCommands,
-    /// Nanoseconds spent on deleting expired keys (`expire_cycle_cpu_milliseconds`).
+    /// The nanoseconds spent on deleting expired keys (`expire_cycle_cpu_milliseconds`).
     ExpiryNs,
-    /// Nanoseconds of the coordinator's periodic work (`eventloop_duration_cron_sum`).
+    /// The nanoseconds of the coordinator's periodic work (`eventloop_duration_cron_sum`).
     CronNs,
-    /// Nanoseconds in which the thread was not waiting.
+    /// The nanoseconds in which the thread was not waiting.
     BusyNs,
 }
 
-/// A maximum since the start or the last reset, as INFO names it.
+/// The maxima since the start or the last reset, with their names in INFO.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Maximum {
-    /// `eventloop_duration_max`, ns
+    /// `eventloop_duration_max`, in nanoseconds.
     LongestTurnNs,
     /// `eventloop_cmd_per_cycle_max`
     FullestBatch,
@@ -86,27 +86,28 @@ pub enum Maximum {
 const MAXIMA: usize = Maximum::FullestBatch as usize + 1;
 const COUNTERS: usize = Counter::BusyNs as usize + 1;
 const PER_COMMAND: usize = 4;
-/// Log-linear latency histogram: 16 steps per doubling of nanoseconds, so ≤ 6.25% error.
+/// The precision of the latency histogram, which is log-linear: 16 steps per doubling of nanoseconds, so the error is ≤
+/// 6.25%.
 const STEPS_BITS: u32 = 4;
 const STEPS: usize = 1 << STEPS_BITS;
 const BUCKETS: usize = (64 - STEPS_BITS as usize) * STEPS;
 
-/// Figures of one command.
+/// The figures of one command.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CommandFigures {
-    /// Executions.
+    /// The number of executions.
     pub calls: u64,
-    /// Time in the handler, ns.
+    /// The time in the handler, in nanoseconds.
     pub nanoseconds: u64,
-    /// Refused before execution.
+    /// The number of calls that were rejected before execution.
     pub rejected: u64,
-    /// Failed while executing.
+    /// The number of executions that failed.
     pub failed: u64,
 }
 
 /// All counters.
 pub struct Metrics {
-    /// The row of the coordinator, which has no seat.
+    /// The row of the coordinator, which has no thread index.
     pub coordinator: usize,
     rows: StripedCounters,
     maxima: [AtomicU64; MAXIMA],
@@ -116,7 +117,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Zeroes for `seats` threads and `command_count` commands.
+    /// Creates zeroed counters for `seats` threads and `command_count` commands.
     pub fn new(seats: usize, command_count: usize) -> Self {
         Metrics {
             coordinator: seats,
@@ -128,7 +129,7 @@ impl Metrics {
         }
     }
 
-    /// Adds to a counter in the row of thread `seat`; only that thread may.
+    /// Adds to a counter in the row of thread `seat`. Only that thread may call this.
     #[inline]
     pub fn add(&self, seat: usize, counter: Counter, delta: u64) {
         if delta != 0 {
@@ -136,12 +137,12 @@ impl Metrics {
         }
     }
 
-    /// A counter over all threads.
+    /// Returns the sum of a counter over all threads.
     pub fn sum(&self, counter: Counter) -> u64 {
         self.rows.sum(counter as usize).max(0) as u64
     }
 
-    /// Raises a maximum to `value`. Hardly ever a new one, so that threads mostly read the same line.
+    /// Raises a maximum to `value`. New maxima are rare, so threads mostly only read the cache line.
     #[inline]
     pub fn raise(&self, maximum: Maximum, value: u64) {
         let highest = &self.maxima[maximum as usize];
@@ -150,12 +151,12 @@ impl Metrics {
         }
     }
 
-    /// A maximum over all threads.
+    /// Returns a maximum over all threads.
     pub fn highest(&self, maximum: Maximum) -> u64 {
         self.maxima[maximum as usize].load(Ordering::Relaxed)
     }
 
-    /// Sets all counters but `kept`, and all maxima, back to zero.
+    /// Resets all counters except `kept`, and all maxima.
     pub fn reset_all_but(&self, kept: &[Counter]) {
         for index in (0..COUNTERS).filter(|index| kept.iter().all(|counter| *counter as usize != *index)) {
             self.rows.reset(index);
@@ -165,12 +166,12 @@ impl Metrics {
         }
     }
 
-    /// A counter of one thread.
+    /// Returns a counter of one thread.
     pub fn of_thread(&self, seat: usize, counter: Counter) -> u64 {
         self.rows.of_stripe(seat, counter as usize).max(0) as u64
     }
 
-    /// Notes one execution of a command.
+    /// Records one execution of a command.
     #[inline]
     pub fn executed(&self, seat: usize, command: usize, nanoseconds: u64, failed: bool) {
         let base = command * PER_COMMAND;
@@ -181,13 +182,13 @@ impl Metrics {
         }
     }
 
-    /// Adds to the time of a command of which an execution was noted, or takes from it.
+    /// Adds to the time of a command whose execution was recorded, or subtracts from it.
     pub fn correct_time(&self, seat: usize, command: usize, nanoseconds: i64) {
         self.commands
             .add_as_only_writer(seat, command * PER_COMMAND + 1, nanoseconds);
     }
 
-    /// Notes the latency of one execution.
+    /// Records the latency of one execution.
     #[inline]
     pub fn latency(&self, seat: usize, command: usize, nanoseconds: u64) {
         if let Some(cell) = self.histograms.get(seat * self.command_count + command) {
@@ -198,17 +199,17 @@ impl Metrics {
         }
     }
 
-    /// Notes a refusal.
+    /// Records that a command was rejected.
     pub fn rejected(&self, seat: usize, command: usize) {
         self.commands.add_as_only_writer(seat, command * PER_COMMAND + 2, 1);
     }
 
-    /// Notes that a command failed whose execution was noted as a success.
+    /// Records the failure of a command whose execution was recorded as a success.
     pub fn failed(&self, seat: usize, command: usize) {
         self.commands.add_as_only_writer(seat, command * PER_COMMAND + 3, 1);
     }
 
-    /// The figures of one command over all threads.
+    /// Returns the figures of one command over all threads.
     pub fn command(&self, command: usize) -> CommandFigures {
         let base = command * PER_COMMAND;
         let sum = |index: usize| self.commands.sum(base + index).max(0) as u64;
@@ -220,12 +221,12 @@ impl Metrics {
         }
     }
 
-    /// Executions of all commands (`total_commands_processed`).
+    /// Returns the number of executions of all commands (`total_commands_processed`).
     pub fn commands_processed(&self) -> u64 {
         self.of_all_commands(0)
     }
 
-    /// Time in the handlers of all commands, ns.
+    /// Returns the time in the handlers of all commands, in nanoseconds.
     pub fn command_nanoseconds(&self) -> u64 {
         self.of_all_commands(1)
     }
@@ -235,7 +236,7 @@ impl Metrics {
         self.commands.sum_of(indexes).max(0) as u64
     }
 
-    /// The latency histogram of one command over all threads; `None` when it never ran.
+    /// Returns the latency histogram of one command over all threads; `None` if the command never ran.
     pub fn histogram(&self, command: usize) -> Option<Histogram> {
         let mut counts: Option<Vec<u64>> = None;
         for row in self.histograms.chunks(self.command_count) {
@@ -252,7 +253,7 @@ impl Metrics {
         (total > 0).then_some(Histogram { counts, total })
     }
 
-    /// Forgets the latencies of one command.
+    /// Resets the latency histogram of one command.
     pub fn reset_histogram(&self, command: usize) {
         for row in self.histograms.chunks(self.command_count) {
             if let Some(buckets) = row.get(command).and_then(OnceLock::get) {
@@ -263,7 +264,7 @@ impl Metrics {
         }
     }
 
-    /// Forgets all figures of commands.
+    /// Resets all figures of commands.
     pub fn reset_commands(&self) {
         for index in 0..self.command_count * PER_COMMAND {
             self.commands.reset(index);
@@ -274,15 +275,15 @@ impl Metrics {
     }
 }
 
-/// Latencies of one command.
+/// The latency histogram of one command.
 pub struct Histogram {
     counts: Vec<u64>,
-    /// Samples.
+    /// The number of samples.
     pub total: u64,
 }
 
 impl Histogram {
-    /// The latency below which `percentile` per cent of the samples lie, ns.
+    /// Returns the latency below which `percentile` per cent of the samples are, in nanoseconds.
     pub fn percentile_ns(&self, percentile: f64) -> u64 {
         let wanted = ((percentile / 100.0) * self.total as f64).ceil().max(1.0) as u64;
         let mut seen = 0;
@@ -295,10 +296,11 @@ impl Histogram {
         0
     }
 
-    /// Cumulative counts at doubling limits in µs: (limit, samples at or below it), as LATENCY HISTOGRAM shows.
+    /// Returns cumulative counts at doubling limits in microseconds, as LATENCY HISTOGRAM shows them: (limit, samples
+    /// at or below it).
     ///
-    /// The limits are powers of two of nanoseconds, from 1024 on, cut to microseconds. As there, a limit includes
-    /// what a histogram of two significant digits cannot tell from it.
+    /// The limits are powers of two of nanoseconds, from 1024 on, truncated to microseconds. As in Valkey, a limit
+    /// includes the samples that a histogram with two significant digits cannot distinguish from it.
     pub fn doublings_us(&self) -> Vec<(u64, u64)> {
         let mut rows: Vec<(u64, u64)> = Vec::new();
         let mut seen = 0;

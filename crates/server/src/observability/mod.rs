@@ -1,4 +1,4 @@
-//! What the server tells about itself: the log, counters, latencies.
+//! Observability: the log, counters, latencies and memory statistics.
 
 pub mod commandlog;
 pub mod errors;
@@ -18,17 +18,17 @@ pub fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// What is remembered of the past beside counters.
+/// The recorded history, apart from counters.
 #[derive(Default)]
 pub struct Observations {
-    /// Slow and large commands.
+    /// The command log.
     pub commandlog: commandlog::CommandLog,
-    /// Spikes.
+    /// The latency monitor.
     pub latency: latency::LatencyMonitor,
-    /// Rates per second.
+    /// The rates per second.
     pub rates: rates::Rates,
-    /// Bytes allocated when the server was ready, before it had any client.
+    /// The bytes allocated when the server was ready, before it had any client.
     pub startup_memory: std::sync::atomic::AtomicU64,
-    /// `DEBUG PAUSE-CRON`.
+    /// Set while `DEBUG PAUSE-CRON` is in effect.
     pub cron_paused: std::sync::atomic::AtomicBool,
 }

@@ -1,31 +1,31 @@
-//! What the operating system says about this process and its machine.
+//! Reads the operating system's statistics of this process and its machine.
 
 use nix::sys::resource::{Usage, UsageWho, getrusage};
 
-/// CPU time of the process, seconds.
+/// CPU time, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CpuTime {
-    /// In the kernel.
+    /// The time in the kernel.
     pub system_s: f64,
-    /// In the program.
+    /// The time in user mode.
     pub user_s: f64,
 }
 
-/// CPU time of all threads.
+/// Returns the CPU time of all threads.
 pub fn cpu() -> CpuTime {
     of(UsageWho::RUSAGE_SELF)
 }
 
-/// CPU time of children that have ended.
+/// Returns the CPU time of child processes that have ended.
 pub fn cpu_of_children() -> CpuTime {
     of(UsageWho::RUSAGE_CHILDREN)
 }
 
-/// CPU time of the thread that the process began with.
+/// Returns the CPU time of the main thread.
 pub fn cpu_of_main_thread() -> Option<CpuTime> {
     let process = std::process::id();
     let stat = std::fs::read_to_string(format!("/proc/self/task/{process}/stat")).ok()?;
-    // The name in parentheses may contain blanks; behind it come the state and numbers.
+    // The name in parentheses may contain blanks; the state and numbers follow it.
     let (_, numbers) = stat.rsplit_once(')')?;
     let mut ticks = numbers.split_ascii_whitespace().skip(11).map(str::parse::<u64>);
     let ticks_a_second = nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK).ok()?? as f64;
@@ -42,7 +42,7 @@ fn of(who: UsageWho) -> CpuTime {
     })
 }
 
-/// Bytes of the process in physical memory.
+/// Returns the resident memory of the process, in bytes.
 pub fn resident_bytes() -> Option<u64> {
     let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
     let pages: u64 = statm.split_ascii_whitespace().nth(1)?.parse().ok()?;
@@ -50,7 +50,7 @@ pub fn resident_bytes() -> Option<u64> {
     Some(pages * page_bytes as u64)
 }
 
-/// Bytes of physical memory of the machine.
+/// Returns the physical memory of the machine, in bytes.
 pub fn machine_bytes() -> Option<u64> {
     let meminfo = std::fs::read_to_string("/proc/meminfo").ok()?;
     let total = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
@@ -58,7 +58,7 @@ pub fn machine_bytes() -> Option<u64> {
     Some(kilobytes * 1024)
 }
 
-/// The operating system as `Linux 6.1.0 x86_64`.
+/// Returns the name of the operating system, such as `Linux 6.1.0 x86_64`.
 pub fn operating_system() -> String {
     nix::sys::utsname::uname().map_or_else(
         |_| "unknown".to_owned(),

@@ -1,11 +1,11 @@
-//! Rates per second of counters that only grow, for INFO's `instantaneous_` fields.
+//! Rates per second of increasing counters, for the fields `instantaneous_` of INFO.
 
 use std::sync::Mutex;
 use std::time::Instant;
 
 use crate::observability::lock;
 
-/// Windows over which a rate is the mean.
+/// The number of windows over which a rate is averaged.
 const WINDOWS: usize = 16;
 
 /// A rate that INFO shows.
@@ -19,7 +19,7 @@ pub enum Rate {
     Output,
     /// Batches.
     Batches,
-    /// Nanoseconds in which workers did not wait.
+    /// Nanoseconds in which workers were not waiting.
     BusyNs,
 }
 
@@ -32,21 +32,21 @@ struct State {
     next: usize,
 }
 
-/// Means of the latest windows.
+/// The mean rates of the latest windows.
 #[derive(Default)]
 pub struct Rates {
     state: Mutex<State>,
 }
 
 impl Rates {
-    /// Closes a window: `totals` are the counters now, by [`Rate`].
+    /// Closes a window. `totals` are the current values of the counters, indexed by [`Rate`].
     pub fn sample(&self, now: Instant, totals: [u64; RATES]) {
         let mut state = lock(&self.state);
         if let Some((then, before)) = state.last {
             let seconds = now.duration_since(then).as_secs_f64();
             if seconds > 0.0 {
                 let next = state.next;
-                // A counter that was reset starts over: its window shows what it has got since.
+                // A counter that was reset starts over: its window shows the growth since the reset.
                 state.windows[next] = std::array::from_fn(|rate| {
                     let grown = totals[rate].checked_sub(before[rate]).unwrap_or(totals[rate]);
                     grown as f64 / seconds
@@ -57,13 +57,13 @@ impl Rates {
         state.last = Some((now, totals));
     }
 
-    /// The rate per second.
+    /// Returns the rate per second.
     pub fn per_second(&self, rate: Rate) -> f64 {
         let state = lock(&self.state);
         state.windows.iter().map(|window| window[rate as usize]).sum::<f64>() / WINDOWS as f64
     }
 
-    /// Forgets all windows.
+    /// Drops all windows.
     pub fn reset(&self) {
         *lock(&self.state) = State::default();
     }

@@ -1,14 +1,14 @@
-//! What each slot of a cluster costs: time of its commands, bytes received and sent for it.
+//! The resource use of each cluster slot: the time of its commands, and the bytes received and sent for it.
 //!
-//! As with all counters each thread adds to a row of its own, and who asks adds the rows up. A row is made when its thread
-//! counts for the first time, so a server that does not count has none. Rows are never set back: a reset notes what they
-//! come to, so that it cannot be undone by an addition that was under way.
+//! As with all counters, each thread adds to its own row, and readers sum up the rows. A row is created when its thread
+//! counts for the first time, so a server that does not count has none. Rows are never reset: a reset stores the
+//! present sums as baselines, so that an addition in progress cannot undo it.
 
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// A figure of a slot, as CLUSTER SLOT-STATS names it.
+/// The figures of a slot, with their names in CLUSTER SLOT-STATS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum SlotFigure {
@@ -22,10 +22,10 @@ pub enum SlotFigure {
 
 const FIGURES: usize = SlotFigure::BytesOut as usize + 1;
 
-/// One thread's share.
+/// The counters of one thread.
 struct Row {
     figures: Box<[AtomicU64]>,
-    /// Time that was not a whole microsecond yet, ns.
+    /// The time that has not added up to a whole microsecond, in nanoseconds.
     rest_ns: AtomicU64,
 }
 
@@ -33,7 +33,7 @@ struct Row {
 pub struct SlotStats {
     slots: usize,
     rows: Box<[OnceLock<Row>]>,
-    /// What the rows came to at the last reset, figure by figure; none before the first one.
+    /// The sums of the rows at the last reset, for each figure; none before the first reset.
     baselines: OnceLock<Box<[AtomicU64]>>,
 }
 
@@ -42,7 +42,7 @@ fn zeroes(count: usize) -> Box<[AtomicU64]> {
 }
 
 impl SlotStats {
-    /// Zeroes for `seats` threads.
+    /// Creates zeroed counters for `seats` threads and `slots` slots.
     pub fn new(seats: usize, slots: usize) -> Self {
         SlotStats {
             slots,
@@ -51,7 +51,7 @@ impl SlotStats {
         }
     }
 
-    /// The row of thread `seat`, to which nobody else adds.
+    /// Returns the row of thread `seat`, to which no other thread adds.
     fn row(&self, seat: usize) -> Option<&Row> {
         let row = self.rows.get(seat)?;
         Some(row.get_or_init(|| Row {
@@ -60,7 +60,7 @@ impl SlotStats {
         }))
     }
 
-    /// Adds to a figure, in the row of thread `seat`; only that thread may.
+    /// Adds to a figure, in the row of thread `seat`. Only that thread may call this.
     pub fn add(&self, seat: usize, slot: u16, figure: SlotFigure, delta: u64) {
         if delta == 0 {
             return;
@@ -71,8 +71,8 @@ impl SlotStats {
         }
     }
 
-    /// Adds a time to `cpu-usec`; returns which part of it was counted, ns: whole microseconds. The rest is counted with
-    /// the thread's next time, so none is lost however short commands are.
+    /// Adds a time to `cpu-usec`. Returns the counted part, in nanoseconds: whole microseconds. The rest is counted
+    /// with the thread's next time, so no time is lost however short commands are.
     pub fn add_time(&self, seat: usize, slot: u16, nanoseconds: u64) -> u64 {
         let Some(row) = self.row(seat) else {
             return nanoseconds;
@@ -89,7 +89,7 @@ impl SlotStats {
         cells.fold(0, |sum, cell| sum.wrapping_add(cell.load(Relaxed)))
     }
 
-    /// A figure since its last reset.
+    /// Returns a figure since its last reset.
     pub fn sum(&self, slot: u16, figure: SlotFigure) -> u64 {
         let index = index_of(slot, figure);
         let baseline = self.baselines.get().and_then(|all| all.get(index));
@@ -97,7 +97,7 @@ impl SlotStats {
             .wrapping_sub(baseline.map_or(0, |baseline| baseline.load(Relaxed)))
     }
 
-    /// Sets these slots back to zero.
+    /// Resets the figures of these slots.
     pub fn reset(&self, slots: impl Iterator<Item = u16>) {
         if self.rows.iter().all(|row| row.get().is_none()) {
             return;
@@ -113,7 +113,7 @@ impl SlotStats {
         }
     }
 
-    /// Sets all slots back to zero.
+    /// Resets the figures of all slots.
     pub fn reset_all(&self) {
         self.reset(0..self.slots as u16);
     }

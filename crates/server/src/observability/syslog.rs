@@ -1,4 +1,4 @@
-//! The system log: one datagram a line, in the form local syslog daemons read.
+//! The system log: one datagram per line, in the form that local syslog daemons read.
 
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
@@ -7,20 +7,21 @@ use std::sync::Mutex;
 use super::lock;
 use super::log::Level;
 
-/// Where the daemon listens.
+/// The socket of the daemon.
 pub const SOCKET: &str = "/dev/log";
 
-/// A way to the syslog daemon.
+/// A connection to the syslog daemon.
 pub struct Syslog {
     path: PathBuf,
     ident: String,
-    /// The facility's number, already in the place it has in a priority.
+    /// The facility's number, shifted to its position in a priority.
     facility: u32,
     socket: Mutex<Option<UnixDatagram>>,
 }
 
 impl Syslog {
-    /// Sends as `ident` under `facility` (as `syslog-facility` numbers them) to the daemon at `path`.
+    /// Creates a sender with the name `ident` and `facility` (as `syslog-facility` numbers them) to the daemon at
+    /// `path`.
     pub fn new(path: PathBuf, ident: String, facility: u32) -> Self {
         Syslog {
             path,
@@ -30,10 +31,10 @@ impl Syslog {
         }
     }
 
-    /// Sends one message. It is lost if the daemon is not there, or too slow to take it at once: a server
-    /// must not wait for its log. A daemon that was restarted is found again.
+    /// Sends one message. It is lost if the daemon is absent, or too slow to accept it at once: the server must not
+    /// wait for its log. After a restart of the daemon the sender connects again.
     pub fn send(&self, level: Level, message: &str) {
-        // debug, info, notice, warning
+        // The severities of debug, verbose, notice and warning.
         let severity = [7, 6, 5, 4][level as usize];
         let datagram = format!(
             "<{}>{} {}[{}]: {message}",

@@ -1,27 +1,28 @@
-//! How many bytes are in use, cheaply enough to be asked before every command.
+//! The used memory, cheap enough to be read before every command.
 //!
-//! The allocator's own count is exact, and dear: it walks over all arenas. But each thread can see, with two loads, what it
-//! has itself taken and given back. So:
+//! The allocator's own count is exact but expensive: it visits all arenas. But each thread can read, with two loads,
+//! how much it has itself allocated and freed. Therefore:
 //!
 //! ```text
-//!   used  =  base  +  cell of worker 0  +  ...  +  log thread's  +  freeing thread's  -  leaving  -  kept
-//!             |          |                                                                 |           |
-//!             |          each thread's own balance, put there by itself                    |           buffers for reuse
-//!             |                                                                            handed to the freeing thread
-//!             the allocator's count less all cells, taken several times a second: it has
-//!             what threads without a cell did, and what happened while nobody counted
+//!   used = base + cell of worker 0 + ... + log writer's + freeing thread's - leaving - kept
+//!           |        |                                                         |        |
+//!           |        each thread's own balance, stored by itself               |     buffers for reuse
+//!           |                                                                handed to the freeing thread
+//!           the allocator's count less all cells, taken several times a second: it includes
+//!           threads without a cell, and everything that happened while no thread counted
 //! ```
 //!
-//! 1. A cell has one writer. Workers put their balances there before they read the sum, and only while there is a limit:
-//!    one that begins to count begins at what its cell says, so nothing jumps.
-//! 2. What is to be freed by the freeing thread counts as free at once; that thread puts its cell right before it takes the
-//!    bytes out of what is leaving. So nobody evicts for memory that is about to be free.
-//! 3. The log thread frees what workers took for their records, so it puts its cell after each round: else all that was
-//!    logged between two calibrations would seem to be in use.
-//! 4. Buffers that a worker keeps for its connections are part of the server, like what the allocator keeps for threads: how
-//!    many there are changes with the load, and nobody evicts for them.
-//! 5. The allocator's count and the cells must be those of one moment. So while there is a limit a worker calibrates, at the
-//!    end of a turn, when its own cell is exact; and not while the freeing thread is at work, unless that takes long.
+//! 1. A cell has one writer. Workers store their balances before they read the sum, and only while there is a limit. A
+//!    worker that begins to count continues from its cell's value, so the sum does not jump.
+//! 2. Memory that is handed to the freeing thread counts as free at once. That thread updates its cell before it
+//!    subtracts the bytes from `leaving`. So no key is evicted for memory that is about to be freed.
+//! 3. The log writer frees the memory that workers allocated for their log records, so it updates its cell after each
+//!    round. Otherwise all records written between two calibrations would count as in use.
+//! 4. Buffers that a worker keeps for its connections are part of the server, like the allocator's thread caches. Their
+//!    number changes with the load, and no key is evicted for them.
+//! 5. The allocator's count and the cells must be of the same moment. So while there is a limit, a worker calibrates at
+//!    the end of a turn, when its own cell is exact. It does not calibrate while the freeing thread is active, unless
+//!    that takes long.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Instant;
@@ -30,31 +31,31 @@ use weft_sync::StripedCounters;
 
 use super::memory;
 
-/// Calibrations that are left out in a row, at most.
+/// The maximum number of calibrations skipped in a row.
 const PATIENCE: u64 = 10;
 
-/// Threads with cells that are no workers.
+/// The number of threads with cells that are not workers.
 const OTHERS: usize = 2;
 
-/// Used memory, and for how long it has been more than allowed.
+/// The used memory, and the time for which it has exceeded the limit.
 pub struct UsedMemory {
     cells: StripedCounters,
-    /// What workers keep for reuse, bytes.
+    /// The bytes that workers keep for reuse.
     kept: StripedCounters,
     base: AtomicI64,
     leaving: AtomicI64,
-    /// Whether the freeing thread is at work.
+    /// Set while the freeing thread is active.
     freeing: AtomicBool,
-    /// Calibrations in a row that were left out because of that.
+    /// The number of calibrations skipped in a row for that reason.
     put_off: AtomicU64,
     peak: AtomicU64,
     started: Instant,
-    /// Since when eviction cannot keep up, in us since the start, and one more; 0 while it can.
+    /// The time since when eviction cannot keep up, in microseconds since the start, plus one; 0 while it can.
     exceeded_since_us: AtomicU64,
     exceeded_us: AtomicU64,
 }
 
-/// What one thread has put into its cell.
+/// The calling thread's cell, and the balance last stored there.
 #[derive(Debug, Default)]
 pub struct Cell {
     number: usize,
@@ -62,11 +63,11 @@ pub struct Cell {
 }
 
 impl UsedMemory {
-    /// Cells for so many workers, and for the threads that free and that log.
+    /// Creates cells for this number of workers, for the freeing thread and for the log writer.
     pub fn new(workers: usize) -> Self {
         UsedMemory {
             cells: StripedCounters::new(workers + OTHERS, 1),
-            // A debugging session's server has no workers.
+            // The server of a debugging session has no workers.
             kept: StripedCounters::new(workers.max(1), 1),
             base: AtomicI64::new(0),
             leaving: AtomicI64::new(0),
@@ -79,7 +80,8 @@ impl UsedMemory {
         }
     }
 
-    /// The cell of the calling thread, worker `worker`; threads that are none have none. It counts from now on.
+    /// Returns the cell of the calling thread, worker `worker`; `None` if it is not a worker. Counting starts from the
+    /// present balance.
     pub fn cell(&self, worker: usize) -> Option<Cell> {
         let is_worker = worker + OTHERS < self.cells.stripes();
         is_worker.then(|| Cell {
@@ -88,7 +90,7 @@ impl UsedMemory {
         })
     }
 
-    /// The cell of the calling thread, which takes the rings' records and frees what they lay in.
+    /// Returns the cell of the calling thread, the log writer, which frees the memory of log records.
     pub fn log_cell(&self) -> Cell {
         Cell {
             number: self.cells.stripes() - 2,
@@ -96,7 +98,7 @@ impl UsedMemory {
         }
     }
 
-    /// The cell of the calling thread, which frees what others hand to it.
+    /// Returns the cell of the calling thread, the freeing thread.
     pub fn freeing_cell(&self) -> Cell {
         Cell {
             number: self.cells.stripes() - 1,
@@ -104,7 +106,7 @@ impl UsedMemory {
         }
     }
 
-    /// Puts the calling thread's balance into its cell.
+    /// Stores the calling thread's balance in its cell.
     #[inline]
     pub fn put(&self, cell: &mut Cell) {
         let balance = memory::balance();
@@ -112,24 +114,24 @@ impl UsedMemory {
         cell.last = balance;
     }
 
-    /// Bytes in use, without those that are about to be freed.
+    /// Returns the bytes in use, without those that are about to be freed.
     #[inline]
     pub fn now(&self) -> u64 {
         let base = self.base.load(Ordering::Relaxed);
         (base + self.cells.sum(0) - self.leaving.load(Ordering::Relaxed) - self.kept.sum(0)).max(0) as u64
     }
 
-    /// What workers keep for reuse, bytes. It does not count as used.
+    /// Returns the bytes that workers keep for reuse. They do not count as used.
     pub fn kept(&self) -> u64 {
         self.kept.sum(0).max(0) as u64
     }
 
-    /// The calling worker keeps so many bytes more than before.
+    /// Records that the calling worker keeps this many more bytes than before.
     pub fn keep(&self, worker: usize, bytes: i64) {
         self.kept.add_as_only_writer(worker, 0, bytes);
     }
 
-    /// Takes the allocator's count; `None` if it has none.
+    /// Sets the base from the allocator's count, and returns that count; `None` if the allocator has none.
     pub fn calibrate(&self) -> Option<u64> {
         let before = self.cells.sum(0);
         let used = memory::used()?;
@@ -139,7 +141,7 @@ impl UsedMemory {
         Some(used)
     }
 
-    /// The same, unless the freeing thread is in the middle of something that this count would have in part.
+    /// Calibrates unless the freeing thread is active, since the count would include only a part of its work.
     pub fn calibrate_if_calm(&self) {
         let is_calm = !self.freeing.load(Ordering::Relaxed);
         if is_calm || self.put_off.fetch_add(1, Ordering::Relaxed) >= PATIENCE {
@@ -148,22 +150,22 @@ impl UsedMemory {
         }
     }
 
-    /// The most bytes that were ever in use, if these are not more.
+    /// Updates the peak with `used`, and returns the peak, in bytes.
     pub fn note_peak(&self, used: u64) -> u64 {
         self.peak.fetch_max(used, Ordering::Relaxed).max(used)
     }
 
-    /// Bytes are handed to the freeing thread.
+    /// Records that bytes are handed to the freeing thread.
     pub fn leave(&self, bytes: usize) {
         self.leaving.fetch_add(bytes as i64, Ordering::Relaxed);
     }
 
-    /// The freeing thread begins to free something.
+    /// Records that the freeing thread begins to free a value.
     pub fn begins_to_free(&self) {
         self.freeing.store(true, Ordering::Relaxed);
     }
 
-    /// The freeing thread has freed what so many bytes stood for.
+    /// Records that the freeing thread has freed a value that was counted with `bytes` bytes.
     pub fn left(&self, bytes: usize, cell: &mut Cell) {
         self.put(cell);
         self.leaving.fetch_sub(bytes as i64, Ordering::Relaxed);
@@ -171,8 +173,7 @@ impl UsedMemory {
     }
 
     // ---- for how long it was too much ------------------------------------------------------------------------------
-
-    /// Eviction has kept up, or not.
+    /// Records whether eviction keeps up with the limit.
     pub fn note_limit(&self, keeps_up: bool) {
         let since_us = self.exceeded_since_us.load(Ordering::Relaxed);
         if keeps_up == (since_us == 0) {
@@ -189,7 +190,7 @@ impl UsedMemory {
         }
     }
 
-    /// For how long eviction has not kept up: in all, and this time, us.
+    /// Returns the time for which eviction has not kept up, in microseconds: in total, and in the present period.
     pub fn exceeded_us(&self) -> (u64, u64) {
         let current_us = match self.exceeded_since_us.load(Ordering::Relaxed) {
             0 => 0,
@@ -198,7 +199,7 @@ impl UsedMemory {
         (self.exceeded_us.load(Ordering::Relaxed) + current_us, current_us)
     }
 
-    /// Forgets for how long it was too much (CONFIG RESETSTAT).
+    /// Resets the times above (CONFIG RESETSTAT).
     pub fn reset_statistics(&self) {
         self.exceeded_us.store(0, Ordering::Relaxed);
         self.exceeded_since_us.store(0, Ordering::Relaxed);

@@ -1,19 +1,19 @@
-//! The arguments of natives, checked as Lua's own library checks them; and how natives answer.
+//! Checks the arguments of native functions as Lua's own library does, and converts their results.
 
 use mlua::{Lua, LuaString, MultiValue, Table, Value};
 
 use super::errors;
 
-/// The arguments of a call.
+/// The arguments of a call of a native function.
 pub struct Arguments<'a> {
     function: &'static str,
-    /// Whether a nil follows the last one.
+    /// `true` if a nil follows the last argument.
     padded: bool,
     values: &'a MultiValue,
 }
 
 impl<'a> Arguments<'a> {
-    /// Those of a call of `function`.
+    /// Wraps the arguments of a call of `function`.
     pub fn new(function: &'static str, values: &'a MultiValue) -> Self {
         Arguments {
             function,
@@ -22,23 +22,23 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// The same with a nil behind the last one, which errors show.
+    /// Marks that a nil follows the last argument; error messages then show that nil.
     pub fn padded(mut self) -> Self {
         self.padded = true;
         self
     }
 
-    /// How many there are.
+    /// Returns the number of arguments.
     pub fn len(&self) -> usize {
         self.values.len()
     }
 
-    /// The argument at `position`, from 0; nil if there are fewer.
+    /// Returns the argument at `position`, counted from 0; nil if there are fewer arguments.
     pub fn value(&self, position: usize) -> &'a Value {
         self.values.get(position).unwrap_or(&Value::Nil)
     }
 
-    /// The error about an argument.
+    /// Formats the error message about the argument at `position`.
     pub fn bad(&self, position: usize, text: &str) -> Vec<u8> {
         format!("bad argument #{} to '{}' ({text})", position + 1, self.function).into_bytes()
     }
@@ -52,26 +52,26 @@ impl<'a> Arguments<'a> {
         self.bad(position, &format!("{wanted} expected, got {got}"))
     }
 
-    /// A number, or a text that is one.
+    /// Returns an argument that is a number, or a string that represents one.
     ///
     /// # Errors
-    /// The message about anything else.
+    /// The error message if the argument is neither.
     pub fn number(&self, position: usize) -> Result<f64, Vec<u8>> {
         number_of(self.value(position)).ok_or_else(|| self.unexpected(position, "number"))
     }
 
-    /// A number without its fraction.
+    /// Returns a numeric argument truncated to an integer.
     ///
     /// # Errors
-    /// The message about anything else.
+    /// The error message if the argument is not a number.
     pub fn integer(&self, position: usize) -> Result<i64, Vec<u8>> {
         self.number(position).map(|number| number as i64)
     }
 
-    /// The same, or another if there is none.
+    /// Returns a numeric argument truncated to an integer, or `other` if the argument is absent.
     ///
     /// # Errors
-    /// The message about anything else.
+    /// The error message if the argument is present but not a number.
     pub fn integer_or(&self, position: usize, other: i64) -> Result<i64, Vec<u8>> {
         match self.value(position) {
             Value::Nil => Ok(other),
@@ -79,10 +79,10 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// A text, or a number as one.
+    /// Returns an argument that is a string; a number is converted.
     ///
     /// # Errors
-    /// The message about anything else.
+    /// The error message if the argument is neither.
     pub fn text(&self, lua: &Lua, position: usize) -> Result<LuaString, Vec<u8>> {
         match self.value(position) {
             Value::String(text) => Ok(text.clone()),
@@ -95,7 +95,7 @@ impl<'a> Arguments<'a> {
     }
 }
 
-/// A value as a number, if it is one or a text of one.
+/// Returns a value as a number if it is a number or a string that represents one.
 pub fn number_of(value: &Value) -> Option<f64> {
     match value {
         Value::Integer(number) => Some(*number as f64),
@@ -105,7 +105,7 @@ pub fn number_of(value: &Value) -> Option<f64> {
     }
 }
 
-/// A text as a number, in the forms that Lua takes.
+/// Parses a number in the forms that Lua accepts.
 fn number_of_text(text: &[u8]) -> Option<f64> {
     let text = std::str::from_utf8(text).ok()?.trim();
     let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
@@ -118,7 +118,7 @@ fn number_of_text(text: &[u8]) -> Option<f64> {
     }
 }
 
-/// What Lua calls the type of a value.
+/// Returns the name that Lua gives to the type of a value.
 pub fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Nil => "nil",
@@ -132,15 +132,15 @@ pub fn type_name(value: &Value) -> &'static str {
     }
 }
 
-/// Bytes as a value.
+/// Creates a Lua string from bytes.
 ///
 /// # Errors
-/// The message when memory is short.
+/// The error message if memory is short.
 pub fn string(lua: &Lua, bytes: &[u8]) -> Result<Value, Vec<u8>> {
     lua.create_string(bytes).map(Value::String).map_err(message)
 }
 
-/// The message of an error of the interpreter.
+/// Returns the message of an interpreter error.
 pub fn message(error: mlua::Error) -> Vec<u8> {
     match error {
         mlua::Error::MemoryError(_) => b"not enough memory".to_vec(),
@@ -148,31 +148,31 @@ pub fn message(error: mlua::Error) -> Vec<u8> {
     }
 }
 
-/// A native's answer: its result, or an error at the place of its caller.
+/// Converts the result of a native function. An error gets the position of the caller.
 ///
 /// # Errors
-/// That error.
+/// The error of the native function, as a Lua error.
 pub fn answer(lua: &Lua, result: Result<Value, Vec<u8>>) -> mlua::Result<Value> {
     result.map_err(|text| errors::message(lua, &text))
 }
 
-/// The same with any number of results.
+/// Does the same as [`answer`] for any number of results.
 ///
 /// # Errors
-/// That error.
+/// The error of the native function, as a Lua error.
 pub fn answer_with(lua: &Lua, results: Result<Vec<Value>, Vec<u8>>) -> mlua::Result<MultiValue> {
     results
         .map(MultiValue::from_vec)
         .map_err(|text| errors::message(lua, &text))
 }
 
-/// A function of a library: its results, or an error.
+/// A native function of a library. Returns its results or an error message.
 pub type Native = fn(&Lua, Arguments<'_>) -> Result<Vec<Value>, Vec<u8>>;
 
-/// Puts a function into a library. Its errors are at the place of its caller.
+/// Adds a native function to a library. Its errors get the position of the caller.
 ///
 /// # Errors
-/// When memory is short.
+/// The interpreter's error if memory is short.
 pub fn put_native(lua: &Lua, library: &Table, name: &'static str, native: Native) -> mlua::Result<()> {
     let function = lua
         .create_function(move |lua, values: MultiValue| answer_with(lua, native(lua, Arguments::new(name, &values))))?;

@@ -1,16 +1,16 @@
-//! The library `bit`: operations on 32-bit words, by the rules of LuaJIT's.
+//! The `bit` library: operations on 32-bit words, by the rules of LuaJIT's library of that name.
 
 use mlua::{Lua, MultiValue, Table, Value};
 
 use super::arguments::{Arguments, answer};
 
-/// What is added to a number so that its low bits become an integer's: 2^52 + 2^51.
+/// The number 2^52 + 2^51. Adding it to a float puts the integer part into the low bits of the mantissa.
 const SHIFT_TO_INTEGER: f64 = 6_755_399_441_055_744.0;
 
-/// The natives of the library.
+/// Creates the table with the native functions of the library.
 ///
 /// # Errors
-/// When memory is short.
+/// The interpreter's error if memory is short.
 pub fn library(lua: &Lua) -> mlua::Result<Table> {
     let table = lua.create_table()?;
     let one = |name: &'static str, operation: fn(u32) -> u32| {
@@ -30,7 +30,7 @@ pub fn library(lua: &Lua) -> mlua::Result<Table> {
             let arguments = Arguments::new(name, &values);
             let fold = || {
                 let mut bits = word(&arguments, 0)?;
-                // From the last on, as errors are about the last of several wrong ones.
+                // From the last argument to the first: if several arguments are wrong, the error is about the last one.
                 for position in (1..arguments.len()).rev() {
                     bits = operation(bits, word(&arguments, position)?);
                 }
@@ -74,18 +74,18 @@ pub fn library(lua: &Lua) -> mlua::Result<Table> {
     Ok(table)
 }
 
-/// An argument's low 32 bits.
+/// Returns the low 32 bits of an argument.
 fn word(arguments: &Arguments<'_>, position: usize) -> Result<u32, Vec<u8>> {
     let number = arguments.number(position)?;
     Ok((number + SHIFT_TO_INTEGER).to_bits() as u32)
 }
 
-/// A word as scripts see it: with a sign.
+/// Converts a word to a signed Lua number.
 fn number(bits: u32) -> Value {
     Value::Integer(i64::from(bits as i32))
 }
 
-/// So many of the low digits; in capitals if the number is negative.
+/// Formats the low digits of a word; `digits` is their number, and a negative one selects capital letters.
 fn hexadecimal(bits: u32, digits: i32) -> String {
     let shown = digits.unsigned_abs().min(8) as usize;
     let text = match digits < 0 {

@@ -1,4 +1,4 @@
-//! The cached scripts, by digest. Those that EVAL brought are evicted when they are too many.
+//! The script cache, keyed by digest. The least recently used scripts of EVAL are evicted when there are too many.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,18 +9,18 @@ use sha1::{Digest as _, Sha1};
 use super::profile::Habits;
 use super::shebang::Flags;
 
-/// Scripts of EVAL that are kept.
+/// The maximum number of cached EVAL scripts.
 const EVALUATED_MAX: usize = 500;
-/// What a script takes beside its source: its digest and its place.
+/// The estimated bytes that a script takes in addition to its source: its digest and its entry in the map.
 const OVERHEAD_BYTES: usize = 150;
 
-/// The digest of a script: 40 hexadecimal digits in lower case.
+/// The SHA-1 digest of a script: 40 hexadecimal digits in lower case.
 pub type Digest = [u8; 40];
 
-/// The digest of a source.
+/// Computes the digest of a source.
 pub fn digest_of(source: &[u8]) -> Digest {
     let mut digest = [0; 40];
-    // Two digits for each of 20 bytes: it always fits.
+    // Two digits for each of 20 bytes: the result always fits.
     let _ = hex::encode_to_slice(Sha1::digest(source), &mut digest);
     digest
 }
@@ -28,24 +28,24 @@ pub fn digest_of(source: &[u8]) -> Digest {
 /// A cached script.
 #[derive(Debug)]
 pub struct Script {
-    /// Its digest.
+    /// The digest of the source.
     pub digest: Digest,
-    /// Its source.
+    /// The source.
     pub source: Vec<u8>,
-    /// Its flags; `None` without a first line that has some.
+    /// The flags; `None` if the script has no shebang line.
     pub flags: Option<Flags>,
-    /// What earlier runs tell.
+    /// The prediction made from earlier runs.
     pub profile: Habits,
-    /// Whether it may be evicted: SCRIPT LOAD did not ask for it.
+    /// `true` if the script may be evicted, since it was not loaded by SCRIPT LOAD.
     evictable: AtomicBool,
-    /// Whether it still is in the cache.
+    /// `true` while the script is in the cache.
     alive: AtomicBool,
-    /// When it was last used, on the cache's clock.
+    /// The time of the last use, in ticks of the cache's clock.
     used: AtomicU64,
 }
 
 impl Script {
-    /// Whether it still is in the cache.
+    /// Returns `true` if the script is still in the cache.
     #[inline]
     pub fn is_alive(&self) -> bool {
         self.alive.load(Ordering::Relaxed)
@@ -64,7 +64,7 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// The script with a digest, in any case.
+    /// Returns the script with a digest, which may be in any case.
     pub fn find(&self, digest: &[u8]) -> Option<Arc<Script>> {
         let mut lower = Digest::try_from(digest).ok()?;
         lower.make_ascii_lowercase();
@@ -72,7 +72,7 @@ impl Cache {
         scripts.get(&lower).cloned()
     }
 
-    /// Adds a script that compiles; if it is there already, that one is returned.
+    /// Adds a script that compiles. If the digest is cached already, returns the cached script instead.
     pub fn add(&self, digest: Digest, source: &[u8], flags: Option<Flags>, evictable: bool) -> Arc<Script> {
         let mut scripts = self.scripts.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(script) = scripts.get(&digest) {
@@ -101,7 +101,7 @@ impl Cache {
         script
     }
 
-    /// Drops the script that was not used for the longest time; whether there was one.
+    /// Evicts the least recently used script. Returns `true` if there was one to evict.
     fn evict(&self, scripts: &mut HashMap<Digest, Arc<Script>, ahash::RandomState>) -> bool {
         let oldest = scripts
             .values()
@@ -119,17 +119,18 @@ impl Cache {
         true
     }
 
-    /// Keeps a script for good, as SCRIPT LOAD does.
+    /// Protects a script from eviction, as SCRIPT LOAD does.
     pub fn keep(&self, script: &Script) {
         if script.evictable.swap(false, Ordering::Relaxed) {
             self.evictable.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
-    /// A script was used.
+    /// Records that a script was used.
     #[inline]
     pub fn touch(&self, script: &Script) {
-        // The order among few scripts is what counts, and one that is the latest stays it.
+        // Only the order among a few scripts matters. A script that is already the most recently used one is not
+        // updated.
         if script.evictable.load(Ordering::Relaxed)
             && script.used.load(Ordering::Relaxed) != self.clock.load(Ordering::Relaxed)
         {
@@ -153,27 +154,27 @@ impl Cache {
         self.flushes.fetch_add(1, Ordering::Release);
     }
 
-    /// How often all scripts were dropped.
+    /// Returns how often all scripts were dropped.
     pub fn flushes(&self) -> u64 {
         self.flushes.load(Ordering::Acquire)
     }
 
-    /// Scripts.
+    /// Returns the number of cached scripts.
     pub fn len(&self) -> usize {
         self.scripts.read().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// What they take, bytes.
+    /// Returns the bytes of memory that the cached scripts take.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Scripts evicted so far.
+    /// Returns the number of scripts that were evicted.
     pub fn evicted(&self) -> u64 {
         self.evicted.load(Ordering::Relaxed)
     }
 
-    /// Forgets how many were evicted.
+    /// Resets the number of evicted scripts.
     pub fn reset_statistics(&self) {
         self.evicted.store(0, Ordering::Relaxed);
     }

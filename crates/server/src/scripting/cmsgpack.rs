@@ -1,18 +1,19 @@
-//! The library `cmsgpack`: MessagePack, with the choices of lua-cmsgpack about which form a value takes.
+//! The `cmsgpack` library: MessagePack, choosing the encoding of each value as lua-cmsgpack does.
 
 use mlua::{Lua, Table, Value};
 
 use super::arguments::{Arguments, message, put_native, string};
 
-/// Tables deeper than this become nil, which makes tables that contain themselves finite.
+/// The maximum nesting of encoded tables. A deeper table is encoded as nil, so a table that contains itself has a
+/// finite encoding.
 const NESTING_MAX: usize = 16;
 
 type Failure = Vec<u8>;
 
-/// The natives of the library.
+/// Creates the table with the native functions of the library.
 ///
 /// # Errors
-/// When memory is short.
+/// The interpreter's error if memory is short.
 pub fn library(lua: &Lua) -> mlua::Result<Table> {
     let table = lua.create_table()?;
     put_native(lua, &table, "pack", |lua, arguments| {
@@ -119,8 +120,8 @@ fn encode_bytes(bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(bytes);
 }
 
-/// A table whose keys are 1 to n is an array, any other a map. Values are looked at one at a time: the interpreter has
-/// no room for handles to all of them.
+/// Encodes a table: as an array if its keys are 1 to n, otherwise as a map. The pairs are visited one at a time, since
+/// the interpreter has no room for handles to all of them.
 fn encode_table(table: &Table, level: usize, out: &mut Vec<u8>) -> mlua::Result<()> {
     let (mut len, mut largest, mut is_array) = (0, 0, true);
     for pair in table.pairs::<Value, Value>() {
@@ -146,7 +147,8 @@ fn encode_table(table: &Table, level: usize, out: &mut Vec<u8>) -> mlua::Result<
     Ok(())
 }
 
-/// `short` marks a collection of up to 15, `long` one of 16 bits of length, the mark behind it one of 32.
+/// Encodes the header of a collection. `short` marks a collection of at most 15 elements, `long` one with a 16-bit
+/// length, and `long + 1` one with a 32-bit length.
 fn encode_header(short: u8, long: u8, len: usize, out: &mut Vec<u8>) {
     match len {
         0..=15 => out.push(short | len as u8),
@@ -195,12 +197,12 @@ fn unpack(lua: &Lua, arguments: &Arguments<'_>, limit: i64, offset: i64) -> Resu
     Ok(values)
 }
 
-/// Values that one call can return: Lua's stack has room for no more.
+/// The maximum number of values that one call can return; Lua's stack has room for no more.
 const RESULTS_MAX: usize = 7900;
 
 const TOO_MANY: &[u8] = b"stack overflow (too many return values at once; use unpack_one or unpack_limit instead.)";
 
-/// How deep the decoder goes; deeper input is no sensible value.
+/// The maximum nesting of decoded values. The decoder refuses deeper input.
 const DECODED_NESTING_MAX: usize = 1000;
 
 struct Cursor<'d> {
@@ -245,7 +247,7 @@ impl<'d> Cursor<'d> {
             0xcc => number(self.unsigned(1)? as f64),
             0xcd => number(self.unsigned(2)? as f64),
             0xce => number(self.unsigned(4)? as f64),
-            // Numbers above 2^63 come out negative, as they do from the original.
+            // Numbers from 2^63 on become negative, as in the original.
             0xcf => number(self.unsigned(8)? as i64 as f64),
             0xd0 => number(f64::from(self.unsigned(1)? as u8 as i8)),
             0xd1 => number(f64::from(self.unsigned(2)? as u16 as i16)),

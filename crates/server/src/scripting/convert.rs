@@ -1,4 +1,4 @@
-//! Between replies and Lua's values.
+//! Converts replies to Lua values and Lua values to replies.
 //!
 //! ```text
 //!   reply                      value                                 reply
@@ -19,13 +19,13 @@ use weft_resp::{Protocol, Reply, number};
 
 use super::errors;
 
-/// How deep a reply may be nested; Valkey's limit is the size of Lua's stack.
+/// The maximum nesting of a reply. In Valkey the size of Lua's stack sets the limit.
 const DEPTH_MAX: usize = 1000;
 
-/// The value of a reply that this server has written.
+/// Converts a reply that this server has written to a Lua value.
 ///
 /// # Errors
-/// When memory is short.
+/// The interpreter's error if memory is short.
 pub fn value_of(lua: &Lua, reply: &[u8]) -> mlua::Result<Value> {
     Replies { lua, rest: reply }.value()
 }
@@ -36,7 +36,7 @@ struct Replies<'r> {
 }
 
 impl<'r> Replies<'r> {
-    /// The text of the next line, without its mark.
+    /// Reads the rest of the current line and skips its CRLF.
     fn line(&mut self) -> &'r [u8] {
         let end = memchr::memchr(b'\r', self.rest).unwrap_or(self.rest.len());
         let line = &self.rest[..end];
@@ -104,7 +104,7 @@ impl<'r> Replies<'r> {
             b'%' => self.map(),
             b'~' => self.set(),
             b'|' => {
-                // Attributes are not for scripts.
+                // Scripts do not see attributes.
                 for _ in 0..self.count().unwrap_or(0) * 2 {
                     self.value()?;
                 }
@@ -161,7 +161,8 @@ impl<'r> Replies<'r> {
     }
 }
 
-/// The code that an error counts under: what stands before its first space, if there is one soon.
+/// Returns the error code under which an error is counted: the bytes before its first space. The code is `ERR` if there
+/// is no space among the first 31 bytes.
 pub fn code_of(text: &[u8]) -> Vec<u8> {
     let line = one_line_bytes(&text[..text.len().min(CODE_MAX)]);
     match line.iter().position(|byte| *byte == b' ') {
@@ -170,10 +171,10 @@ pub fn code_of(text: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Bytes among which the end of a code is looked for.
+/// The number of bytes that are searched for the end of an error code.
 const CODE_MAX: usize = 31;
 
-/// An error's text; one without a code gets one.
+/// Returns the text of an error. A text without a space has no code and gets the code `ERR`.
 pub fn with_code(text: &[u8]) -> Vec<u8> {
     match text.contains(&b' ') {
         true => text.to_vec(),
@@ -186,13 +187,14 @@ fn double(text: &[u8]) -> f64 {
     text.parse().unwrap_or(f64::NAN)
 }
 
-/// What a value is as a reply. `script_protocol` is the one that the script has chosen, which decides about booleans.
+/// Writes a Lua value as a reply. Returns the codes of the errors that are still to be counted. `script_protocol` is
+/// the protocol that the script has selected; it decides how booleans are written.
+///
+/// A table may contain itself many times, so a small value can make an endless reply. Writing stops once the reply has
+/// `most_bytes` bytes.
 ///
 /// # Errors
-/// When memory is short.
-///
-/// A table may be in itself many times, so a small value can make an endless reply: writing stops where the reply has
-/// `most_bytes`.
+/// The interpreter's error if memory is short.
 pub fn write_reply(
     value: &Value,
     script_protocol: Protocol,
@@ -211,11 +213,11 @@ pub fn write_reply(
 struct Writer {
     script_protocol: Protocol,
     most_bytes: usize,
-    /// The codes of errors that are still to be counted.
+    /// The codes of the errors that are still to be counted.
     errors: Vec<Vec<u8>>,
 }
 
-/// The part of a text that C sees.
+/// Returns the bytes before the first zero byte.
 fn c_string(text: &[u8]) -> &[u8] {
     text.split(|byte| *byte == 0).next().unwrap_or_default()
 }
@@ -336,7 +338,7 @@ fn one_line_bytes(text: &[u8]) -> Vec<u8> {
         .collect()
 }
 
-/// A number as the processor cuts it; what does not fit becomes the smallest integer.
+/// Truncates a number to an integer as the processor does; a number that does not fit becomes the smallest integer.
 fn truncated(number: f64) -> i64 {
     const LIMIT: f64 = 9_223_372_036_854_775_808.0;
     match (-LIMIT..LIMIT).contains(&number) {

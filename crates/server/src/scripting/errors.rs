@@ -1,19 +1,19 @@
-//! Errors that natives throw at scripts.
+//! Errors that native functions throw at scripts.
 //!
-//! A native cannot throw a value of Lua's, only an error of Rust's, which the script would see as a strange object. So
-//! everything in the prelude that shows errors to scripts (pcall, xpcall, coroutine.resume) asks here what value it
-//! stands for.
+//! A native function cannot throw a Lua value. It can only throw a Rust error, which the script would see as an opaque
+//! object. Therefore every function of the prelude that shows errors to scripts (pcall, xpcall, coroutine.resume) asks
+//! this module for the value that the error stands for.
 
 use std::fmt::{self, Display, Formatter};
 
 use mlua::{Error, Lua, Value};
 
-/// What is thrown.
+/// The value that is thrown.
 #[derive(Debug)]
 enum Thrown {
-    /// A text, with the place in front.
+    /// A text that begins with its position in the source.
     Message(Vec<u8>),
-    /// A table with the text of an error reply, and whether that has been counted.
+    /// A table with the text of an error reply. `counted` is `true` if the statistics already include the error.
     Reply { text: Vec<u8>, counted: bool },
 }
 
@@ -26,7 +26,7 @@ impl Display for Thrown {
 
 impl std::error::Error for Thrown {}
 
-/// An error with this message, at the place from which the native under way was called.
+/// Creates an error with this message, prefixed by the position from which the running native function was called.
 pub fn message(lua: &Lua, text: &[u8]) -> Error {
     let place = lua.inspect_stack(1, |frame| {
         let source = frame.source();
@@ -37,7 +37,7 @@ pub fn message(lua: &Lua, text: &[u8]) -> Error {
     Error::external(Thrown::Message([place.as_bytes(), text].concat()))
 }
 
-/// An error reply; `counted` is whether statistics know of it.
+/// Creates an error reply. `counted` is `true` if the statistics already include it.
 pub fn reply(text: &[u8], counted: bool) -> Error {
     Error::external(Thrown::Reply {
         text: text.to_vec(),
@@ -45,10 +45,10 @@ pub fn reply(text: &[u8], counted: bool) -> Error {
     })
 }
 
-/// The value that an error stands for; `None` for one that stops the script.
+/// Returns the value that an error stands for; `None` for an error that stops the script.
 ///
 /// # Errors
-/// When memory is short.
+/// The interpreter's error if memory is short.
 pub fn value_of(lua: &Lua, mut error: &Error) -> mlua::Result<Option<Value>> {
     while let Error::CallbackError { cause, .. } = error {
         error = cause;
@@ -66,10 +66,10 @@ pub fn value_of(lua: &Lua, mut error: &Error) -> mlua::Result<Option<Value>> {
     lua.create_string(text).map(|text| Some(Value::String(text)))
 }
 
-/// An error reply as scripts see it.
+/// Creates the table as which scripts see an error reply.
 ///
 /// # Errors
-/// When memory is short.
+/// The interpreter's error if memory is short.
 pub fn reply_value(lua: &Lua, text: &[u8], counted: bool) -> mlua::Result<Value> {
     let table = lua.create_table_with_capacity(0, 2)?;
     table.raw_set("err", lua.create_string(text)?)?;

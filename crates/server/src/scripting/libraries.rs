@@ -1,7 +1,7 @@
-//! The libraries of functions that are loaded.
+//! The loaded function libraries.
 //!
-//! The whole set is one immutable value that is replaced when it changes, so that readers hold no lock while they work.
-//! Names of functions are compared in any case, as in Valkey; those of libraries are not.
+//! The whole set is one immutable value that is replaced when it changes, so readers hold no lock while they work.
+//! Function names are compared case-insensitively, as in Valkey. Library names are compared exactly.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,41 +11,41 @@ use super::profile::Habits;
 use super::shebang::Flags;
 use crate::observability::lock;
 
-/// What a function takes beside its name, and a library beside its name and code, bytes.
+/// The estimated bytes that a function takes in addition to its name, and a library in addition to its name and code.
 const OVERHEAD_BYTES: usize = 200;
 
 /// A function of a library.
 #[derive(Debug)]
 pub struct LoadedFunction {
-    /// Its name.
+    /// The name.
     pub name: Vec<u8>,
-    /// What it says about itself.
+    /// The description that the library registered.
     pub description: Option<Vec<u8>>,
-    /// Its flags.
+    /// The flags.
     pub flags: Flags,
-    /// What earlier runs tell.
+    /// The prediction made from earlier runs.
     pub profile: Habits,
 }
 
 /// A library.
 #[derive(Debug)]
 pub struct Library {
-    /// Its name.
+    /// The name.
     pub name: Vec<u8>,
-    /// Its code, with the first line.
+    /// The code, including the shebang line.
     pub code: Vec<u8>,
-    /// Its functions, in the order of their names.
+    /// The functions, sorted by name.
     pub functions: Vec<LoadedFunction>,
 }
 
-/// What becomes of libraries that are there when others are restored.
+/// The treatment of loaded libraries when other libraries are restored (FUNCTION RESTORE).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// They go.
+    /// All loaded libraries are deleted.
     Flush,
-    /// They stay, and nothing may have their names.
+    /// Loaded libraries stay; a restored library with the name of a loaded one is refused.
     Append,
-    /// They go if another has their name.
+    /// A loaded library is replaced by a restored one with the same name.
     Replace,
 }
 
@@ -53,22 +53,22 @@ pub enum Policy {
 #[derive(Clone, Default)]
 pub struct Set {
     libraries: BTreeMap<Vec<u8>, Arc<Library>>,
-    /// Where each function is: its library, and its place there.
+    /// The library of each function, and the function's index there, keyed by the name in lower case.
     functions: HashMap<Vec<u8>, (Arc<Library>, usize), ahash::RandomState>,
 }
 
 impl Set {
-    /// A function and its library.
+    /// Returns a function's library, and the function's index there.
     pub fn function(&self, name: &[u8]) -> Option<(Arc<Library>, usize)> {
         self.functions.get(&name.to_ascii_lowercase()).cloned()
     }
 
-    /// The libraries, by name.
+    /// Returns the libraries, sorted by name.
     pub fn libraries(&self) -> impl ExactSizeIterator<Item = &Arc<Library>> {
         self.libraries.values()
     }
 
-    /// Functions in all.
+    /// Returns the number of functions in all libraries.
     pub fn function_count(&self) -> usize {
         self.functions.len()
     }
@@ -83,10 +83,10 @@ impl Set {
         true
     }
 
-    /// Adds a library whose name is free.
+    /// Adds a library. The caller has checked that its name is free.
     ///
     /// # Errors
-    /// The message if one of its functions has a name that is taken.
+    /// The error message if the name of one of its functions is taken.
     fn add(&mut self, library: &Arc<Library>) -> Result<(), Vec<u8>> {
         for function in &library.functions {
             if self.functions.contains_key(&function.name.to_ascii_lowercase()) {
@@ -102,7 +102,7 @@ impl Set {
     }
 }
 
-/// The libraries that are loaded.
+/// The loaded libraries.
 #[derive(Default)]
 pub struct Libraries {
     current: RwLock<Arc<Set>>,
@@ -112,7 +112,7 @@ pub struct Libraries {
 }
 
 impl Libraries {
-    /// What is loaded now.
+    /// Returns the current set of libraries.
     pub fn current(&self) -> Arc<Set> {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -125,10 +125,7 @@ impl Libraries {
         Ok(result)
     }
 
-    /// The message if a library of that name cannot be loaded, before anything is known about it.
-    ///
-    /// # Errors
-    /// When the name is taken, unless that one is to be replaced.
+    /// Checks that a library of that name can be loaded, before its code is run.
     pub fn check_name(&self, name: &[u8], replace: bool) -> Result<(), Vec<u8>> {
         match self.current().libraries.contains_key(name) && !replace {
             true => Err([b"Library '", name, b"' already exists"].concat()),
@@ -139,7 +136,7 @@ impl Libraries {
     /// Adds a library.
     ///
     /// # Errors
-    /// The message when a name is taken.
+    /// The error message if the name of the library or of a function is taken.
     pub fn add(&self, library: &Arc<Library>, replace: bool) -> Result<(), Vec<u8>> {
         self.change(|set| {
             if replace {
@@ -151,10 +148,10 @@ impl Libraries {
         })
     }
 
-    /// Adds libraries that belong together: all, or none.
+    /// Adds a group of libraries: either all of them or none.
     ///
     /// # Errors
-    /// The message when a name is taken.
+    /// The error message if the name of a library or of a function is taken.
     pub fn restore(&self, libraries: &[Arc<Library>], policy: Policy) -> Result<(), Vec<u8>> {
         self.change(|set| {
             if policy == Policy::Flush {
@@ -171,14 +168,14 @@ impl Libraries {
         })
     }
 
-    /// Takes a library out; whether it was there.
+    /// Deletes a library. Returns `true` if it was loaded.
     pub fn delete(&self, name: &[u8]) -> bool {
         self.change(|set| Ok(set.remove(name))).unwrap_or(false)
     }
 
-    /// Takes all libraries out.
+    /// Deletes all libraries.
     pub fn flush(&self) {
-        // It cannot fail.
+        // This change cannot fail.
         let _ = self.change(|set| {
             *set = Set::default();
             Ok(())
@@ -186,17 +183,17 @@ impl Libraries {
         self.flushes.fetch_add(1, Ordering::Release);
     }
 
-    /// How often all libraries were taken out.
+    /// Returns how often all libraries were deleted.
     pub fn flushes(&self) -> u64 {
         self.flushes.load(Ordering::Acquire)
     }
 
-    /// The code of each library.
+    /// Returns the code of each library.
     pub fn codes(&self) -> Vec<Vec<u8>> {
         self.current().libraries().map(|library| library.code.clone()).collect()
     }
 
-    /// What they take, bytes.
+    /// Returns the bytes of memory that the libraries take.
     pub fn bytes(&self) -> u64 {
         let of_function =
             |function: &LoadedFunction| function.name.len() + function.description.as_ref().map_or(0, Vec::len);

@@ -1,21 +1,24 @@
-//! Scripts and functions: what is cached and loaded, the interpreters that run them, and who is running.
+//! Scripts and functions: the script cache, the loaded libraries, the interpreters, and the register of running
+//! scripts.
 //!
 //! ```text
 //!   shared by all threads (Scripts)             each thread's own (Interpreters)
 //!   ───────────────────────────────             ────────────────────────────────
 //!   cache: digest → Script (source, flags)      Lua state for scripts     digest, source → compiled
 //!   libraries: name → Library (source, ...)     Lua state for functions   library → callbacks
-//!   running: runs that others may ask about
+//!   running: runs that other threads may query
 //!   token: the right to wait for a slot
 //! ```
 //!
-//! 1. An interpreter belongs to its thread. Sources are shared; what they compile to is made where it is first needed.
-//! 2. What is cached here is the truth. A compiled script is used only as long as its `Script` is *alive*, a callback
-//!    only as long as its `Library` is the one that is loaded.
+//! 1. An interpreter belongs to one thread. Sources are shared between threads. Each thread compiles a source when it
+//!    first needs it.
+//! 2. The shared cache and the shared libraries are authoritative. A compiled script is used only as long as its
+//!    `Script` is *alive*. A callback is used only as long as its `Library` is the loaded one.
 //! 3. An interpreter knows nothing of keys or commands. It asks its [`Host`], which lives as long as one run.
-//! 4. A script is stopped (killed, sent elsewhere, begun anew) by an error that it cannot catch: see the prelude.
+//! 4. A script is stopped (killed, moved to another thread, restarted) by an error that it cannot catch: see the
+//!    prelude.
 //!
-//! How a script gets its leases is told in `dispatch/script/mod.rs`.
+//! `dispatch/script.rs` describes how a script gets its leases.
 
 mod arguments;
 mod bit_library;
@@ -37,11 +40,13 @@ mod struct_library;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Threads for scripts, of which as many may run outside the workers: one that runs for ever must leave a place for others.
+/// The number of script threads, and so the maximum number of scripts that run outside the workers. A script that never
+/// ends must leave threads for the remaining scripts.
 pub const THREADS: usize = 8;
 
-/// Bytes of stack for every thread that runs Lua. Lua nests at most 200 calls of C functions; the most that one of them needs is
-/// `string.gsub` with a pattern of the greatest depth, some 50 KiB. Pages that are not used take no memory.
+/// The stack size, in bytes, of every thread that runs Lua. Lua nests at most 200 calls of C functions. The largest
+/// stack user among them is `string.gsub` with a pattern of the maximum depth, some 50 KiB. Unused pages take no
+/// memory.
 pub const STACK_BYTES: usize = 16 << 20;
 
 pub use cache::Cache;
@@ -54,7 +59,7 @@ pub use libraries::{Libraries, Library, LoadedFunction, Policy};
 pub use running::{Beginning, CannotKill, Run, Running, Stop};
 pub use shebang::Flags;
 
-/// Whether a script, as far as is known, calls commands that ask all workers.
+/// Returns `true` if a script, as far as is known, calls commands that query all workers.
 pub fn may_ask(cache: &Cache, source: &[u8]) -> bool {
     match cache.find(&cache::digest_of(source)) {
         Some(script) => script.profile.asks(),
@@ -62,69 +67,73 @@ pub fn may_ask(cache: &Cache, source: &[u8]) -> bool {
     }
 }
 
-/// The name of a library, which its first line tells.
+/// Parses the name of a library from its first line.
 ///
 /// # Errors
-/// The text of the error reply, when there is no such line.
+/// The text of the error reply if the first line does not name a library.
 pub fn library_name(code: &[u8]) -> Result<Vec<u8>, Vec<u8>> {
     shebang::of_library(code).map(|(name, _)| name)
 }
 
-/// The flags of a script, if its first line has some.
+/// Returns the flags in the first line of a script, or `None` if there are none.
 pub fn flags_of_source(source: &[u8]) -> Option<Flags> {
     shebang::of_script(source).ok()?.flags
 }
 
-/// Everything about scripts that threads share.
+/// The script state that all threads share.
 #[derive(Default)]
 pub struct Scripts {
-    /// Cached scripts.
+    /// The cached scripts.
     pub cache: Cache,
-    /// Loaded libraries.
+    /// The loaded libraries.
     pub libraries: Libraries,
-    /// Runs that others may ask about.
+    /// The runs that other threads may query.
     pub running: Arc<Running>,
-    /// The right to wait for a slot while holding others.
+    /// Set while a thread holds the right to wait for a slot while it holds other slots.
     token: AtomicBool,
-    /// Where unseeded random numbers come from.
+    /// The source of unseeded random numbers.
     random: Arc<random::Sequence>,
-    /// Whether scripts may call what is not for scripts (DEBUG SET-DISABLE-DENY-SCRIPTS).
+    /// Set while scripts may call commands that are forbidden in scripts (DEBUG SET-DISABLE-DENY-SCRIPTS).
     permits_all: AtomicBool,
-    /// Bytes of the interpreters for scripts and for functions.
+    /// The bytes of memory that the interpreters use, for scripts and for functions.
     memory: [AtomicU64; 2],
-    /// Whether new interpreters for scripts and for functions offer what can leave the sandbox.
+    /// Set while new interpreters, for scripts and for functions, offer functions that can leave the sandbox.
     insecure: [AtomicBool; 2],
 }
 
 impl Scripts {
-    /// Takes the token if nobody has it. Who takes it gives it back.
+    /// Takes the token if it is free, and returns `true` if it did. The caller must return it with
+    /// [`Scripts::give_token_back`].
     #[inline]
     pub fn try_take_token(&self) -> bool {
         !self.token.load(Ordering::Relaxed) && !self.token.swap(true, Ordering::Acquire)
     }
 
-    /// Gives the token back.
+    /// Returns the token.
     pub fn give_token_back(&self) {
         let taken = self.token.swap(false, Ordering::Release);
         debug_assert!(taken, "nobody had the token");
     }
 
-    /// Whether scripts may call what is not for scripts.
+    /// Returns `true` if scripts may call commands that are forbidden in scripts.
     pub fn permits_all(&self) -> bool {
         self.permits_all.load(Ordering::Relaxed)
     }
 
-    /// Lets scripts call what is not for scripts, for tests of how they see replies.
+    /// Permits or forbids calls of commands that are forbidden in scripts. Tests use it to check how scripts see
+    /// replies.
     pub fn permit_all(&self, on: bool) {
         self.permits_all.store(on, Ordering::Relaxed);
     }
 
-    /// Whether interpreters of a kind offer what can leave the sandbox, if they are made from now on.
+    /// Enables or disables the functions that can leave the sandbox, for interpreters of `kind` that are created from
+    /// now on.
     pub fn offer_insecure(&self, kind: Kind, on: bool) {
         self.insecure[kind as usize].store(on, Ordering::Relaxed);
     }
 
-    /// The same for scripts, whose interpreters are made anew; those for functions are when everything is flushed.
+    /// Does the same as [`Scripts::offer_insecure`] for scripts, and flushes the cache so that their interpreters are
+    /// recreated. Interpreters for functions are recreated when all libraries are flushed.
     pub fn change_insecure(&self, on: bool) {
         self.offer_insecure(Kind::Eval, on);
         self.cache.flush();
@@ -134,12 +143,12 @@ impl Scripts {
         self.insecure[kind as usize].load(Ordering::Relaxed)
     }
 
-    /// Bytes that the interpreters of a kind take.
+    /// Returns the bytes of memory that the interpreters of a kind use.
     pub fn interpreter_bytes(&self, kind: Kind) -> u64 {
         self.memory[kind as usize].load(Ordering::Relaxed)
     }
 
-    /// Counts what an interpreter takes now that took `before`.
+    /// Records that the memory of an interpreter changed from `before` to `now` bytes.
     fn count_interpreter(&self, kind: Kind, before: u64, now: u64) {
         let memory = &self.memory[kind as usize];
         if now >= before {

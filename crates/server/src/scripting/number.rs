@@ -1,6 +1,5 @@
-//! Numbers as C prints and reads them, for the libraries that do so.
-
-/// Appends a number as `%.{digits}g` prints it.
+//! Formats and parses numbers as C does, for the libraries that rely on it.
+/// Appends a number in the format `%.{digits}g` of C.
 pub fn format_general(number: f64, digits: usize, out: &mut Vec<u8>) {
     if number.is_nan() {
         return out.extend_from_slice(if number.is_sign_negative() { b"-nan" } else { b"nan" });
@@ -32,7 +31,7 @@ fn without_trailing_zeros(text: &str) -> &str {
     }
 }
 
-/// The number that a text begins with, as `strtod` finds it, and how long it is.
+/// Parses the number at the start of a text as `strtod` does. Returns the number and its length in bytes.
 pub fn parse_prefix(text: &[u8]) -> Option<(f64, usize)> {
     let sign = usize::from(matches!(text.first(), Some(b'+' | b'-')));
     let negative = text.first() == Some(&b'-');
@@ -88,7 +87,7 @@ fn decimal(text: &[u8]) -> Option<(f64, usize)> {
     Some((number, len))
 }
 
-/// `0x`, digits, perhaps a fraction, perhaps a binary exponent.
+/// Parses `0x`, digits, an optional fraction and an optional binary exponent.
 fn hexadecimal(text: &[u8]) -> (f64, usize) {
     let mut number = 0.0;
     let mut scale = 0i32;

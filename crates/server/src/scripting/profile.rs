@@ -1,14 +1,14 @@
-//! What earlier runs of a script tell about the next one.
+//! Predictions about the next run of a script, made from its earlier runs.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// A script that ran longer than this leaves the worker next time.
+/// A script that ran longer than this runs outside the worker next time.
 const LONG: Duration = Duration::from_millis(1);
-/// One that left and ran shorter than this stays next time.
+/// A script that ran outside the worker and took less than this runs on the worker next time.
 const SHORT: Duration = Duration::from_micros(200);
 
-/// What is expected of the next run.
+/// The expected behaviour of the next run of a script.
 #[derive(Debug)]
 pub struct Habits {
     long: AtomicBool,
@@ -17,7 +17,8 @@ pub struct Habits {
 }
 
 impl Habits {
-    /// Of code that never ran. Code without loops and functions is short in any case.
+    /// Predicts the first run of a script from its code. Code without loops and functions is always expected to be
+    /// short.
     pub fn of_new(code: &[u8]) -> Self {
         Habits {
             long: AtomicBool::new(may_loop(code)),
@@ -26,39 +27,39 @@ impl Habits {
         }
     }
 
-    /// Whether it is to run where it makes nobody wait.
+    /// Returns `true` if the script is expected to be long and is to run on a script thread, where it delays no worker.
     pub fn is_long(&self) -> bool {
         self.long.load(Ordering::Relaxed)
     }
 
-    /// Whether it calls commands that ask all workers, whose answers cannot be waited for on one of them.
+    /// Returns `true` if the script calls commands that query all workers. A worker cannot wait for their replies.
     pub fn asks(&self) -> bool {
         self.asks.load(Ordering::Relaxed)
     }
 
-    /// It has called one.
+    /// Records that the script has called a command that queries all workers.
     pub fn note_ask(&self) {
         self.asks.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it has written before.
+    /// Returns `true` if the script has written in an earlier run.
     pub fn writes(&self) -> bool {
         self.writes.load(Ordering::Relaxed)
     }
 
-    /// It is writing.
+    /// Records that the script writes.
     pub fn note_write(&self) {
         if !self.writes() {
             self.writes.store(true, Ordering::Relaxed);
         }
     }
 
-    /// A run turned out too long for a worker.
+    /// Records that a run was too long for a worker.
     pub fn note_long(&self) {
         self.long.store(true, Ordering::Relaxed);
     }
 
-    /// A run has ended.
+    /// Records the duration of a run that has ended.
     pub fn note_duration(&self, duration: Duration) {
         if duration > LONG {
             self.note_long();
@@ -68,7 +69,8 @@ impl Habits {
     }
 }
 
-/// Whether code may run for ever. Words inside texts and comments count, which costs one run elsewhere.
+/// Returns `true` if the code may run for ever. Keywords inside strings and comments count too; the cost is one run on
+/// a script thread.
 fn may_loop(code: &[u8]) -> bool {
     let words: [&[u8]; 4] = [b"while", b"for", b"repeat", b"function"];
     words
@@ -76,7 +78,8 @@ fn may_loop(code: &[u8]) -> bool {
         .any(|word| code.windows(word.len()).any(|window| window == *word))
 }
 
-/// Whether code calls, by name, what asks all workers. A name that is put together only when it runs is found out then.
+/// Returns `true` if the code calls, by a literal name, a command that queries all workers. A name that the script
+/// builds at run time is discovered when the script runs.
 fn may_ask(code: &[u8]) -> bool {
     let names: [&[u8]; 2] = [b"info", b"client"];
     let is_call = |at: usize| {

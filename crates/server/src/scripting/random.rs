@@ -1,8 +1,9 @@
-//! The random numbers of `math.random`: the same on every machine, as scripts may count on after `math.randomseed`.
+//! The random numbers of `math.random`. They are the same on every machine, since scripts may rely on this after
+//! `math.randomseed`.
 //!
-//! The generator is that of `drand48` in POSIX: 48 bits, linear congruential, of which the upper 31 are drawn. There is
-//! one sequence for all threads, so that no two scripts draw the same number of it. A script that seeds goes on with a
-//! sequence of its own, which nobody else disturbs; it becomes that of all when the script ends.
+//! The generator is POSIX's `drand48`: 48 bits, linear congruential, of which the upper 31 are drawn. All threads share
+//! one sequence, so no two scripts draw the same number of it. A script that calls `math.randomseed` continues with a
+//! private sequence, which no other script advances. The private sequence becomes the shared one when the script ends.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -11,12 +12,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const MULTIPLIER: u64 = 0x5_DEEC_E66D;
 const INCREMENT: u64 = 0xB;
 const MASK: u64 = (1 << 48) - 1;
-/// The state in which the sequence begins that nobody has seeded.
+/// The initial state of the unseeded sequence.
 const UNSEEDED: u64 = 0x1234_ABCD_330E;
-/// What is drawn is below this.
+/// The exclusive upper bound of the drawn integers.
 const DRAWN_BELOW: u64 = i32::MAX as u64;
 
-/// The sequence of all threads.
+/// The sequence that all threads share.
 pub struct Sequence(AtomicU64);
 
 impl Default for Sequence {
@@ -25,10 +26,10 @@ impl Default for Sequence {
     }
 }
 
-/// A thread's way to random numbers.
+/// A thread's random number generator.
 pub struct Random {
     shared: Arc<Sequence>,
-    /// The state since the script under way has seeded.
+    /// The state of the private sequence, once the running script has seeded it.
     seeded: Cell<Option<u64>>,
 }
 
@@ -37,7 +38,7 @@ const fn after(state: u64) -> u64 {
 }
 
 impl Random {
-    /// Draws from a sequence.
+    /// Creates a generator that draws from `shared`.
     pub fn new(shared: Arc<Sequence>) -> Self {
         Random {
             shared,
@@ -45,12 +46,12 @@ impl Random {
         }
     }
 
-    /// Begins the sequence of a seed.
+    /// Starts a private sequence from a seed.
     pub fn seed(&self, seed: i32) {
         self.seeded.set(Some(u64::from(seed as u32) << 16 | 0x330E));
     }
 
-    /// A number from 0 to below 1.
+    /// Draws a number from 0 (inclusive) to 1 (exclusive).
     pub fn draw(&self) -> f64 {
         let next = match self.seeded.get() {
             Some(state) => {
@@ -66,7 +67,8 @@ impl Random {
         ((next >> 17) % DRAWN_BELOW) as f64 / DRAWN_BELOW as f64
     }
 
-    /// A script has ended, or begins anew if `forget`.
+    /// Ends the script's private sequence. It becomes the shared sequence, unless `forget` is set because the script is
+    /// restarted.
     pub fn end(&self, forget: bool) {
         if let Some(state) = self.seeded.take()
             && !forget

@@ -1,7 +1,8 @@
-//! Runs that others may ask about: SCRIPT KILL, FUNCTION STATS, and who waits for what a script holds.
+//! The register of script runs: used by SCRIPT KILL, by FUNCTION STATS, and by threads that wait for slots that a
+//! script holds.
 //!
-//! A run on a thread of its own is listed from its beginning; one on a worker from the time on at which it is overdue,
-//! for until then nobody has reason to ask.
+//! A run on a script thread is listed from its start. A run on a worker is listed once it is overdue, since no other
+//! thread needs to query it before.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -9,17 +10,17 @@ use std::time::{Duration, Instant};
 
 use crate::observability::lock;
 
-/// Why a script is stopped before its end.
+/// The reason why a script is stopped before its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Stop {
-    /// Something it needs is held by somebody else: it begins anew later.
+    /// A key it needs is leased by another thread; the script is restarted later.
     Contended = 1,
-    /// It takes too long for a worker: it begins anew elsewhere.
+    /// The script takes too long for a worker; it is restarted on a script thread.
     Leave,
-    /// Somebody killed it.
+    /// The script was killed by SCRIPT KILL or FUNCTION KILL.
     Killed,
-    /// The process ends.
+    /// The process is shutting down.
     Shutdown,
 }
 
@@ -31,16 +32,17 @@ impl Stop {
     }
 }
 
-/// The bit of a run that has written.
+/// The state bit of a run that has written.
 const WROTE: u8 = 1 << 7;
 
-/// How long a refused try to keep runs out keeps new ones from beginning; longer than the pause between two rounds of the
-/// cluster bus, which tries once a round.
+/// After a failed attempt to exclude runs, the time during which no new run may start. It is longer than the interval
+/// of the cluster bus, which tries once per tick.
 const ANNOUNCED: Duration = Duration::from_millis(150);
-/// How long runs that were kept out may begin after the keyspace is free again.
+/// After an exclusive section has ended, the time during which delayed runs may start before the next exclusive
+/// section.
 const LET_IN: Duration = Duration::from_millis(3);
 
-/// What a run holds of the keyspace.
+/// The part of the keyspace that a run holds.
 #[derive(Debug, Default)]
 struct Holding {
     slots: Vec<u16>,
@@ -50,42 +52,42 @@ struct Holding {
 /// One run of a script.
 #[derive(Debug)]
 pub struct Run {
-    /// The function's name, or the script's digest.
+    /// The name of the function, or the digest of the script.
     pub name: Vec<u8>,
-    /// Whether it is a function.
+    /// `true` if the run is of a function.
     pub is_function: bool,
-    /// The command that started it, if the run was listed from its beginning.
+    /// The command that started the run; empty if the run was not listed from its start.
     pub command: Vec<Vec<u8>>,
     started: Instant,
-    /// When it is too long for a worker; `None` if it cannot leave.
+    /// The run time after which the run is too long for a worker; `None` if it cannot move to a script thread.
     leaves_after: Option<Duration>,
-    /// When it counts as busy; `None` for never.
+    /// The run time after which the run counts as busy; `None` for never.
     overdue_after: Option<Duration>,
-    /// Why it is to stop, and whether it has written ([`WROTE`]): one word, so that it is not killed while it begins to
-    /// write.
+    /// The reason to stop, and [`WROTE`] if the run has written. Both are in one word, so that a run is not killed
+    /// while it starts to write.
     state: AtomicU8,
     overdue: AtomicBool,
     holding: Mutex<Holding>,
-    /// Where it was when it was stopped.
+    /// The source and line at which the run was stopped.
     place: Mutex<Option<(String, usize)>>,
 }
 
-/// How a run is begun.
+/// The parameters of a new run.
 pub struct Beginning {
-    /// The function's name, or the script's digest.
+    /// The name of the function, or the digest of the script.
     pub name: Vec<u8>,
-    /// Whether it is a function.
+    /// `true` if the run is of a function.
     pub is_function: bool,
-    /// The command that starts it.
+    /// The command that starts the run.
     pub command: Vec<Vec<u8>>,
-    /// When it is too long for a worker.
+    /// The run time after which the run is too long for a worker; `None` if it cannot move to a script thread.
     pub leaves_after: Option<Duration>,
-    /// When it counts as busy.
+    /// The run time after which the run counts as busy; `None` for never.
     pub overdue_after: Option<Duration>,
 }
 
 impl Run {
-    /// A run that begins now.
+    /// Creates a run that starts now.
     pub fn new(beginning: Beginning) -> Self {
         Run {
             name: beginning.name,
@@ -101,12 +103,12 @@ impl Run {
         }
     }
 
-    /// How long it has run.
+    /// Returns the time since the start of the run.
     pub fn elapsed(&self) -> Duration {
         self.started.elapsed()
     }
 
-    /// Why it is to stop, if it is.
+    /// Returns the reason to stop, or `None` if the run may continue.
     #[inline]
     pub fn stopped(&self) -> Option<Stop> {
         match self.state.load(Ordering::Relaxed) & !WROTE {
@@ -115,7 +117,8 @@ impl Run {
         }
     }
 
-    /// Has it stop; the first reason counts. What has written stops only with the process. Whether it does.
+    /// Requests that the run stop. The first reason counts. A run that has written can be stopped only by
+    /// [`Stop::Shutdown`]. Returns `true` if the request was accepted.
     pub fn stop(&self, why: Stop) -> bool {
         let stop = |state| match (state, why) {
             (0, _) => Some(why as u8),
@@ -126,17 +129,17 @@ impl Run {
         changed.is_ok()
     }
 
-    /// Whether it may begin anew on a thread of its own.
+    /// Returns `true` if the run may be restarted on a script thread.
     pub fn may_leave(&self) -> bool {
         self.leaves_after.is_some()
     }
 
-    /// Whether it has written.
+    /// Returns `true` if the run has written.
     pub fn wrote(&self) -> bool {
         self.state.load(Ordering::Relaxed) & WROTE != 0
     }
 
-    /// It is about to write, unless it is to stop; whether it may.
+    /// Records that the run is about to write. Returns `false` if the run is to stop and so must not write.
     pub fn try_note_write(&self) -> bool {
         let changed = self
             .state
@@ -144,22 +147,22 @@ impl Run {
         matches!(changed, Ok(_) | Err(WROTE))
     }
 
-    /// Whether it counts as busy.
+    /// Returns `true` if the run counts as busy.
     pub fn is_overdue(&self) -> bool {
         self.overdue.load(Ordering::Relaxed)
     }
 
-    /// It holds these slots.
+    /// Records that the run holds these slots.
     pub fn holds(&self, slots: impl Iterator<Item = u16>) {
         lock(&self.holding).slots.extend(slots);
     }
 
-    /// It holds one slot more.
+    /// Records that the run holds one more slot.
     pub fn holds_also(&self, slot: u16) {
         lock(&self.holding).slots.push(slot);
     }
 
-    /// It holds every slot.
+    /// Records that the run holds every slot.
     pub fn holds_everything(&self) {
         lock(&self.holding).everything = true;
     }
@@ -169,52 +172,54 @@ impl Run {
         holding.everything || holding.slots.contains(&slot)
     }
 
-    /// Where it was when it was stopped: source and line.
+    /// Returns the source and line at which the run was stopped.
     pub fn place(&self) -> Option<(String, usize)> {
         lock(&self.place).clone()
     }
 }
 
-/// Why a run was not killed.
+/// The reason why no run was killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CannotKill {
-    /// None is under way.
+    /// No script is running.
     NoneRuns,
-    /// It has written.
+    /// The run has written.
     Wrote,
-    /// It is of the other kind.
+    /// The running script is of the other kind: a function instead of a script, or the reverse.
     OtherKind,
 }
 
-/// The runs that others may ask about.
+/// The register of the runs that other threads may query.
 #[derive(Default)]
 pub struct Running {
     runs: Mutex<Vec<Arc<Run>>>,
-    /// How many of them are overdue.
+    /// The number of listed runs that are overdue.
     overdue: AtomicUsize,
-    /// Runs on threads of their own; -1 while somebody is alone with the keyspace.
+    /// The number of runs on script threads; -1 while another thread has exclusive use of the keyspace.
     on_own_threads: AtomicI64,
-    /// Until when no run begins on a thread of its own, because a thread waits to have the keyspace to itself.
+    /// The time until which no run starts on a script thread, because another thread waits for exclusive use of the
+    /// keyspace. In microseconds, see [`Running::now_us`].
     announced_until_us: AtomicU64,
-    /// Until when runs that were kept out may begin all the same.
+    /// The time until which delayed runs may start all the same, in microseconds.
     let_in_until_us: AtomicU64,
-    /// Whether a run was kept out since the last thread had the keyspace to itself.
+    /// Set if a run was delayed since the last exclusive use of the keyspace.
     was_kept_out: AtomicBool,
-    /// What those times count from.
+    /// The origin of the times above.
     since: OnceLock<Instant>,
-    /// The process ends: whatever runs stops.
+    /// Set once the process is shutting down: every run stops.
     ending: AtomicBool,
-    /// Is told when the first run becomes overdue, and when the last such run ends.
+    /// The callback that is called with `true` when the first run becomes overdue, and with `false` when the last such
+    /// run ends.
     tells: OnceLock<Box<dyn Fn(bool) + Send + Sync>>,
 }
 
 impl Running {
-    /// Lists a run.
+    /// Adds a run to the register.
     pub fn list(&self, run: &Arc<Run>) {
         lock(&self.runs).push(run.clone());
     }
 
-    /// Takes a run off the list.
+    /// Removes a run from the register.
     pub fn unlist(&self, run: &Arc<Run>) {
         let mut runs = lock(&self.runs);
         runs.retain(|other| !Arc::ptr_eq(other, run));
@@ -223,19 +228,20 @@ impl Running {
         }
     }
 
-    /// From now on `tells` learns whether some run is overdue, whenever that changes. Only the first call counts.
+    /// Sets the callback that is called whenever the result of [`Running::any_overdue`] changes. Only the first call
+    /// has an effect.
     pub fn tell_changes(&self, tells: Box<dyn Fn(bool) + Send + Sync>) {
         let _ = self.tells.set(tells);
     }
 
-    /// Runs under the lock of the list, so that news come in order.
+    /// Calls the callback. The caller holds the lock of the list, so that calls come in order.
     fn tell(&self, overdue: bool) {
         if let Some(tells) = self.tells.get() {
             tells(overdue);
         }
     }
 
-    /// Stops every other run that holds a slot and has not written: it begins anew later.
+    /// Stops every other run that holds a slot and has not written. Such a run is restarted later.
     pub fn preempt(&self, slot: u16, by: &Arc<Run>) {
         for run in lock(&self.runs).iter() {
             if !Arc::ptr_eq(run, by) && run.is_holding(slot) {
@@ -244,13 +250,13 @@ impl Running {
         }
     }
 
-    /// Whether some run is overdue.
+    /// Returns `true` if any run is overdue.
     #[inline]
     pub fn any_overdue(&self) -> bool {
         self.overdue.load(Ordering::Relaxed) > 0
     }
 
-    /// The overdue run that holds a slot; `None` for the slot asks for any.
+    /// Returns an overdue run that holds the slot, or any overdue run if `slot` is `None`.
     pub fn overdue_holder(&self, slot: Option<u16>) -> Option<Arc<Run>> {
         let runs = lock(&self.runs);
         let mut overdue = runs.iter().filter(|run| run.is_overdue());
@@ -259,15 +265,15 @@ impl Running {
             .cloned()
     }
 
-    /// The run that has lasted longest.
+    /// Returns the run that has lasted longest.
     pub fn longest(&self) -> Option<Arc<Run>> {
         lock(&self.runs).iter().max_by_key(|run| run.elapsed()).cloned()
     }
 
-    /// Kills the run that has lasted longest of those that can be killed.
+    /// Kills the longest of those runs that can be killed.
     ///
     /// # Errors
-    /// When there is none.
+    /// The reason if there is no such run.
     pub fn kill(&self, functions: bool) -> Result<(), CannotKill> {
         let runs = lock(&self.runs);
         if runs.is_empty() {
@@ -285,7 +291,8 @@ impl Running {
         }
     }
 
-    /// Looks at a run from inside, now and then; whether it is to stop. `place` tells where it is.
+    /// Updates the state of a run, which calls this from its own thread at intervals. Returns `true` if the run is to
+    /// stop. `place` returns the source and line that are being executed.
     pub fn look_at(&self, run: &Arc<Run>, listed: bool, place: impl FnOnce() -> Option<(String, usize)>) -> bool {
         let elapsed = run.elapsed();
         if self.ending.load(Ordering::Relaxed) {
@@ -329,8 +336,8 @@ impl Running {
         }
     }
 
-    /// Returns `true` if a run may begin on a thread of its own: not while a thread has the keyspace to itself, nor while one
-    /// waits for that, unless a run is overdue, whose end may be far.
+    /// Registers a run on a script thread. Returns `false` while a thread has exclusive use of the keyspace, and while
+    /// one waits for it. Waiting threads are ignored if a run is overdue, since its end may be far away.
     pub fn try_begin_on_own_thread(&self) -> bool {
         let now_us = self.now_us();
         let is_turn_of_runs = now_us < self.let_in_until_us.load(Ordering::Relaxed);
@@ -347,21 +354,21 @@ impl Running {
         begins
     }
 
-    /// Runs on threads of their own.
+    /// Returns the number of runs on script threads.
     pub fn on_own_threads(&self) -> usize {
         usize::try_from(self.on_own_threads.load(Ordering::Relaxed)).unwrap_or(0)
     }
 
-    /// It has ended.
+    /// Records that a run on a script thread has ended.
     pub fn end_on_own_thread(&self) {
         self.on_own_threads.fetch_sub(1, Ordering::Release);
     }
 
-    /// Keeps runs on threads of their own out, unless there is one: no thread may stand at the gate for as long as a script
-    /// pleases. The caller lets them in again ([`Self::let_in`]).
+    /// Excludes runs on script threads. Returns `false` if there is one: no thread may wait at the gate for as long as
+    /// a script chooses to run. The caller ends the exclusion with [`Self::let_in`].
     ///
-    /// A refused caller has announced itself: for [`ANNOUNCED`] no run begins, so that a caller who tries again within that
-    /// time gets its turn when those under way have ended. After a turn, runs that were kept out have [`LET_IN`] to begin.
+    /// A failed call announces the caller. For [`ANNOUNCED`] no run starts, so a caller that tries again within that
+    /// time succeeds once the present runs have ended. After an exclusion, delayed runs have [`LET_IN`] to start.
     pub fn try_keep_out(&self) -> bool {
         let now_us = self.now_us();
         let is_turn_of_runs =
@@ -380,14 +387,14 @@ impl Running {
         keeps
     }
 
-    /// Keeps runs out once those under way have ended.
+    /// Waits until the present runs on script threads have ended, and excludes new ones.
     pub fn keep_out(&self) {
         while !self.try_keep_out() {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
 
-    /// Lets them in again.
+    /// Ends the exclusion of runs on script threads.
     pub fn let_in(&self) {
         let until_us = self.now_us() + LET_IN.as_micros() as u64;
         self.let_in_until_us.store(until_us, Ordering::Relaxed);
@@ -395,17 +402,17 @@ impl Running {
         self.on_own_threads.store(0, Ordering::Release);
     }
 
-    /// Microseconds since the first call.
+    /// Returns the microseconds since the first call of this function.
     fn now_us(&self) -> u64 {
         self.since.get_or_init(Instant::now).elapsed().as_micros() as u64
     }
 
-    /// The process ends.
+    /// Requests that every run stop, since the process is shutting down.
     pub fn end_all(&self) {
         self.ending.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the process ends.
+    /// Returns `true` if the process is shutting down.
     pub fn is_ending(&self) -> bool {
         self.ending.load(Ordering::Relaxed)
     }

@@ -1,24 +1,24 @@
-//! The first line of a script or library: `#!lua flags=no-writes,allow-oom name=lib`.
+//! Parses the first line of a script or library: `#!lua flags=no-writes,allow-oom name=lib`.
 
 use weft_resp::quote;
 
-/// What a script promises, or asks for.
+/// The flags that a script declares.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags(u8);
 
 impl Flags {
-    /// It writes nothing.
+    /// The script writes nothing.
     pub const NO_WRITES: Flags = Flags(1);
-    /// It may run when memory is short.
+    /// The script may run when memory is short.
     pub const ALLOW_OOM: Flags = Flags(1 << 1);
-    /// It may run on a replica whose data is stale.
+    /// The script may run on a replica whose data is stale.
     pub const ALLOW_STALE: Flags = Flags(1 << 2);
-    /// It must not run on a node of a cluster.
+    /// The script must not run on a cluster node.
     pub const NO_CLUSTER: Flags = Flags(1 << 3);
-    /// Its keys may be in several slots of a cluster.
+    /// The script's keys may be in several cluster slots.
     pub const ALLOW_CROSS_SLOT_KEYS: Flags = Flags(1 << 4);
 
-    /// All flags with their names, in the order in which they are shown.
+    /// All flags with their names, in the order in which replies list them.
     pub const NAMED: [(Flags, &'static str); 5] = [
         (Flags::NO_WRITES, "no-writes"),
         (Flags::ALLOW_OOM, "allow-oom"),
@@ -27,38 +27,39 @@ impl Flags {
         (Flags::ALLOW_CROSS_SLOT_KEYS, "allow-cross-slot-keys"),
     ];
 
-    /// Whether all of `other` are among them.
+    /// Returns `true` if all flags of `other` are set.
     pub const fn has(self, other: Flags) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Both.
+    /// Returns the union of both sets of flags.
     pub const fn with(self, other: Flags) -> Flags {
         Flags(self.0 | other.0)
     }
 
-    /// The flag with that name, as a script's first line has it.
+    /// Returns the flag with this exact name, as the first line of a script spells it.
     fn named(name: &[u8]) -> Option<Flags> {
         let is_it = |(_, known): &&(Flags, &str)| known.as_bytes() == name;
         Self::NAMED.iter().find(is_it).map(|(flag, _)| *flag)
     }
 
-    /// The flag with that name in any case, as functions are registered with it.
+    /// Returns the flag with this name in any case, as FUNCTION LOAD accepts it.
     pub fn named_in_any_case(name: &[u8]) -> Option<Flags> {
         Self::named(&name.to_ascii_lowercase())
     }
 }
 
-/// What a script's first line says.
+/// The parsed first line of a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Its flags; `None` without such a line, as scripts were before there was one.
+    /// The declared flags; `None` without a shebang line, which selects the behaviour of scripts from before flags
+    /// existed.
     pub flags: Option<Flags>,
-    /// Where the code begins: at the end of the line, so that lines are counted as the client counts them.
+    /// The offset of the code: the end of the first line, so that line numbers agree with those of the client's text.
     pub code_at: usize,
 }
 
-/// Reads the first line of a script.
+/// Parses the first line of a script.
 ///
 /// # Errors
 /// The text of the error reply, without its code.
@@ -91,7 +92,7 @@ pub fn of_script(body: &[u8]) -> Result<Header, Vec<u8>> {
     })
 }
 
-/// Reads the first line of a library: its name, and where the code begins.
+/// Parses the first line of a library. Returns the library's name and the offset of its code.
 ///
 /// # Errors
 /// The text of the error reply, without its code.
@@ -128,7 +129,7 @@ pub fn of_library(code: &[u8]) -> Result<(Vec<u8>, usize), Vec<u8>> {
     Ok((name.to_vec(), code_at))
 }
 
-/// What the first word names behind its mark.
+/// Returns the engine that the first word names after `#!`.
 fn engine_of(words: &[Vec<u8>]) -> &[u8] {
     words
         .first()
@@ -136,13 +137,13 @@ fn engine_of(words: &[Vec<u8>]) -> &[u8] {
         .unwrap_or_default()
 }
 
-/// Whether a library or function may be called so.
+/// Returns `true` if `name` is a valid name of a library or function.
 pub fn is_name(name: &[u8]) -> bool {
     !name.is_empty() && name.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_')
 }
 
 fn line_end(text: &[u8]) -> Option<usize> {
-    // Valkey looks for it as in a C string.
+    // Valkey searches for the line end as in a C string.
     text.iter()
         .take_while(|byte| **byte != 0)
         .position(|byte| *byte == b'\n')

@@ -1,27 +1,28 @@
-//! The library `struct`: values packed into bytes by a format, as in Roberto Ierusalimschy's library of that name.
+//! The `struct` library: packs values into bytes by a format string, as Roberto Ierusalimschy's library of that name
+//! does.
 //!
 //! ```text
 //!   >  <          big-endian, little-endian      !n            alignment of at most n bytes
 //!   b B h H l L T signed and unsigned integers   i n  I n      of n bytes
 //!   f d           floats                         x             a padding byte
-//!   s             text up to a zero byte         c n           n bytes; c0: as many as the number before says
+//!   s             text up to a zero byte         c n           n bytes; c0: as many as the preceding number says
 //! ```
 
 use mlua::{Lua, Table, Value};
 
 use super::arguments::{Arguments, number_of, put_native, string};
 
-/// Bytes of the largest integer.
+/// The maximum size of an integer, in bytes.
 const INTEGER_BYTES_MAX: usize = 32;
-/// Alignment that `!` stands for without a number.
+/// The alignment, in bytes, that `!` without a number selects.
 const LARGEST_ALIGNMENT: usize = 8;
 
 type Failure = Vec<u8>;
 
-/// The natives of the library.
+/// Creates the table with the native functions of the library.
 ///
 /// # Errors
-/// When memory is short.
+/// The interpreter's error if memory is short.
 pub fn library(lua: &Lua) -> mlua::Result<Table> {
     let table = lua.create_table()?;
     put_native(lua, &table, "pack", |lua, arguments| {
@@ -34,7 +35,7 @@ pub fn library(lua: &Lua) -> mlua::Result<Table> {
     Ok(table)
 }
 
-/// A format that is being read.
+/// A format string that is being read.
 struct Format<'f> {
     rest: &'f [u8],
     big_endian: bool,
@@ -49,7 +50,7 @@ struct Element {
 
 impl<'f> Format<'f> {
     fn new(text: &'f [u8]) -> Self {
-        // A format is a C string.
+        // A format ends at its first zero byte, as a C string does.
         let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
         Format {
             rest: &text[..end],
@@ -97,7 +98,7 @@ impl<'f> Format<'f> {
         Ok(Some(Element { option: *option, size }))
     }
 
-    /// Bytes in front of an element at `position`.
+    /// Returns the number of padding bytes before an element at `position`.
     fn padding(&self, position: usize, element: &Element) -> usize {
         if element.size == 0 || element.option == b'c' {
             return 0;
@@ -106,7 +107,7 @@ impl<'f> Format<'f> {
         size.wrapping_sub(position & size.wrapping_sub(1)) & size.wrapping_sub(1)
     }
 
-    /// Takes an option that is about the format itself.
+    /// Applies an option that changes the format itself: byte order or alignment.
     fn control(&mut self, option: u8, arguments: &Arguments<'_>) -> Result<(), Failure> {
         match option {
             b' ' => {}
@@ -131,7 +132,7 @@ impl<'f> Format<'f> {
     }
 }
 
-/// Puts a text that may not be UTF-8 where the mark is.
+/// Replaces the mark (byte 1) in `text` by bytes that may not be UTF-8.
 fn replace_mark(text: &[u8], by: &[u8]) -> Vec<u8> {
     let mut parts = text.splitn(2, |byte| *byte == 1);
     let (before, after) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
@@ -150,7 +151,7 @@ fn pack(lua: &Lua, arguments: &Arguments<'_>) -> Result<Vec<u8>, Failure> {
     let format = format.as_bytes();
     let mut format = Format::new(&format);
     let mut out = Vec::new();
-    // Counted apart from the output, as the original does: the size of `c0` counts as it was given.
+    // The position is counted independently of the output, as in the original: the size of `c0` counts as it was given.
     let mut position = 0;
     let mut next = 1;
     while let Some(mut element) = format.next()? {
@@ -197,7 +198,7 @@ fn pack(lua: &Lua, arguments: &Arguments<'_>) -> Result<Vec<u8>, Failure> {
     Ok(out)
 }
 
-/// The low bytes of a number, little-endian.
+/// Returns the low `size` bytes of a number, little-endian.
 fn integer_bytes(number: f64, size: usize) -> Vec<u8> {
     let bits = if number < 0.0 {
         number as i64 as u64
@@ -240,7 +241,7 @@ fn unpack(lua: &Lua, arguments: &Arguments<'_>) -> Result<Vec<Value>, Failure> {
     if start == 0 {
         return Err(arguments.bad(2, "offset must be 1 or greater"));
     }
-    // Negative offsets are beyond every text.
+    // A negative offset is beyond the end of every text.
     let mut position = usize::try_from(start).map_or(usize::MAX / 2, |start| start - 1);
     let mut values: Vec<Value> = Vec::new();
     while let Some(mut element) = format.next()? {

@@ -1,4 +1,4 @@
-//! The programs that check files, which are the server's binary under other names.
+//! Tests the programs that check files, which are the server's binary under other names.
 
 use std::fs;
 use std::io::Write;
@@ -11,7 +11,7 @@ const SELECT: &str = "*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n";
 const SET: &str = "*3\r\n$3\r\nset\r\n$1\r\nk\r\n$1\r\nv\r\n";
 const MULTI: &str = "*1\r\n$5\r\nMULTI\r\n";
 
-/// Runs a program of this name in a place; its exit code and what it printed.
+/// Runs the program of this name in a directory. Returns its exit code and its output.
 fn run(place: &Place, name: &str, arguments: &[&str], input: &str) -> (i32, String) {
     let program: PathBuf = place.0.join(name);
     if !program.exists() {
@@ -26,7 +26,7 @@ fn run(place: &Place, name: &str, arguments: &[&str], input: &str) -> (i32, Stri
         .spawn()
         .expect("starts");
     let mut to = child.stdin.take().expect("is a pipe");
-    // Who asks nothing may have ended already.
+    // A program that asks no question may have ended already.
     let _ = to.write_all(input.as_bytes());
     drop(to);
     let output = child.wait_with_output().expect("ends");
@@ -45,7 +45,7 @@ fn check_dump(place: &Place, arguments: &[&str]) -> (i32, String) {
     run(place, "valkey-check-rdb", arguments, "")
 }
 
-/// What is printed about a file between the first line and the last one.
+/// A damaged file and the expected output between the first and the last line.
 struct Case {
     name: &'static str,
     content: String,
@@ -241,7 +241,7 @@ fn all_files_of_a_manifest_are_checked_and_only_the_last_is_cut() {
     );
 }
 
-/// Data of every type and of many encodings, in a dump and in an append-only file.
+/// Writes data of every type and many encodings, to an RDB file and to an append-only file.
 fn fill(server: &Server) {
     let mut client = server.client();
     for line in [
@@ -385,7 +385,7 @@ fn a_base_of_commands_makes_the_same_data() {
     assert_eq!(client.call(&["DEBUG", "LOADAOF"]), "OK");
     assert_eq!(client.call(&["DEBUG", "DIGEST"]), digest);
     let again = client.call(&["XINFO", "STREAM", "stream", "FULL"]);
-    // When consumers were seen is no part of a file.
+    // Files do not contain the `seen-time` of consumers.
     let without_times = |text: &str| text.split(" seen-time ").next().map(str::to_owned);
     assert_eq!(without_times(&again), without_times(&groups));
     server.kill();
@@ -429,7 +429,7 @@ fn who_asks_during_a_load_is_told_to_wait() {
     crate::server::wait_until("more is loaded", || {
         client.info("loading_loaded_bytes").parse::<u64>().expect("a number") > first
     });
-    // What is being loaded can be neither replaced nor written over.
+    // Data that is being loaded can be neither replaced nor overwritten.
     for again in [
         &["DEBUG", "RELOAD"][..],
         &["DEBUG", "RELOAD", "NOSAVE"],

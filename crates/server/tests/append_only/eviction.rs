@@ -1,4 +1,4 @@
-//! Keys that were evicted do not come back with the file.
+//! Tests that evicted keys do not return when the file is loaded.
 
 use super::server::{Place, Server, weft};
 
@@ -26,7 +26,7 @@ fn what_is_loaded_again_is_what_was_left() {
     });
     let evicted: u64 = client.info("evicted_keys").parse().expect("a number");
     assert!(evicted > 1000, "{evicted}");
-    // Nothing goes any more, nor while the file is loaded.
+    // No key is evicted any more, including while the file is loaded.
     client.call(&["CONFIG", "SET", "maxmemory", "0"]);
     let (size, digest) = (client.call(&["DBSIZE"]), client.call(&["DEBUG", "DIGEST"]));
     assert_eq!(client.call(&["SET", "last", "one"]), "OK");

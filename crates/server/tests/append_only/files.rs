@@ -1,4 +1,4 @@
-//! What becomes of the files when the server ends, in whatever way, and starts.
+//! Tests the files of the append-only log when the server ends, in any way, and starts.
 
 use std::fs;
 use std::io::Write;
@@ -9,7 +9,7 @@ use super::server::{Place, Server, oracle, wait_until, weft};
 
 pub const ALWAYS: &[&str] = &["--appendfsync", "always"];
 
-/// With any `appendfsync`: what was answered has been given to the operating system, and that goes on.
+/// With any `appendfsync`, an answered write has been passed to the operating system, which outlives the process.
 #[test]
 fn what_was_answered_is_there_after_a_kill() {
     for policy in ["always", "everysec", "no"] {
@@ -56,7 +56,7 @@ fn answers_survive_a_kill(arguments: &[&str]) {
             answered > 0 && kept >= answered,
             "{arguments:?} {key}: {kept} of {answered}"
         );
-        // One command may have been on its way.
+        // One command may have been in progress.
         assert!(kept <= answered + 1, "{arguments:?} {key}: {kept} of {answered}");
     }
 }
@@ -137,7 +137,7 @@ fn what_valkey_wrote_is_loaded() {
     }
 }
 
-/// A place with these increments, and nothing in front of them.
+/// Returns a directory with these increments and no base.
 fn place_with(increments: &[&[u8]]) -> Place {
     let place = Place::new();
     fs::create_dir(place.0.join("appendonlydir")).expect("creates a directory");
@@ -254,7 +254,7 @@ fn times_are_put_into_the_file_and_skipped() {
     assert_eq!(server.client().call(&["GET", "k"]), "v");
 }
 
-/// A client that writes until it is told to stop, and counts.
+/// A client that writes until it is stopped, and counts its writes.
 struct Writer {
     stop: std::sync::Arc<std::sync::atomic::AtomicBool>,
     thread: std::thread::JoinHandle<u64>,
@@ -373,7 +373,7 @@ fn it_is_switched_on_and_off_while_clients_write() {
         }
     }
     let count = writer.stop();
-    // WAITAOF waits for the caller's writes, and so for all before them.
+    // WAITAOF waits for the caller's writes, and so for all earlier ones.
     assert_eq!(client.call(&["SET", "last", "write"]), "OK");
     assert_eq!(client.call(&["WAITAOF", "1", "0", "5000"]), "(1 0)");
     server.kill();
@@ -414,7 +414,7 @@ fn waiting_for_the_disk_and_loading_again() {
     );
 }
 
-/// A place whose increment is a device that is always full.
+/// Returns a directory whose increment is a device that is always full.
 pub fn full_place() -> Place {
     let place = Place::new();
     fs::create_dir_all(place.part("")).expect("creates a directory");
@@ -459,7 +459,7 @@ fn writes_are_refused_while_the_disk_is_full() {
             .log()
             .contains("Error writing to the AOF file: No space left on device")
     );
-    // A rewrite begins another file, which is on a disk that has room.
+    // A rewrite starts another file, which is on a disk with free space.
     client.call(&["BGREWRITEAOF"]);
     wait_until("writing works again", || {
         client.call(&["SET", "key", "other"]) == "OK" && client.info("aof_last_write_status") == "ok"

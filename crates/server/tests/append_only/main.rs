@@ -1,4 +1,4 @@
-//! The append-only file, seen from outside: what it gets, and what becomes of it when the server ends or starts.
+//! End-to-end tests of the append-only file: its contents, and the files when the server ends or starts.
 
 mod checks;
 #[path = "../harness/client.rs"]

@@ -1,4 +1,4 @@
-//! What the log gets of each command: a table that holds for Valkey as well.
+//! Tests the propagated form of each command, with a table that holds for Valkey as well.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::server::{Client, PATIENCE, Place, Server, oracle, weft};
 
 const CASES: &str = include_str!("cases.txt");
-/// For how long nothing more is logged where nothing is expected.
+/// The time for which nothing may be logged where nothing is expected.
 const QUIET: Duration = Duration::from_millis(20);
 
 #[test]
@@ -80,7 +80,7 @@ fn check(program: &Path) {
     }
 }
 
-/// The increment as it grows.
+/// The growing increment.
 struct Log<'p> {
     place: &'p Place,
     read: usize,
@@ -99,7 +99,7 @@ impl Log<'_> {
         self.read = self.bytes().len();
     }
 
-    /// The commands since the last look. At least so many are waited for; what is there shows at once.
+    /// Returns the commands since the last call. Waits for at least `at_least` commands; with 0, it waits only briefly.
     fn next(&mut self, at_least: usize) -> Vec<String> {
         let start = Instant::now();
         loop {
@@ -115,7 +115,7 @@ impl Log<'_> {
     }
 }
 
-/// The commands in a part of the file, as the table shows them.
+/// Formats the commands in a part of the file as the table shows them.
 fn commands(mut bytes: &[u8]) -> Vec<String> {
     let mut all = Vec::new();
     let line = |bytes: &mut &[u8]| {
@@ -139,7 +139,7 @@ fn commands(mut bytes: &[u8]) -> Vec<String> {
     all
 }
 
-/// A word as the table shows it.
+/// Formats a word as the table shows it.
 fn shown(word: &[u8]) -> String {
     let text = String::from_utf8_lossy(word);
     let is_time = |text: &str| {
@@ -171,7 +171,7 @@ fn shown(word: &[u8]) -> String {
     quoted + "\""
 }
 
-/// The words of a line of the table.
+/// Splits a line of the table into words.
 fn words(line: &str) -> Vec<Vec<u8>> {
     let mut words = Vec::new();
     let mut rest = line.bytes().peekable();

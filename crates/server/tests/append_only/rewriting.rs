@@ -1,4 +1,4 @@
-//! Rewrites that meet each other, and disks that fail.
+//! Tests concurrent rewrites, and disks that fail.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -9,7 +9,7 @@ use std::thread;
 use super::files::{ALWAYS, full_place};
 use super::server::{Client, Place, Server, wait_until, weft};
 
-/// Sends one command from each of two connections, at the same moment.
+/// Sends one command from each of two connections at the same time.
 fn send_together(server: &Server, commands: [&[&str]; 2]) {
     let barrier = Barrier::new(2);
     thread::scope(|scope| {
@@ -32,7 +32,7 @@ fn await_rest(client: &mut Client) {
     });
 }
 
-/// However two requests meet, what was answered is there after a kill, and the server starts.
+/// Checks that however two requests interleave, answered writes survive a kill and the server starts again.
 fn lose_nothing(workers: &[&str], first: &[&str], second: &[&str]) {
     const ROUNDS: u64 = 20;
     let place = Place::new();
@@ -69,7 +69,7 @@ fn rewrites_that_begin_together_lose_no_later_write() {
     }
 }
 
-/// The base has what could not be written before it: none of that may come behind it once more.
+/// The base contains the commands that could not be written before it, so none of them may be appended after it.
 #[test]
 fn a_rewrite_on_a_full_disk_repeats_no_command_behind_its_base() {
     let place = full_place();
@@ -127,7 +127,7 @@ fn a_time_that_was_cut_off_is_removed_before_anything_is_appended_to_it() {
     let mut bytes = fs::read(&last).expect("reads");
     bytes.extend_from_slice(b"#TS:17");
     fs::write(&last, bytes).expect("writes");
-    // What comes next is no time, which would make one comment of both.
+    // The next record is not a timestamp, which would merge both into one comment.
     for _ in 0..2 {
         let server = Server::start(&weft(), &place, ALWAYS);
         let mut client = server.client();
@@ -137,7 +137,7 @@ fn a_time_that_was_cut_off_is_removed_before_anything_is_appended_to_it() {
     }
 }
 
-/// Others may read the directory, but not write into it, whatever the process may do to its other files.
+/// Other users may read the directory but not write into it, whatever the umask permits for other files.
 #[test]
 fn the_directory_can_be_written_by_its_owner_alone() {
     let place = Place::new();
@@ -160,7 +160,7 @@ fn the_directory_can_be_written_by_its_owner_alone() {
     assert_eq!(mode & 0o777, 0o755);
 }
 
-/// Replies of a slow rewrite's time: no reply waits for its end.
+/// While a slow rewrite runs, no reply waits for its end.
 #[test]
 fn writes_do_not_wait_for_snapshots_for_which_syncs_are_left_out() {
     let place = Place::new();
@@ -183,7 +183,7 @@ fn writes_do_not_wait_for_snapshots_for_which_syncs_are_left_out() {
             assert_eq!(client.call(&["SET", "key", "value"]), "OK");
         }
         assert_eq!(client.info(running), "1", "{command}: writes have waited for its end");
-        // What was left out is made up for: afterwards replies wait for the disk again.
+        // The omitted sync is made up for: afterwards replies wait for the disk again.
         client.call(&["CONFIG", "SET", "rdb-key-save-delay", "0"]);
         await_rest(&mut client);
         assert_eq!(client.call(&["SET", "key", "other"]), "OK");
@@ -192,7 +192,7 @@ fn writes_do_not_wait_for_snapshots_for_which_syncs_are_left_out() {
     }
 }
 
-/// Slow writing of one key: what is on its way to the file is no data, and there is only so much of it.
+/// One key is written slowly: bytes on their way to the file are not data, and their number is limited.
 #[test]
 fn what_waits_for_the_file_evicts_no_keys() {
     let place = Place::new();
@@ -200,7 +200,7 @@ fn what_waits_for_the_file_evicts_no_keys() {
     let server = Server::start(&weft(), &place, &arguments);
     let mut client = server.client();
     assert_eq!(client.call(&["DEBUG", "POPULATE", "10000", "key", "1000"]), "OK");
-    // Every write to the file takes 0.2 s.
+    // Every write to the file takes 0.2 seconds.
     assert_eq!(client.call(&["DEBUG", "AOF-FLUSH-SLEEP", "200000"]), "OK");
     let value = "v".repeat(64 << 10);
     thread::scope(|scope| {

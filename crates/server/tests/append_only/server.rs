@@ -18,17 +18,17 @@ pub use connection::open;
 
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The program under test, or another one that behaves alike.
+/// Returns the path of the program under test: the one just built, or the one that `WEFT_SERVER` names.
 pub fn weft() -> PathBuf {
     std::env::var_os("WEFT_SERVER").map_or_else(|| env!("CARGO_BIN_EXE_weft-server").into(), PathBuf::from)
 }
 
-/// A Valkey to compare with, if there is one.
+/// Returns the path of a Valkey to compare with, if `WEFT_ORACLE` names one.
 pub fn oracle() -> Option<PathBuf> {
     std::env::var_os("WEFT_ORACLE").map(PathBuf::from)
 }
 
-/// A directory of its own for a test, removed at its end.
+/// A temporary directory for one test, removed at its end.
 pub struct Place(pub PathBuf);
 
 impl Place {
@@ -44,12 +44,12 @@ impl Place {
         fs::read_to_string(self.0.join("log")).unwrap_or_default()
     }
 
-    /// A file in the directory of the append-only file.
+    /// Returns the path of a file in the directory of the append-only file.
     pub fn part(&self, name: &str) -> PathBuf {
         self.0.join("appendonlydir").join(name)
     }
 
-    /// The last increment.
+    /// Returns the path of the last increment.
     pub fn increment(&self) -> PathBuf {
         let manifest = fs::read_to_string(self.part("appendonly.aof.manifest")).expect("there is a manifest");
         let last = manifest
@@ -73,7 +73,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a program in a place, and waits until it serves.
+    /// Starts a program in a directory, and waits until it serves clients.
     pub fn start(program: &Path, place: &Place, arguments: &[&str]) -> Server {
         let start = Instant::now();
         loop {
@@ -85,7 +85,7 @@ impl Server {
         }
     }
 
-    /// Starts a program that may not live long.
+    /// Starts a program that may end early.
     pub fn spawn(program: &Path, place: &Place, arguments: &[&str]) -> Server {
         let port = port::free_port();
         let child = Command::new(program)
@@ -104,7 +104,7 @@ impl Server {
         Server { child, port }
     }
 
-    /// Waits until it serves; false if it ended.
+    /// Waits until the server serves clients. Returns `false` if it ended.
     fn serves(&mut self) -> bool {
         while self.child.try_wait().is_ok_and(|ended| ended.is_none()) {
             let listens = TcpStream::connect(("127.0.0.1", self.port)).is_ok();
@@ -116,7 +116,7 @@ impl Server {
         false
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the process and returns its status.
     pub fn end(mut self) -> ExitStatus {
         let start = Instant::now();
         loop {
@@ -128,7 +128,7 @@ impl Server {
         }
     }
 
-    /// Ends it without a warning.
+    /// Kills the process.
     pub fn kill(mut self) {
         self.child.kill().expect("it runs");
         let _ = self.child.wait();
@@ -147,7 +147,7 @@ impl Drop for Server {
 }
 
 impl Client {
-    /// A field of INFO.
+    /// Returns a field of INFO.
     pub fn info(&mut self, field: &str) -> String {
         let info = self.call(&["INFO", "everything"]);
         let prefix = format!("{field}:");
@@ -156,7 +156,7 @@ impl Client {
     }
 }
 
-/// Waits until something is so.
+/// Waits until the condition holds.
 pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {

@@ -1,4 +1,4 @@
-//! Replicas in a cluster: who takes over from whom, with what data; also where some of the nodes are real Valkeys.
+//! Tests failover in a cluster: the new primary and its data, also where some nodes are real Valkeys.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -59,7 +59,7 @@ impl Node {
         self.client.call(words)
     }
 
-    /// Its process, of a Weft.
+    /// Returns the server process of a Weft node.
     pub fn server(&mut self) -> &mut Server {
         match &mut self.process {
             Process::Weft(server) => server,
@@ -89,8 +89,8 @@ impl Node {
     }
 }
 
-/// Makes a cluster: the first three are primaries, the first of which has the slot of [`KEY`]; the others are its
-/// replicas.
+/// Forms a cluster. The first three nodes are primaries, the first of which has the slot of [`KEY`]; the other nodes
+/// are its replicas.
 fn form(mut nodes: Vec<Node>) -> Vec<Node> {
     let count = nodes.len();
     let ranges = [("0", "5460"), ("5461", "10922"), ("10923", "16383")];
@@ -123,7 +123,8 @@ pub fn weft(count: usize) -> Vec<Node> {
     form((0..count).map(|_| Node::weft()).collect())
 }
 
-/// Has a replica take over by agreement. That is given up after five seconds, which is little for a busy machine.
+/// Makes a replica take over with CLUSTER FAILOVER. The server gives up after five seconds, which may be too short on a
+/// busy machine, so the command is repeated.
 pub fn hand_over_to(replica: &mut Node) {
     let mut asked = Instant::now();
     assert_eq!(replica.call(&["CLUSTER", "FAILOVER"]), "OK");
@@ -136,7 +137,7 @@ pub fn hand_over_to(replica: &mut Node) {
     });
 }
 
-/// Hands over to a replica of `nodes[0]`, then kills it, and sees who takes over.
+/// Hands the role over to a replica of `nodes[0]`, then kills that replica, and checks the failover.
 fn fails_over_and_back(nodes: &mut [Node]) {
     assert_eq!(nodes[0].call(&["SET", KEY, "1"]), "OK");
     hand_over_to(&mut nodes[3]);
@@ -207,7 +208,8 @@ fn a_replica_redirects_and_reads() {
     assert_ne!(nodes[3].call(&["CLUSTER", "MYSHARDID"]), shard);
 }
 
-/// Somebody counts all the time; replicas take over by agreement, and no number that was told is ever lost.
+/// A client increments a counter continuously; replicas take over with CLUSTER FAILOVER, and no acknowledged value may
+/// be lost.
 #[test]
 fn an_agreed_failover_loses_nothing() {
     let mut nodes = weft(5);
@@ -283,7 +285,7 @@ fn an_old_primary_comes_back_as_a_replica() {
 
 #[test]
 fn in_mixed_clusters_either_takes_over_from_the_other() {
-    // The last two are the replicas of the first.
+    // The last two nodes are the replicas of the first.
     for kinds in ["vvwwv", "wvvvw"] {
         let nodes: Option<Vec<Node>> = kinds
             .chars()

@@ -1,4 +1,4 @@
-//! Nodes that form a cluster, slots that change hands, and keys that move.
+//! Tests nodes that form a cluster, slots that change owners, and keys that migrate.
 
 #[path = "../harness/client.rs"]
 mod client;
@@ -22,7 +22,7 @@ use server::{PATIENCE, Server};
 /// The slot of `{x}`.
 const SLOT: &str = "16287";
 
-/// Waits until something is so.
+/// Waits until the condition holds.
 fn wait_for(what: &str, mut is: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is() {
@@ -35,7 +35,7 @@ fn is_up(client: &mut Client) -> bool {
     client.call(&["CLUSTER", "INFO"]).contains("cluster_state:ok")
 }
 
-/// How long others may be silent before a node takes them for dead, in ms. Nodes are patient, and quick where somebody dies.
+/// The node timeouts, in milliseconds: long in general, short where a test kills a node.
 const PATIENT: &str = "60000";
 const QUICK: &str = "2000";
 
@@ -46,7 +46,7 @@ fn bear_silence(client: &mut Client, timeout_ms: &str) {
     );
 }
 
-/// A cluster of three nodes; the last has the slot of `{x}`.
+/// Starts a cluster of three nodes; the last one has the slot of `{x}`.
 fn cluster() -> (Vec<Server>, Vec<Client>) {
     let nodes: Vec<Server> = (0..3).map(|_| Server::start_node(&[])).collect();
     let mut clients: Vec<Client> = nodes.iter().map(|node| Client::connect(node.port)).collect();
@@ -142,7 +142,7 @@ fn a_slot_moves_key_by_key() {
         "(ssubscribe {x}channel 1)"
     );
 
-    // Nothing can move to where it is.
+    // A slot cannot move to the node that has it.
     for (node, how, id) in [(&mut there, "IMPORTING", &target), (&mut here, "MIGRATING", &source)] {
         let reply = node.call(&["CLUSTER", "SETSLOT", SLOT, how, id]);
         assert_eq!(reply, "ERR Target node is myself", "{how}");
@@ -241,7 +241,7 @@ fn a_key_on_its_way_is_read_and_not_changed() {
         let (stream, _) = listener.accept().expect("accepts");
         let mut reader = BufReader::new(stream);
         let mut line = String::new();
-        // Until the request has come, and the test has looked around.
+        // Until the request has arrived and the test has done its checks.
         while !line.starts_with("RESTORE") {
             line.clear();
             reader.read_line(&mut line).expect("receives");
@@ -285,7 +285,7 @@ fn a_key_that_changed_on_its_way_goes_over_once_more() {
         let mut restores: Vec<Vec<String>> = Vec::new();
         for round in 0..2 {
             let mut words = Vec::new();
-            // The name of the command, the key, the time and so on, each behind its length.
+            // The words of the command, each after its length.
             while !words.iter().any(|word: &String| word == "REPLACE") && (round == 1 || words.len() < 12) {
                 let mut line = Vec::new();
                 reader.read_until(b'\n', &mut line).expect("receives");
@@ -306,7 +306,7 @@ fn a_key_that_changed_on_its_way_goes_over_once_more() {
     other.call(&["SET", "k", "1"]);
     mover.send(&["MIGRATE", "127.0.0.1", &port, "k", "0", "60000"]);
     tell.recv_timeout(PATIENCE).expect("the target was reached");
-    // What has the whole keyspace does not ask.
+    // Commands with exclusive use of the keyspace ignore the pin of the key.
     other.call(&["FLUSHALL"]);
     other.call(&["MULTI"]);
     other.call(&["SET", "k", "2"]);

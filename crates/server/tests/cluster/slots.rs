@@ -1,4 +1,4 @@
-//! Slots of a shard: what they cost, and how replicas hear of those that are on their way.
+//! Tests the slots of a shard: their statistics, and how replicas learn of migrating slots.
 
 use std::io::ErrorKind;
 use std::thread;
@@ -14,12 +14,12 @@ use super::{PATIENT, QUICK, bear_silence, is_up, wait_for};
 /// The slot of [`KEY`].
 const SLOT: &str = "3300";
 
-/// Figures of the slot of [`KEY`], as one line.
+/// Returns the statistics of the slot of [`KEY`] on one line.
 fn figures(client: &mut Client) -> String {
     client.call(&["CLUSTER", "SLOT-STATS", "SLOTSRANGE", SLOT, SLOT])
 }
 
-/// A figure by its name.
+/// Returns one figure by its name.
 fn figure(client: &mut Client, name: &str) -> u64 {
     let all = figures(client).replace(['(', ')'], " ");
     let words: Vec<&str> = all.split_whitespace().collect();
@@ -27,7 +27,7 @@ fn figure(client: &mut Client, name: &str) -> u64 {
     words[at + 1].parse().expect("a number")
 }
 
-/// In, out.
+/// Returns the bytes received and sent.
 fn bytes(node: &mut Node) -> (u64, u64) {
     let client = &mut node.client;
     (figure(client, "network-bytes-in"), figure(client, "network-bytes-out"))
@@ -153,7 +153,7 @@ fn replicas_know_of_slots_on_their_way() {
     assert_eq!(replica.call(&["SET", "{b}2", "3"]), moved, "a replica takes no writes");
     assert_eq!(replica.call(&["READWRITE"]), "OK");
 
-    // One that begins anew learns of it with the data.
+    // A replica that starts a full sync learns of the slot with the data.
     assert_eq!(replica.call(&["CLUSTER", "RESET"]), "OK");
     assert_eq!(replica.sees(&open), 0);
     let bus_port = nodes[0].bus_port.clone();
@@ -164,7 +164,7 @@ fn replicas_know_of_slots_on_their_way() {
     assert_eq!(replica.call(&["CLUSTER", "REPLICATE", &source]), "OK");
     wait_for("it knows of the slot", || replica.sees(&open) == 1);
 
-    // So it goes on with it when it takes over, and the other side knows.
+    // So it continues the migration after taking over, and the target learns the new source.
     wait_for("it follows", || replica.follows(ports[0]));
     let id = replica.id.clone();
     hand_over_to(replica);
@@ -188,14 +188,14 @@ fn who_gives_away_the_last_slot_follows_its_new_owner() {
         }
     }
     assert!(nodes[0].is_primary(), "there are slots left");
-    // All but the last; nobody else has to know.
+    // All but the last; the other nodes need not know.
     let rest: Vec<String> = (1..5459).map(|slot| slot.to_string()).collect();
     for slots in rest.chunks(1000) {
         let mut words = vec!["CLUSTER", "DELSLOTS"];
         words.extend(slots.iter().map(String::as_str));
         assert_eq!(nodes[0].call(&words), "OK");
     }
-    // The replica hears of it first, and may have left before it could say so.
+    // The replica learns of it first, and may have left before it could acknowledge.
     let reply = nodes[0].call(&["CLUSTER", "SETSLOT", "0", "NODE", &target]);
     assert!(reply == "OK" || reply.starts_with("NOREPLICAS"), "{reply}");
     wait_for("the replica follows the new owner", || nodes[3].follows(port));
@@ -225,7 +225,7 @@ fn slots_that_wait_for_replicas_keep_nobody_waiting() {
             let clients = nodes[0].call(&["CLIENT", "LIST"]);
             clients.matches("cmd=cluster|setslot").count() == 4
         });
-        // This needs a background thread.
+        // This command needs a background thread.
         assert_eq!(nodes[0].call(&["CONFIG", "SET", "maxmemory-samples", "7"]), "OK");
         let all_wait = movers.iter().all(is_unanswered);
         for mover in &mut movers {
@@ -234,7 +234,7 @@ fn slots_that_wait_for_replicas_keep_nobody_waiting() {
         assert!(start.elapsed() >= Duration::from_millis(timeout_ms));
         all_wait
     };
-    // Their time may be over before a busy machine has come to the other one.
+    // On a busy machine their timeout may expire before the other command runs.
     let rounds = 1 + [1500, 6000, 24_000]
         .into_iter()
         .position(&mut is_served_meanwhile)
@@ -256,7 +256,7 @@ fn slots_that_wait_for_replicas_keep_nobody_waiting() {
     assert_eq!(nodes[3].sees(&format!("[0->-{target}]")), 1);
 }
 
-/// Whether nothing has come yet that the client could read.
+/// Returns `true` if no reply has arrived.
 fn is_unanswered(client: &Client) -> bool {
     let stream = client.0.get_ref();
     stream.set_nonblocking(true).expect("sets an option");
@@ -279,7 +279,7 @@ fn a_node_that_sleeps_says_nothing() {
     nodes[..2]
         .iter_mut()
         .for_each(|node| bear_silence(&mut node.client, QUICK));
-    // A busy machine may need longer to notice.
+    // A busy machine may need longer to notice the failure.
     let is_noticed = |seconds: &str| {
         sleeper.send(&["DEBUG", "SLEEP", seconds]);
         let noticed = nodes[..2].iter_mut().all(|node| {

@@ -1,4 +1,4 @@
-//! A hash as a map.
+//! A model of a hash: a map.
 
 use std::collections::BTreeMap;
 
@@ -92,7 +92,7 @@ impl Model for HashModel {
     }
 }
 
-/// The number, if the text is one as the server writes them.
+/// Parses an integer that is written as the server writes integers.
 fn integer(text: &str) -> Option<i64> {
     let number: i64 = text.parse().ok()?;
     (number.to_string() == text).then_some(number)

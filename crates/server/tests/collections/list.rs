@@ -1,4 +1,4 @@
-//! A list as a vector.
+//! A model of a list: a vector.
 
 use fastrand::Rng;
 

@@ -1,8 +1,9 @@
-//! Lists, hashes, sets and sorted sets against naive models: random operations, and every reply must be the model's.
+//! Compares lists, hashes, sets and sorted sets with naive models: for random operations, every reply must be the
+//! model's.
 //!
-//! The server runs as a process; WEFT_SERVER names another binary than the one just built, such as Valkey, against
-//! which the models themselves can be checked. A failure prints its seed and the shortest sequence of operations that
-//! still fails, found by leaving operations out.
+//! The server runs as a process. WEFT_SERVER names another binary than the one just built, such as Valkey, with which
+//! the models themselves can be checked. A failure prints its seed and the shortest sequence of operations that still
+//! fails, found by omitting operations.
 
 mod hash;
 mod list;
@@ -20,7 +21,7 @@ use server::{Client, Server};
 const ROUNDS: usize = 24;
 const OPERATIONS: usize = 250;
 
-/// Runs rounds of random operations on a model of kind `M`, each in another shape.
+/// Runs rounds of random operations on a model of kind `M`, each with another shape.
 fn run<M: Model>() {
     let server = Server::start();
     let mut client = server.connect();
@@ -41,7 +42,7 @@ fn run<M: Model>() {
     }
 }
 
-/// The first operation whose reply is not the model's, with what is wrong. Both begin empty.
+/// Returns the first operation whose reply differs from the model's, and the difference. Server and model start empty.
 fn differs<M: Model>(client: &mut Client, operations: &[Operation]) -> Option<(usize, Verdict)> {
     assert_eq!(client.call(&Operation::new(["FLUSHALL", "SYNC"])), model::Reply::ok());
     let mut model = M::default();
@@ -59,7 +60,7 @@ fn differs<M: Model>(client: &mut Client, operations: &[Operation]) -> Option<(u
     found
 }
 
-/// Leaves out operations, first many and then few at a time, as long as something still differs.
+/// Omits operations, first many and then few at a time, as long as a difference remains.
 fn shrink<M: Model>(client: &mut Client, mut operations: Vec<Operation>) -> (Vec<Operation>, Verdict) {
     let (index, mut verdict) = differs::<M>(client, &operations).expect("it differs again");
     operations.truncate(index + 1);
@@ -105,7 +106,7 @@ fn sorted_sets_answer_as_a_sorted_vector_would() {
 
 #[test]
 fn a_difference_is_shrunk_to_the_operations_it_takes() {
-    /// A list that is wrong from its fifth element on.
+    /// A list whose length is wrong from its fifth element on.
     #[derive(Default)]
     struct Forgetful(list::ListModel);
     impl Model for Forgetful {

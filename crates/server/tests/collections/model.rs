@@ -1,4 +1,4 @@
-//! What the models share: operations, replies, and how large things get.
+//! The common part of the models: operations, replies, and sizes.
 
 use std::fmt;
 
@@ -7,25 +7,25 @@ use fastrand::Rng;
 /// A command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation {
-    /// Its words.
+    /// The words.
     pub words: Vec<String>,
 }
 
 impl Operation {
-    /// A command of these words.
+    /// Creates a command from its words.
     pub fn new<'a>(words: impl IntoIterator<Item = &'a str>) -> Operation {
         let words = words.into_iter().map(str::to_string).collect();
         Operation { words }
     }
 
-    /// A command of a line of words without blanks in them, and of further words.
+    /// Creates a command from a line of words that contain no blanks, and from further words.
     pub fn line(line: &str, more: impl IntoIterator<Item = String>) -> Operation {
         let mut operation = Operation::new(line.split_whitespace());
         operation.words.extend(more);
         operation
     }
 
-    /// The operation for people; long words are cut.
+    /// Formats the operation for the test output; long words are truncated.
     pub fn shown(&self) -> String {
         let word = |word: &String| match word.char_indices().nth(24) {
             Some((end, _)) => format!("{}…({})", &word[..end], word.len()),
@@ -34,7 +34,7 @@ impl Operation {
         self.words.iter().map(word).collect::<Vec<_>>().join(" ")
     }
 
-    /// Its words as slices, to match on.
+    /// Returns the words as slices, to match on.
     pub fn parts(&self) -> Vec<&str> {
         self.words.iter().map(String::as_str).collect()
     }
@@ -49,7 +49,7 @@ pub enum Reply {
     Integer(i64),
     /// A status.
     Status(String),
-    /// An error's code.
+    /// The code of an error.
     Error(String),
     /// A string.
     Text(String),
@@ -58,43 +58,43 @@ pub enum Reply {
 }
 
 impl Reply {
-    /// `+OK`.
+    /// Returns `+OK`.
     pub fn ok() -> Reply {
         Reply::Status("OK".into())
     }
 
-    /// A string, or nil.
+    /// Returns a string, or nil.
     pub fn text_or_nil(text: Option<&String>) -> Reply {
         text.map_or(Reply::Nil, |text| Reply::Text(text.clone()))
     }
 
-    /// An array of strings.
+    /// Returns an array of strings.
     pub fn texts<'a>(texts: impl IntoIterator<Item = &'a String>) -> Reply {
         Reply::Array(texts.into_iter().map(|text| Reply::Text(text.clone())).collect())
     }
 
-    /// 1 or 0.
+    /// Returns 1 or 0.
     pub fn flag(flag: bool) -> Reply {
         Reply::Integer(i64::from(flag))
     }
 
-    /// A number of things.
+    /// Returns a count as an integer.
     pub fn count(count: usize) -> Reply {
         Reply::Integer(count as i64)
     }
 }
 
-/// What a model says the reply must be.
+/// The reply that a model expects.
 #[derive(Debug)]
 pub enum Expected {
-    /// This.
+    /// Exactly this reply.
     Exactly(Reply),
-    /// An array of these groups in any order; each group is so many elements long and stays together.
+    /// An array of these groups in any order. Each group has this number of elements, which stay together.
     AnyOrder(usize, Vec<Reply>),
 }
 
 impl Expected {
-    /// Whether the reply is right.
+    /// Returns `true` if the reply is the expected one.
     pub fn accepts(&self, reply: &Reply) -> bool {
         match (self, reply) {
             (Expected::Exactly(expected), _) => expected == reply,
@@ -117,12 +117,12 @@ impl From<Reply> for Expected {
     }
 }
 
-/// What is wrong.
+/// A difference between the server and the model.
 #[derive(Debug)]
 pub struct Verdict {
-    /// What the model says.
+    /// The model's reply.
     pub expected: Expected,
-    /// What the server said.
+    /// The server's reply.
     pub reply: Reply,
 }
 
@@ -134,28 +134,28 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// A naive twin of a type of value.
+/// A naive implementation of a data type.
 pub trait Model: Default {
-    /// A random operation of this type.
+    /// Creates a random operation of this type.
     fn operation(shape: &Shape, rng: &mut Rng) -> Operation;
 
-    /// Does the operation and says what its reply must be.
+    /// Executes the operation and returns the expected reply.
     fn apply(&mut self, operation: &Operation) -> Expected;
 }
 
-/// How large things get in a round: small ones stay in their small encodings, others outgrow them.
+/// The sizes of a round: small values stay in their compact encodings, large ones outgrow them.
 #[derive(Clone, Debug)]
 pub struct Shape {
-    /// How many different elements there are.
+    /// The number of different elements.
     pub universe: usize,
-    /// Bytes of most elements; some are integers, some longer.
+    /// The size of most elements, in bytes. Some elements are integers, some are longer.
     pub bytes: usize,
-    /// Most elements that one command adds.
+    /// The maximum number of elements that one command adds.
     pub burst: usize,
 }
 
 impl Shape {
-    /// The shapes take turns.
+    /// Returns the shape of a round; the shapes alternate.
     pub fn of_round(round: usize) -> Shape {
         let (universe, bytes, burst) = [
             (8, 3, 2),
@@ -170,7 +170,7 @@ impl Shape {
         Shape { universe, bytes, burst }
     }
 
-    /// A random element. Of no bytes it is an integer.
+    /// Returns a random element; an integer if elements have no bytes.
     pub fn element(&self, rng: &mut Rng) -> String {
         let number = rng.usize(0..self.universe);
         match rng.u32(0..24) {
@@ -181,12 +181,12 @@ impl Shape {
         }
     }
 
-    /// How many elements a command adds, and these.
+    /// Returns random elements for a command that adds several.
     pub fn elements(&self, rng: &mut Rng) -> Vec<String> {
         (0..rng.usize(1..=self.burst)).map(|_| self.element(rng)).collect()
     }
 
-    /// A position, of either sign, now and then outside.
+    /// Returns a position of either sign, sometimes out of range.
     pub fn index(&self, rng: &mut Rng) -> String {
         let end = self.universe as i64;
         match rng.u32(0..4) {
@@ -196,7 +196,7 @@ impl Shape {
     }
 }
 
-/// The elements from `start` to `stop`, which count from the end if negative, as LRANGE and ZRANGE take them.
+/// Returns the range from `start` to `stop`, which count from the end if negative, as LRANGE and ZRANGE take them.
 pub fn range(length: usize, start: &str, stop: &str) -> std::ops::Range<usize> {
     let length = length as i64;
     let from_front = |text: &str| {

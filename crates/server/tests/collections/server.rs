@@ -1,4 +1,4 @@
-//! A server process on a free loopback port, and a client that speaks RESP2.
+//! A server process on a free loopback port, and a client that uses RESP2.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -37,7 +37,7 @@ impl Server {
         server
     }
 
-    /// A new connection.
+    /// Opens a new connection.
     pub fn connect(&self) -> Client {
         let stream = TcpStream::connect(("127.0.0.1", self.port)).expect("connects");
         stream.set_read_timeout(Some(PATIENCE)).expect("sets a timeout");
@@ -47,7 +47,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Both fail only if it has ended already.
+        // Both calls fail only if the server has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -57,7 +57,7 @@ impl Drop for Server {
 pub struct Client(BufReader<TcpStream>);
 
 impl Client {
-    /// Sends an operation and gives its reply.
+    /// Sends an operation and returns its reply.
     pub fn call(&mut self, operation: &Operation) -> Reply {
         self.send(operation);
         self.answer()
@@ -72,7 +72,7 @@ impl Client {
         self.0.get_mut().write_all(&request).expect("sends");
     }
 
-    /// The next reply.
+    /// Returns the next reply.
     pub fn answer(&mut self) -> Reply {
         let mut line = String::new();
         self.0.read_line(&mut line).expect("receives");

@@ -1,4 +1,4 @@
-//! Sets as ordered sets of the library.
+//! A model of sets: ordered sets of the standard library.
 
 use std::collections::BTreeSet;
 

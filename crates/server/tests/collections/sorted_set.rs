@@ -1,4 +1,4 @@
-//! A sorted set as a vector that is sorted again for every operation.
+//! A model of a sorted set: a vector that is sorted again for every operation.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use fastrand::Rng;
 
 use crate::model::{Expected, Model, Operation, Reply, Shape, range};
 
-/// The sorted set `k`. Scores are integers, so that their text is no question.
+/// The sorted set `k`. Scores are integers, so their text form is unambiguous.
 #[derive(Default)]
 pub struct SortedSetModel {
     scores: BTreeMap<String, i64>,
@@ -166,7 +166,7 @@ impl SortedSetModel {
     }
 }
 
-/// Members, each followed by its score.
+/// Formats members, each followed by its score.
 fn pairs(sorted: impl Iterator<Item = (i64, String)>) -> Reply {
     let pair = |(score, member): (i64, String)| [Reply::Text(member), Reply::Text(score.to_string())];
     Reply::Array(sorted.flat_map(pair).collect())

@@ -1,15 +1,15 @@
-//! A client for a test: words of any bytes, replies as text.
+//! A test client that sends arbitrary words and returns replies as text.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 
 use super::server::open;
 
-/// A client that sends words and gets replies as text.
+/// A client that sends words and returns replies as text.
 pub struct Client<Stream = TcpStream>(pub BufReader<Stream>);
 
 impl Client {
-    /// A client of the server at this port.
+    /// Connects to the server at this port.
     pub fn connect(port: u16) -> Client {
         Client(open(port))
     }
@@ -27,7 +27,7 @@ impl<Stream: Read + Write> Client<Stream> {
         self.0.get_mut().write_all(&request).expect("sends");
     }
 
-    /// The next reply, in one line: `(a b c)` for an array, `-` for null; what is no text looks odd.
+    /// Returns the next reply on one line: `(a b c)` for an array, `-` for null. Bytes that are not UTF-8 are replaced.
     pub fn answer(&mut self) -> String {
         let mut line = String::new();
         self.0.read_line(&mut line).expect("receives");

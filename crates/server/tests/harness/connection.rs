@@ -4,10 +4,10 @@ use std::io::BufReader;
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// How long a reply may take.
+/// The time limit for a reply.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A connection to the server at this port, ready to be read by lines.
+/// Connects to the server at this port, for reading by lines.
 pub fn open(port: u16) -> BufReader<TcpStream> {
     let stream = TcpStream::connect(("127.0.0.1", port)).expect("connects");
     stream.set_read_timeout(Some(PATIENCE)).expect("sets a timeout");

@@ -1,25 +1,26 @@
-//! A free port of the loopback interface.
+//! Finds a free port of the loopback interface.
 
 use std::collections::HashSet;
 use std::net::TcpStream;
 use std::sync::{LazyLock, Mutex};
 
-/// The ports to choose from: below those that the kernel gives to outgoing connections.
+/// The range of the ports: below those that the kernel uses for outgoing connections.
 const FIRST: u32 = 11_000;
 const PORTS: u32 = 21_000;
 
-/// A port that nobody listens on and that this process was not given before.
+/// Returns a port on which no process listens and that this process did not return before.
 ///
-/// The kernel gives a port that was just let go of to the next who asks. Two tests side by side would then start their
-/// servers on one port, and the one whose server did not get it would talk to the other's until that ends. And who asks
-/// whether a server listens yet on a port that connections go out from may connect to itself.
+/// The kernel gives a released port to the next process that asks. Two concurrent tests would then start their servers
+/// on one port, and the test whose server did not get it would talk to the other server until that one ends. Also, a
+/// test that checks by connecting if a server listens may connect to itself if the port is one used for outgoing
+/// connections.
 ///
-/// Whether a port is free is asked by connecting, not by listening: a process that is being started holds the listening
-/// sockets of its parent until it runs its program, and who connects to such a remnant is reset a moment later.
+/// The check is done by connecting, not by listening. A starting process holds the listening sockets of its parent
+/// until it executes its program, and a connection to such a remnant is reset a moment later.
 pub fn free_port() -> u16 {
     static GIVEN: LazyLock<Mutex<HashSet<u16>>> = LazyLock::new(Mutex::default);
     let mut given = GIVEN.lock().expect("no test panics in here");
-    // Processes side by side begin at different places.
+    // Concurrent processes start at different ports.
     let start = std::process::id().wrapping_mul(997);
     for step in 0..PORTS {
         let port = (FIRST + start.wrapping_add(step) % PORTS) as u16;

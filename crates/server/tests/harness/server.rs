@@ -20,17 +20,17 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// How long anything may take before the test fails.
+/// The time limit for any step of a test.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A running server in a directory of its own; killed at the end of the test.
+/// A running server in its own directory; killed at the end of the test.
 pub struct Server {
     child: Child,
     directory: PathBuf,
     arguments: Vec<String>,
-    /// Where it listens.
+    /// The port of the server.
     pub port: u16,
-    /// Where a node listens for other nodes.
+    /// The port of the cluster bus.
     #[allow(dead_code, reason = "not every test has a cluster")]
     pub bus_port: String,
 }
@@ -41,11 +41,11 @@ impl Server {
         Server::start_from(None, arguments)
     }
 
-    /// A node of a cluster that bears with others for a minute. A busy machine makes nodes silent for seconds; whoever is given
-    /// up meanwhile is not where the test looks for it.
+    /// Starts a cluster node with a node timeout of one minute. On a busy machine nodes may be silent for seconds, and
+    /// a node that is declared failed meanwhile would break the test.
     #[allow(dead_code, reason = "not every test has a cluster")]
     pub fn start_node(arguments: &[&str]) -> Server {
-        // By default it would be 10000 above, which is too much for many free ports.
+        // The default is the port plus 10000, which is too high for many free ports.
         let bus_port = port::free_port().to_string();
         let node = [
             "--cluster-enabled",
@@ -60,27 +60,27 @@ impl Server {
         server
     }
 
-    /// Ends the process at once.
+    /// Kills the process.
     #[allow(dead_code, reason = "not every test ends one early")]
     pub fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Sends the process a signal.
+    /// Sends a signal to the process.
     #[allow(dead_code, reason = "not every test stops one")]
     pub fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.child.id() as i32), signal).expect("sends a signal");
     }
 
-    /// Starts the process again, after it was killed, with the port and the directory that it had.
+    /// Starts the process again after it was killed, with the same port and directory.
     #[allow(dead_code, reason = "not every test starts one twice")]
     pub fn start_again(&mut self) {
         self.child = spawn(&self.arguments);
         assert!(self.listens(), "the server does not listen");
     }
 
-    /// The same, with a configuration file.
+    /// Starts a server with these arguments and an optional configuration file, and waits until it listens.
     pub fn start_from(file: Option<&str>, arguments: &[&str]) -> Server {
         static STARTED: AtomicU32 = AtomicU32::new(0);
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
@@ -110,7 +110,7 @@ impl Server {
         }
     }
 
-    /// Starts the process again when it has ended, with other arguments behind those that name port and directory.
+    /// Starts the process again after it has ended, with other arguments in addition to the port and the directory.
     #[allow(dead_code, reason = "not every test starts one twice")]
     pub fn start_again_with(&mut self, arguments: &[&str]) {
         let ended = self.child.wait();
@@ -125,7 +125,7 @@ impl Server {
         self.start_again();
     }
 
-    /// Waits until the server listens; false if somebody else got the port first.
+    /// Waits until the server listens. Returns `false` if another process got the port first.
     fn listens(&mut self) -> bool {
         let start = Instant::now();
         while self.child.try_wait().is_ok_and(|ended| ended.is_none()) {
@@ -144,7 +144,7 @@ impl Server {
     }
 }
 
-/// The server under test: the one just built, or the one that `WEFT_SERVER` names.
+/// Returns the path of the server under test: the one just built, or the one that `WEFT_SERVER` names.
 fn binary() -> String {
     std::env::var("WEFT_SERVER").unwrap_or_else(|_| env!("CARGO_BIN_EXE_weft-server").into())
 }

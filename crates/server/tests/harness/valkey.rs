@@ -1,4 +1,4 @@
-//! A real Valkey for a test, where one is installed.
+//! Runs a real Valkey for a test, if one is installed.
 
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use super::server::PATIENCE;
 
-/// A Valkey server, ended at the end of the test.
+/// A Valkey server, killed at the end of the test.
 pub struct Valkey {
     child: Child,
     directory: PathBuf,
-    /// Where it listens.
+    /// The port of the server.
     pub port: u16,
 }
 
@@ -24,7 +24,7 @@ impl Drop for Valkey {
     }
 }
 
-/// Where Valkey is, if it was installed: `VALKEY_SERVER` or the environment of the differential tests.
+/// Returns the path of Valkey, if it is installed: `VALKEY_SERVER` or the environment of the differential tests.
 fn valkey_program() -> Option<PathBuf> {
     if let Some(named) = std::env::var_os("VALKEY_SERVER") {
         return Some(named.into());
@@ -45,7 +45,7 @@ fn valkey_program() -> Option<PathBuf> {
 }
 
 impl Valkey {
-    /// A running server; `None` where there is none to run.
+    /// Starts a server; `None` if Valkey is not installed.
     pub fn start(arguments: &[&str]) -> Option<Valkey> {
         let Some(program) = valkey_program() else {
             eprintln!("no Valkey is installed: nothing is compared");
@@ -80,7 +80,7 @@ impl Valkey {
         Some(valkey)
     }
 
-    /// Ends the process at once.
+    /// Kills the process.
     #[allow(dead_code, reason = "not every test ends one early")]
     pub fn kill(&mut self) {
         let _ = self.child.kill();

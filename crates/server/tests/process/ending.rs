@@ -1,4 +1,4 @@
-//! How the process ends while clients still wait for replies.
+//! Tests how the process ends while clients still wait for replies.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -7,7 +7,7 @@ use nix::sys::signal::Signal;
 
 use super::{Place, Server, assert_in_order, exchange, wait_for};
 
-/// A client with a reply on its way that does not fit into the sockets' buffers.
+/// Returns a client whose pending reply does not fit into the socket buffers.
 fn client_of_a_large_reply(server: &Server, length: usize) -> TcpStream {
     let mut client = server.connect();
     let head = format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${length}\r\n");
@@ -35,10 +35,10 @@ fn replies_on_their_way_arrive_before_the_end() {
     assert_eq!(server.wait().code(), Some(0));
 }
 
-/// Whether a second SIGINT came while the first one was being followed, and ended the process.
+/// Returns `true` if a second SIGINT arrived during the shutdown caused by the first one, and ended the process.
 fn insists(place: &Place) -> bool {
     let server = place.start(&[]);
-    // It does not read its reply, so the end takes a while.
+    // The client does not read its reply, so the shutdown takes a while.
     let _client = client_of_a_large_reply(&server, 64 << 20);
     server.signal(Signal::SIGINT);
     wait_for("the shutdown", || {
@@ -50,7 +50,7 @@ fn insists(place: &Place) -> bool {
 
 #[test]
 fn a_second_sigint_ends_the_process_at_once() {
-    // On a busy machine the first one may have been followed to the end before the second is sent.
+    // On a busy machine the shutdown may end before the second signal is sent.
     for _ in 0..5 {
         let place = Place::new();
         if insists(&place) {
@@ -76,7 +76,7 @@ fn a_client_that_does_not_read_cannot_hold_up_the_end() {
         server.stop();
         assert!(place.read("log").contains("bye bye..."));
         let mut rest = Vec::new();
-        // What the kernel had taken arrives, and perhaps an error after it.
+        // Bytes that the kernel had accepted arrive, perhaps followed by an error.
         let _ = client.read_to_end(&mut rest);
         assert!(rest.len() < LENGTH);
     }

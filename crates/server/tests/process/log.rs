@@ -1,4 +1,4 @@
-//! What the process tells: formats and levels of the log, reports, and a log file that was moved.
+//! Tests the output of the process: formats and levels of the log, crash reports, and a log file that is moved.
 
 use std::fs;
 use std::net::TcpStream;
@@ -43,7 +43,7 @@ fn every_log_format_can_be_parsed() {
     }
 }
 
-/// Process, time and message of a line.
+/// Returns the process id, the time and the message of a line.
 fn parse<'line>(format: &str, line: &'line str) -> Option<(&'line str, &'line str, &'line str)> {
     match format {
         "legacy" => {
@@ -75,7 +75,7 @@ fn is_level(word: &str) -> bool {
     ["debug", "info", "notice", "warning"].contains(&word)
 }
 
-/// Whether `time` has the digits and signs of a timestamp where they belong.
+/// Returns `true` if `time` has the form of a timestamp.
 fn is_time(timestamps: &str, time: &str) -> bool {
     let shape: String = time
         .chars()

@@ -1,4 +1,4 @@
-//! The life of the process, seen from outside: a server in a directory of its own, and what its neighbours see of it.
+//! End-to-end tests of the life of the process: each server runs in its own directory.
 
 mod ending;
 mod log;
@@ -23,7 +23,7 @@ use port::free_port;
 const SERVER: &str = env!("CARGO_BIN_EXE_weft-server");
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A directory of its own for a test, removed at its end.
+/// A temporary directory for one test, removed at its end.
 struct Place(PathBuf);
 
 impl Place {
@@ -53,7 +53,7 @@ impl Place {
         command
     }
 
-    /// Starts a server whose log goes to `log`, and waits until it serves.
+    /// Starts a server whose log is the file `log`, and waits until it is ready.
     fn start(&self, options: &[&str]) -> Server {
         let port = free_port();
         let child = self.spawn(&mut self.command(port, options));
@@ -69,7 +69,7 @@ impl Place {
         command.stdout(log.expect("opens the log")).spawn().expect("starts")
     }
 
-    /// Runs a server that is going to fail.
+    /// Runs a server that must fail to start.
     fn fail(&self, port: u16, options: &[&str]) -> Output {
         let output = self.command(port, options).output().expect("runs");
         assert_eq!(output.status.code(), Some(1), "{output:?}");
@@ -83,7 +83,7 @@ impl Drop for Place {
     }
 }
 
-/// A running server; killed at the end of a test that failed.
+/// A running server; killed at the end of a failed test.
 struct Server {
     child: Child,
     port: u16,
@@ -133,7 +133,7 @@ fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Sends a request and reads as many bytes as the expected reply has.
+/// Sends a request and compares as many reply bytes as are expected.
 fn exchange(stream: &mut (impl Read + Write), request: &[u8], expected: &[u8]) {
     stream.write_all(request).expect("sends");
     let mut reply = vec![0; expected.len()];
@@ -149,7 +149,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Fails unless the lines of `log` contain `expected` in this order.
+/// Fails unless lines of `log` contain `expected` in this order.
 fn assert_in_order(log: &str, expected: &[&str]) {
     let mut lines = log.lines();
     for part in expected {

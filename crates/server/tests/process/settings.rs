@@ -1,4 +1,5 @@
-//! Parameters that take hold of the process itself: clients, threads' CPUs, its title, locale, order of keys, OOM score.
+//! Tests parameters that affect the process itself: number of clients, thread affinity, title, locale, hash seed, OOM
+//! score.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -32,7 +33,7 @@ fn more_than_maxclients_are_turned_away() {
 #[test]
 fn maxclients_is_lowered_to_what_the_limit_on_open_files_allows() {
     let place = Place::new();
-    // No kernel allows so many files.
+    // No kernel permits this many files.
     let server = place.start(&["--maxclients", "4294967295"]);
     ping(&mut server.connect());
     assert_in_order(
@@ -55,7 +56,7 @@ fn threads_have_names_and_the_cpus_they_were_given() {
     let tasks = format!("/proc/{}/task", server.child.id());
     let threads = || {
         let tasks = fs::read_dir(&tasks).expect("has threads");
-        // One that has ended meanwhile is none.
+        // A thread that has ended meanwhile is skipped.
         tasks.filter_map(|task| {
             let task = task.expect("has a name").path();
             let name = fs::read_to_string(task.join("comm")).ok()?.trim().to_owned();
@@ -66,7 +67,7 @@ fn threads_have_names_and_the_cpus_they_were_given() {
             Some((name, allowed.trim().to_owned()))
         })
     };
-    // A thread takes its name and its CPUs when it first runs, which may be after a client was served.
+    // A thread sets its name and affinity when it first runs, which may be after a client was served.
     let start = Instant::now();
     let patient = || {
         sleep(Duration::from_millis(1));
@@ -89,7 +90,7 @@ fn threads_have_names_and_the_cpus_they_were_given() {
     server.stop();
 }
 
-/// The command line that the system shows; `None` if the kernel does not let processes change theirs.
+/// Returns the command line that the system shows; `None` if the kernel does not permit processes to change theirs.
 fn title(server: &Server) -> Option<String> {
     let shown = fs::read(format!("/proc/{}/cmdline", server.child.id())).expect("reads");
     let has_arguments = shown.windows(6).any(|part| part == b"--bind");

@@ -1,4 +1,4 @@
-//! How the process starts: options, sockets, files of its own, supervisors, and what keeps it from starting.
+//! Tests the start of the process: options, sockets, its files, supervisors, and errors that prevent the start.
 
 use std::fs;
 use std::io::Write;
@@ -89,7 +89,7 @@ fn a_daemon_leaves_the_terminal_and_ends_on_sigterm() {
     assert_eq!(directory, fs::canonicalize(&place.0).expect("exists"));
 
     kill(Pid::from_raw(process), Signal::SIGTERM).expect("sends a signal");
-    // Who inherited the daemon may not have waited for it yet.
+    // The process that adopted the daemon may not have waited for it yet.
     wait_for("the daemon's end", || {
         field(0).is_none_or(|state| state == "Z" || state.is_empty())
     });
@@ -210,7 +210,7 @@ fn systemd_hears_of_start_and_end() {
     };
     assert_eq!(receive(), "STATUS=Weft is loading...\n");
     assert_eq!(receive(), "STATUS=Ready to accept connections\nREADY=1\n");
-    // A supervised server stays in the foreground whatever daemonize says.
+    // A supervised server stays in the foreground, whatever `daemonize` says.
     ping(&mut server.connect());
     server.stop();
     assert_eq!(receive(), "STOPPING=1\n");

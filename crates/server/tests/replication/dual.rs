@@ -1,4 +1,4 @@
-//! Full synchronisations whose dump comes over a connection of its own.
+//! Tests full syncs whose RDB comes over a separate connection (dual-channel replication).
 
 use std::io::{BufReader, Read};
 use std::thread;
@@ -15,15 +15,15 @@ use super::{
 
 const DUAL: [&str; 2] = ["--dual-channel-replication-enabled", "yes"];
 
-/// What a replica that listens on `port` says on the connection for the dump before it asks for it.
+/// Returns the handshake of a replica that listens on `port`, as it sends it on the connection for the RDB.
 #[rustfmt::skip]
 fn handshake(port: &str) -> [&str; 11] {
     ["REPLCONF", "capa", "eof", "rdb-only", "1", "rdb-channel", "1", "listening-port", port, "version", "9.1.2"]
 }
 
-// ---- a primary, with a replica written here -------------------------------------------------------------------------
-
-/// The two connections of a replica, and what it is told.
+// ---- a primary, with a replica implemented here
+// ------------------------------------------------------------------------
+/// The two connections of a replica, and the start of the stream as the primary announced it.
 struct Channels {
     main: Replica,
     dump: Replica,
@@ -33,7 +33,7 @@ struct Channels {
 }
 
 impl Channels {
-    /// Asks for all data, and is told where it will be.
+    /// Requests a full sync and reads the position in the stream that the primary announces.
     fn open(port: u16) -> Channels {
         let mut main = Replica::connect(port);
         main.introduce();
@@ -82,7 +82,7 @@ fn a_primary_sends_the_stream_beside_the_dump() {
     let server = Server::start(&[&AT_ONCE[..], &DUAL[..]].concat());
     let mut client = Client::connect(server.port);
     client.call(&["DEBUG", "POPULATE", "200", "key", "100"]);
-    // Slow enough to look at it.
+    // Slow enough to be observed.
     client.call(&["CONFIG", "SET", "rdb-key-save-delay", "10000"]);
     let mut channels = Channels::open(server.port);
     await_info(&mut client, "replicas_waiting_psync:1");
@@ -111,7 +111,7 @@ fn a_primary_sends_the_stream_beside_the_dump() {
         "1",
         "it came before the dump had ended"
     );
-    // What is switched meanwhile is for those who come later.
+    // A change of the setting affects only later replicas.
     client.call(&[
         "CONFIG",
         "SET",
@@ -153,7 +153,7 @@ fn what_follows_a_dump_is_kept_for_a_while_and_not_beyond_the_limits() {
     assert_eq!(channels.main.command(), "SELECT 0");
     assert_eq!(channels.main.command(), "SET key 2");
     drop(channels);
-    // Nobody comes.
+    // The replica does not come back.
     client.call(&["DEBUG", "DELAY-RDB-CLIENT-FREE-SECONDS", "1"]);
     let mut late = Channels::open(server.port);
     late.dump.take_dump();
@@ -163,7 +163,7 @@ fn what_follows_a_dump_is_kept_for_a_while_and_not_beyond_the_limits() {
         late.main.line(),
         format!("-ERR Unrecognized RDB client id {}", late.client)
     );
-    // Too much comes.
+    // The backlog exceeds the limit.
     client.call(&["DEBUG", "DELAY-RDB-CLIENT-FREE-SECONDS", "1000"]);
     let mut slow = Channels::open(server.port);
     slow.dump.take_dump();
@@ -195,7 +195,7 @@ fn a_dump_that_nobody_takes_any_more_ends() {
     assert_eq!(replicas(&mut client).len(), 1, "the stream goes on");
     drop(channels);
     await_info(&mut client, "connected_slaves:0");
-    // A dump for two goes on for one.
+    // A save for two replicas continues for one.
     client.call(&[
         "CONFIG",
         "SET",
@@ -211,9 +211,9 @@ fn a_dump_that_nobody_takes_any_more_ends() {
     assert!(other.dump.take_dump().starts_with(b"VALKEY"));
 }
 
-// ---- a replica, with a primary written here --------------------------------------------------------------------------
-
-/// Takes the connection for the dump, and says where the dump is.
+// ---- a replica, with a primary implemented here
+// ------------------------------------------------------------------------
+/// Accepts the connection for the RDB and announces the offset of the RDB.
 fn accept_dump(primary: &Primary, offset: i64) -> Link {
     let (stream, _) = primary.listener.accept().expect("accepts");
     stream.set_read_timeout(Some(PATIENCE)).expect("sets a timeout");
@@ -325,7 +325,7 @@ fn a_replica_begins_anew_when_either_connection_breaks() {
         assert!(is_closed(&mut other.0), "{breaks}");
         assert_eq!(client.call(&["GET", "old"]), "1", "{breaks}");
     }
-    // A promotion ends it, too.
+    // A promotion ends the full sync, too.
     let (mut main, _) = primary.accept();
     main.send(b"+DUALCHANNELSYNC\r\n");
     let mut dump = accept_dump(&primary, 0);
@@ -383,7 +383,8 @@ fn data_that_was_loaded_before_the_link_broke_is_not_asked_for_again() {
     await_info(&mut client, UP);
 }
 
-// ---- real ones -------------------------------------------------------------------------------------------------------
+// ---- real servers
+// ------------------------------------------------------------------------------------------------------
 
 const DEBUG: [&str; 4] = ["--enable-debug-command", "yes", "--repl-diskless-sync-delay", "1"];
 
@@ -400,7 +401,7 @@ fn valkey_and_weft_are_each_others_replicas_over_two_connections() {
         other.call(&["REPLICAOF", "NO", "ONE"]);
         one.call(&["REPLICAOF", "NO", "ONE"]);
         write_everything(&mut one, 1);
-        // A history that cannot go on.
+        // A history that cannot be continued.
         other.call(&["DEBUG", "CHANGE-REPL-ID"]);
         one.call(&["DEBUG", "CHANGE-REPL-ID"]);
         one.call(&["CONFIG", "SET", "rdb-key-save-delay", "1000"]);

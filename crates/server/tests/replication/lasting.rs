@@ -1,4 +1,5 @@
-//! What outlives processes and links: histories that go on after a restart, and data that is the same after any crash.
+//! Tests what survives restarts and broken links: replication histories continue after a restart, and the data is the
+//! same after any crash.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -19,13 +20,13 @@ const AT_ONCE: [&str; 6] = [
     "3600",
 ];
 
-/// Follows the server at that port, and has a link.
+/// Makes the client's server a replica of the server at that port, and waits until the link is up.
 pub fn follow(client: &mut Client, port: u16) {
     assert_eq!(client.call(&["REPLICAOF", "127.0.0.1", &port.to_string()]), "OK");
     await_info(client, UP);
 }
 
-/// Waits until `is_so`.
+/// Waits until the condition holds.
 pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {
@@ -49,7 +50,7 @@ fn a_primary_that_restarts_goes_on_with_its_replicas() {
     follow(&mut replica, server.port);
     follow(&mut chained, middle.port);
     write_everything(&mut primary, 1);
-    // It expires while nobody deletes it, and is in the dump.
+    // The key expires, is not deleted, and is in the RDB file.
     primary.call(&["DEBUG", "SET-ACTIVE-EXPIRE", "0"]);
     primary.call(&["SELECT", "5"]);
     primary.call(&["SET", "passing", "1", "PX", "1"]);
@@ -62,7 +63,7 @@ fn a_primary_that_restarts_goes_on_with_its_replicas() {
     replica.call(&["SELECT", "5"]);
     until("it expires", || replica.call(&["GET", "passing"]) == "-");
     assert_eq!(replica.call(&["DBSIZE"]), "1");
-    // Without it replicas could be asked how far they are, which makes the history longer.
+    // Without NOW, replicas could be asked for their offsets, which extends the stream.
     primary.send(&["SHUTDOWN", "SAVE", "NOW"]);
     server.start_again_with(&AT_ONCE);
     let mut primary = Client::connect(server.port);
@@ -97,7 +98,7 @@ fn a_replica_that_restarts_goes_on_where_it_was_and_in_the_same_database() {
     same_offset(&mut primary, &mut replica);
     replica.send(&["SHUTDOWN", "SAVE"]);
     until("the replica goes", || info(&mut primary, "connected_slaves") == "0");
-    // Nothing in the stream says which database it is.
+    // The stream does not repeat the SELECT of the database.
     primary.call(&["SET", "after", "1"]);
     let port = server.port.to_string();
     follower.start_again_with(&[&AT_ONCE[..], &["--replicaof", "127.0.0.1", &port]].concat());
@@ -156,7 +157,7 @@ fn a_writable_replica_deletes_what_its_clients_let_expire_and_nothing_else() {
         "2",
         "what the primary let expire is the primary's to delete"
     );
-    // A client that writes to it deletes it.
+    // A client of the replica that writes the key deletes the expired value.
     assert_eq!(replica.call(&["SET", "theirs", "2", "NX"]), "OK");
     assert_eq!(replica.call(&["PTTL", "theirs"]), "-1");
 }
@@ -169,13 +170,14 @@ fn clients_wait_for_the_disks_of_replicas() {
     let mut replica = Client::connect(follower.port);
     primary.call(&["SET", "key", "1"]);
     follow(&mut replica, server.port);
-    // Also what came before the replica did; its files hold it once they begin with the new data.
+    // Writes from before the replica connected count too: the replica's files contain them once a file with the new
+    // data exists.
     assert_eq!(primary.call(&["WAITAOF", "0", "1", "0"]), "(0 1)");
     for round in 0..3 {
         primary.call(&["SET", "key", &round.to_string()]);
         assert_eq!(primary.call(&["WAITAOF", "0", "1", "0"]), "(0 1)");
     }
-    // Who is gone is not waited for; who comes afterwards is served.
+    // A client that disconnects is not waited for; a later client is served.
     primary.call(&["SET", "key", "again"]);
     let mut leaves = Client::connect(server.port);
     leaves.call(&["SET", "key", "gone"]);
@@ -186,7 +188,7 @@ fn clients_wait_for_the_disks_of_replicas() {
     primary.call(&["SET", "key", "nowhere"]);
     assert_eq!(primary.call(&["WAITAOF", "0", "1", "50"]), "(0 0)");
     assert_eq!(primary.call(&["WAIT", "1", "0"]), "1");
-    // A primary without a file of its own cannot be waited for.
+    // A primary without an append-only file cannot be waited for.
     assert!(
         primary
             .call(&["WAITAOF", "1", "0", "0"])
@@ -215,11 +217,11 @@ fn exec_tells_a_client_that_can_go_elsewhere_where_to_go() {
     client.call(&["CLIENT", "CAPA", "redirect"]);
     client.call(&["MULTI"]);
     client.call(&["SET", "key", "1"]);
-    // Nobody listens there.
+    // No server listens there.
     assert_eq!(other.call(&["REPLICAOF", "127.0.0.1", "1"]), "OK");
     assert_eq!(client.call(&["EXEC"]), "REDIRECT 127.0.0.1:1");
     assert_eq!(client.call(&["EXEC"]), "ERR EXEC without MULTI");
-    // Who has said that old data will do reads here.
+    // A client that accepts stale data (READONLY) may read here.
     assert_eq!(client.call(&["GET", "key"]), "REDIRECT 127.0.0.1:1");
     assert_eq!(client.call(&["READONLY"]), "OK");
     assert_eq!(client.call(&["GET", "key"]), "-");
@@ -245,7 +247,7 @@ fn a_shutdown_waits_for_replicas_and_can_be_called_off() {
     until("INFO tells how long", || {
         client.call(&["INFO"]).contains("shutdown_in_milliseconds:")
     });
-    // Nothing is written meanwhile, but read.
+    // Meanwhile reads are served and writes wait.
     let mut writer = Client::connect(server.port);
     writer.send(&["SET", "key", "2"]);
     assert_eq!(client.call(&["GET", "key"]), "1");
@@ -255,12 +257,12 @@ fn a_shutdown_waits_for_replicas_and_can_be_called_off() {
     }
     assert_eq!(writer.answer(), "OK");
     assert_eq!(client.call(&["SHUTDOWN", "ABORT"]), "ERR No shutdown in progress.");
-    // Who does not want to wait need not.
+    // SHUTDOWN NOW does not wait for replicas.
     ends[0].send(&["SHUTDOWN", "NOSAVE", "NOW"]);
     until("it ends", || TcpStream::connect(("127.0.0.1", server.port)).is_err());
 }
 
-/// Writes until `stop`, to whoever listens there at the moment.
+/// Writes until `stop` is set, to the server that listens on the port at the moment.
 fn write_on(port: u16, seed: u64, stop: &AtomicBool) {
     let mut random = fastrand::Rng::with_seed(seed);
     while !stop.load(Ordering::Relaxed) {
@@ -390,7 +392,7 @@ fn a_replica_ends_on_an_error_of_the_stream_or_of_the_disk_if_it_is_told_to() {
     for goes_on in ["yes", "no"] {
         let arguments = ["--save", "3600 1", "--replica-ignore-disk-write-errors", goes_on];
         let (_primary, _replica, mut client, mut link) = begin(&arguments);
-        // What cannot be replaced by a file.
+        // A directory, which cannot be replaced by a file.
         let directory = client.call(&["CONFIG", "GET", "dir"]);
         let directory = directory
             .trim_matches(['(', ')'])

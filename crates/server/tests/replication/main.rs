@@ -1,5 +1,5 @@
-//! Replication from outside: with a primary and a replica written here, whose exchange is that of Valkey 9.1.2, and with
-//! real ones where there are some.
+//! End-to-end tests of replication: with a primary and a replica implemented here, whose messages are those of Valkey
+//! 9.1.2, and with real servers where they are installed.
 
 mod dual;
 mod lasting;
@@ -23,20 +23,20 @@ use client::Client;
 use server::{PATIENCE, Server};
 use valkey::Valkey;
 
-/// A dump that Valkey wrote.
+/// An RDB file that Valkey wrote.
 const DUMP: &[u8] = include_bytes!("../../src/persistence/rdb_file/tests/valkey.rdb");
-/// What INFO says once a replica follows.
+/// The line of INFO that shows that a replica's link is up.
 const UP: &str = "master_link_status:up";
 
 const FIRST_ID: &str = "1111111111111111111111111111111111111111";
 const SECOND_ID: &str = "2222222222222222222222222222222222222222";
 
-/// A primary that says what the test wants.
+/// A primary whose messages the test chooses.
 struct Primary {
     listener: TcpListener,
 }
 
-/// Its link to a replica.
+/// The primary's link to a replica.
 struct Link(BufReader<TcpStream>);
 
 impl Primary {
@@ -50,7 +50,7 @@ impl Primary {
         self.listener.local_addr().expect("is bound").port().to_string()
     }
 
-    /// The next replica that connects, once it has introduced itself; and what it asks for.
+    /// Accepts the next replica and answers its handshake. Returns the link and the PSYNC request.
     fn accept(&self) -> (Link, Vec<String>) {
         let (stream, _) = self.listener.accept().expect("accepts");
         stream.set_read_timeout(Some(PATIENCE)).expect("sets a timeout");
@@ -72,7 +72,7 @@ impl Link {
         loop {
             line.clear();
             self.0.read_line(&mut line).expect("receives");
-            // A sign of life.
+            // A keep-alive newline.
             if line != "\n" {
                 break;
             }
@@ -94,20 +94,20 @@ impl Link {
         self.0.get_mut().write_all(bytes).expect("sends");
     }
 
-    /// Answers to PSYNC with all data, at offset 0.
+    /// Answers PSYNC with a full sync, at offset 0.
     fn give_everything(&mut self, dump: &[u8]) {
         self.send(format!("+FULLRESYNC {FIRST_ID} 0\r\n${}\r\n", dump.len()).as_bytes());
         self.send(dump);
     }
 
-    /// Sends a command of the stream; its size.
+    /// Sends a command of the stream and returns its size in bytes.
     fn command(&mut self, words: &[&str]) -> i64 {
         let bytes = command(words);
         self.send(&bytes);
         bytes.len() as i64
     }
 
-    /// Waits until the replica says that it is at `offset`.
+    /// Waits until the replica acknowledges `offset`.
     fn await_acknowledged(&mut self, offset: i64) {
         loop {
             let request = self.request();
@@ -121,7 +121,7 @@ impl Link {
     }
 }
 
-/// A primary, and a server that follows it.
+/// Starts a primary and a server that replicates it.
 fn following() -> (Primary, Server) {
     let primary = Primary::new();
     let replica = Server::start(&["--replicaof", &format!("127.0.0.1 {}", primary.port())]);
@@ -136,7 +136,7 @@ fn command(words: &[&str]) -> Vec<u8> {
     bytes.into_bytes()
 }
 
-/// Whether the other side closes the connection, whatever it still says. That nothing comes for long means that it is open.
+/// Returns `true` if the other side closes the connection, whatever it sends before. A timeout means that it is open.
 fn is_closed(stream: &mut impl Read) -> bool {
     match stream.read_to_end(&mut Vec::new()) {
         Ok(_) => true,
@@ -144,7 +144,7 @@ fn is_closed(stream: &mut impl Read) -> bool {
     }
 }
 
-/// Whether it does so without a word.
+/// Returns `true` if the other side closes the connection without sending anything.
 fn is_closed_at_once(stream: &mut impl Read) -> bool {
     match stream.read(&mut [0; 16]) {
         Ok(bytes) => bytes == 0,
@@ -152,7 +152,7 @@ fn is_closed_at_once(stream: &mut impl Read) -> bool {
     }
 }
 
-/// Waits until INFO has a line.
+/// Waits until INFO contains a line.
 fn await_info(client: &mut Client, line: &str) {
     let start = Instant::now();
     while !client.call(&["INFO"]).lines().any(|found| found == line) {
@@ -255,7 +255,7 @@ fn a_link_that_breaks_in_a_transaction_goes_on_before_it() {
     assert_eq!(info(&mut client, "master_replid"), SECOND_ID);
     assert_eq!(info(&mut client, "master_replid2"), FIRST_ID);
     assert_eq!(info(&mut client, "second_repl_offset"), (cut + 1).to_string());
-    // It is promoted, and keeps the history's name as its second one.
+    // After the promotion the id of the history becomes the second id.
     assert_eq!(client.call(&["REPLICAOF", "NO", "ONE"]), "OK");
     assert_eq!(info(&mut client, "master_replid2"), SECOND_ID);
     assert_eq!(client.call(&["INCR", "counter"]), "4");
@@ -277,7 +277,7 @@ fn expired_keys_of_a_replica_are_invisible_and_stay() {
     assert_eq!(client.call(&["HGET", "hash", "field"]), "-");
     thread::sleep(Duration::from_millis(300));
     assert_eq!(client.call(&["DBSIZE"]), "2", "nobody but the primary deletes them");
-    // For the primary they are there.
+    // To the primary these keys and fields still exist.
     offset += link.command(&["INCR", "passing"]);
     offset += link.command(&["PERSIST", "passing"]);
     offset += link.command(&["HINCRBY", "hash", "field", "1"]);
@@ -297,7 +297,7 @@ fn clients_learn_that_a_replica_has_no_primary_or_no_data() {
         "no",
     ]);
     let mut client = Client::connect(replica.port);
-    // EXEC is refused for what it would run.
+    // EXEC is refused for the commands that it would run.
     client.call(&["CONFIG", "SET", "replica-serve-stale-data", "yes"]);
     client.call(&["MULTI"]);
     assert_eq!(client.call(&["GET", "key"]), "QUEUED");
@@ -393,9 +393,9 @@ fn a_damaged_dump_is_asked_for_again_and_one_of_an_unknown_version_leaves_the_da
     await_info(&mut client, UP);
 }
 
-// ---- with a real one -------------------------------------------------------------------------------------------------
-
-/// Writes that touch every type, with what depends on time or chance.
+// ---- with a real server
+// ------------------------------------------------------------------------------------------------
+/// Writes of every type, including those that depend on time or randomness.
 const WRITES: &str = "for i = 1, 200 do
     redis.call('SET', 'string:' .. i, i)
     redis.call('APPEND', 'long', string.rep('x', i))
@@ -432,9 +432,9 @@ fn write_everything(client: &mut Client, round: u32) {
     client.call(&["SELECT", "0"]);
 }
 
-/// Waits until a replica has all of its primary's writes, and compares the data.
+/// Waits until a replica has all writes of its primary, and compares the data.
 fn compare(primary: &mut Client, replica: &mut Client) {
-    // What has expired must be deleted on both sides, for a digest counts it.
+    // Expired keys must be deleted on both sides, since the digest includes them.
     thread::sleep(Duration::from_millis(250));
     let start = Instant::now();
     let (mut one, mut other) = (String::new(), "different".to_owned());

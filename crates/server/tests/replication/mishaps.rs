@@ -1,8 +1,8 @@
-//! What a replica does when it cannot do what its primary says, or cannot keep it.
+//! Tests a replica that cannot execute a command of its primary, or cannot write it to disk.
 
 use super::{Client, DUMP, FIRST_ID, Link, Primary, Server, UP, await_info, info, is_closed_at_once};
 
-/// A replica that follows a primary.
+/// Starts a replica of `primary` with these arguments, and completes its full sync.
 fn following(primary: &Primary, arguments: &[&str]) -> (Server, Client, Link) {
     let follows = format!("127.0.0.1 {}", primary.port());
     let own = ["--replicaof", follows.as_str(), "--repl-diskless-load", "swapdb"];

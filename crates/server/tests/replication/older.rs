@@ -1,4 +1,4 @@
-//! Replicas of older versions: what goes to their sockets is of the last version that they can read.
+//! Tests replicas of older versions: they get the newest RDB version that they can read.
 
 use std::io::{ErrorKind, Read};
 
@@ -6,7 +6,7 @@ use super::Server;
 use super::client::Client;
 use super::serving::{AT_ONCE, Replica};
 
-/// A replica that has said these things of itself, and asked for everything.
+/// Connects a replica that sends these commands and then requests a full sync.
 fn asking(server: &Server, said: &[&[&str]]) -> Replica {
     let mut replica = Replica::connect(server.port);
     for words in said {
@@ -62,7 +62,7 @@ fn older_replicas_get_nothing_if_there_is_a_value_that_they_do_not_know() {
         client.call(&["HEXPIRE", "hash", "100000", "FIELDS", "1", "field"]),
         "(1)"
     );
-    // More than one chunk, so that there are bytes on their way.
+    // More than one chunk, so that some bytes are already sent.
     client.call(&["DEBUG", "POPULATE", "20000", "key", "100"]);
     let mut replica = asking(&server, &[KNOWS_MARKS, IS_OLD]);
     let mut sent = Vec::new();

@@ -1,4 +1,4 @@
-//! A primary from outside: what replicas get, also while everybody writes.
+//! End-to-end tests of a primary: what replicas receive, also under load.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -10,7 +10,7 @@ use super::client::Client;
 use super::server::{PATIENCE, Server, open};
 use super::{UP, Valkey, await_info, command, compare, info, is_closed_at_once, write_everything};
 
-/// A replica written here.
+/// A replica implemented here.
 pub struct Replica(pub BufReader<TcpStream>);
 
 impl Replica {
@@ -22,7 +22,7 @@ impl Replica {
         self.0.get_mut().write_all(&command(words)).expect("sends");
     }
 
-    /// The next line that is not empty.
+    /// Returns the next line that is not empty.
     pub fn line(&mut self) -> String {
         loop {
             let mut line = String::new();
@@ -45,7 +45,7 @@ impl Replica {
         }
     }
 
-    /// Takes a whole dump: what it is announced with tells how.
+    /// Reads a whole RDB, whose header selects how its end is found.
     pub fn take_dump(&mut self) -> Vec<u8> {
         let head = self.line();
         let head = head.strip_prefix('$').expect("a dump");
@@ -64,7 +64,7 @@ impl Replica {
         dump
     }
 
-    /// The next command of the stream that is no ping and no question.
+    /// Returns the next command of the stream except PING and REPLCONF GETACK.
     pub fn command(&mut self) -> String {
         loop {
             let count = self.line().trim_start_matches('*').parse().expect("a command");
@@ -89,7 +89,7 @@ impl Replica {
     }
 }
 
-/// The offset in `+FULLRESYNC id offset`, and the id.
+/// Returns the id and the offset of `+FULLRESYNC id offset`.
 fn place(line: &str) -> (String, i64) {
     let words: Vec<&str> = line.split(' ').collect();
     assert_eq!(words[0], "+FULLRESYNC", "{line}");
@@ -130,7 +130,7 @@ fn a_replica_gets_a_dump_and_then_every_write_in_order() {
         let rest: Vec<String> = (0..4).map(|_| replica.command()).collect();
         assert_eq!(rest, ["MULTI", "INCR counter", "INCR counter", "EXEC"]);
         assert_eq!(info(&mut client, "sync_full"), "1");
-        // The link breaks, and goes on.
+        // The link breaks and continues.
         drop(replica);
         await_info(&mut client, "connected_slaves:0");
         client.call(&["SET", "missed", "1"]);
@@ -142,7 +142,7 @@ fn a_replica_gets_a_dump_and_then_every_write_in_order() {
         assert_eq!(replica.line(), format!("+CONTINUE {id}"));
         assert_eq!(replica.command(), "SET missed 1");
         assert_eq!(info(&mut client, "sync_partial_ok"), "1");
-        // One that knows another history, or a later place, gets everything.
+        // A replica with another history, or with an offset beyond the end, gets a full sync.
         for (id, offset) in [("x".repeat(40), 1), (id, end + 1000)] {
             let mut replica = Replica::connect(server.port);
             replica.introduce();
@@ -153,8 +153,8 @@ fn a_replica_gets_a_dump_and_then_every_write_in_order() {
     }
 }
 
-/// Whoever waits until a replica has everything compares its offset with the primary's. The log's thread puts writes into
-/// the backlog after they were replied to, and INFO told an offset without them.
+/// A test that waits until a replica has all writes compares the offsets of both sides. The log writer appends writes
+/// to the backlog after they were replied to, and INFO used to show an offset without them.
 #[test]
 fn the_offset_that_is_told_covers_what_was_replied_to() {
     let server = Server::start(&[&AT_ONCE[..], &["--io-threads", "4"]].concat());
@@ -164,7 +164,7 @@ fn the_offset_that_is_told_covers_what_was_replied_to() {
     replica.send(&["PSYNC", "?", "-1"]);
     place(&replica.line());
     replica.take_dump();
-    // Without a replica nobody asks or pings in between.
+    // Without a replica, the stream contains no REPLCONF GETACK or PING.
     drop(replica);
     await_info(&mut clients[0], "connected_slaves:0");
     clients[0].call(&["SET", "key", "0000"]);
@@ -184,7 +184,7 @@ fn sync_and_dumps_without_a_stream() {
     let server = Server::start(&AT_ONCE);
     let mut client = Client::connect(server.port);
     client.call(&["SET", "key", "1"]);
-    // The old way: no word about the place.
+    // The old protocol: the reply does not state an offset.
     let mut replica = Replica::connect(server.port);
     replica.0.get_mut().write_all(b"SYNC\r\n").expect("sends");
     assert!(replica.take_dump().starts_with(b"VALKEY"));
@@ -254,7 +254,8 @@ fn clients_wait_for_replicas_and_writes_may_need_some() {
     }
 }
 
-/// Writes of one client that are repeated as something else, or not at all, or for others too.
+/// Sends random writes of one client: some are propagated in a different form, some not at all, some with other
+/// effects.
 fn scribble(port: u16, seed: u64, stop: &AtomicBool) {
     let mut client = Client::connect(port);
     let mut random = fastrand::Rng::with_seed(seed);
@@ -354,7 +355,7 @@ pub fn under_load(port: u16, during: impl FnOnce()) {
     });
 }
 
-/// Deletes what is about to expire, so that both sides have the same for good.
+/// Removes the expiry times of keys that are about to expire, so that the data of both sides becomes stable.
 pub fn settle(primary: &mut Client) {
     thread::sleep(Duration::from_millis(1200));
     for kind in ["s", "h"] {
@@ -396,7 +397,7 @@ fn replicas_have_the_same_data_in_the_end_whatever_was_written_while_they_came_a
         if let Some(last) = &mut last {
             await_info(last, UP);
             compare(&mut primary, last);
-            // It goes on with the first one, whose stream it has.
+            // It continues as a replica of the first server, whose stream it has.
             last.call(&["REPLICAOF", "127.0.0.1", &server.port.to_string()]);
             await_info(last, UP);
             primary.call(&["SET", "behind", "everything"]);
@@ -439,12 +440,12 @@ fn a_primary_hands_its_role_over_and_follows() {
         assert_eq!(info(&mut replica, "sync_partial_ok"), "1");
         assert_eq!(replica.call(&["SET", "behind", "it"]), "OK");
         compare(&mut replica, &mut primary);
-        // And back, by hand.
+        // And back, with explicit commands.
         replica.call(&["REPLICAOF", "NO", "ONE"]);
         primary.call(&["REPLICAOF", "NO", "ONE"]);
         assert_eq!(primary.call(&["SET", "key", "again"]), "OK");
     }
-    // Nobody is there to take it.
+    // This replica never catches up, so the failover cannot complete.
     let mut silent = Replica::connect(server.port);
     silent.introduce();
     silent.send(&["PSYNC", "?", "-1"]);

@@ -1,4 +1,4 @@
-//! Certificates for a test, made by an authority of its own, in a directory of its own.
+//! Creates certificates for a test, signed by its own authority, in its own directory.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, 
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
 
-/// An authority.
+/// A certificate authority.
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     root: CertificateDer<'static>,
-    /// Where files are written.
+    /// The directory of the files.
     pub directory: PathBuf,
 }
 
@@ -20,25 +20,25 @@ pub struct Authority {
 pub struct Identity {
     /// The certificate.
     pub certificate: CertificateDer<'static>,
-    /// Both, for files.
+    /// The certificate and the key, in PEM.
     pub pem: (String, String),
     /// The key.
     pub key: Vec<u8>,
 }
 
-/// How a client introduces itself.
+/// The TLS settings of a client.
 #[derive(Clone, Copy, Default)]
 pub struct Manner<'a> {
-    /// What it shows.
+    /// The certificate that the client presents.
     pub identity: Option<&'a Identity>,
-    /// The versions that it speaks; none for all.
+    /// The protocol versions of the client; empty for all.
     pub versions: &'a [&'static SupportedProtocolVersion],
-    /// The ciphers that it speaks, by the beginnings of their names; none for all.
+    /// The ciphers of the client, by prefixes of their names; empty for all.
     pub ciphers: &'a [&'a str],
 }
 
 impl Authority {
-    /// A new authority.
+    /// Creates an authority.
     pub fn new() -> Authority {
         static MADE: AtomicU32 = AtomicU32::new(0);
         let number = MADE.fetch_add(1, Ordering::Relaxed);
@@ -59,7 +59,7 @@ impl Authority {
         }
     }
 
-    /// A certificate for somebody with this common name and these URIs.
+    /// Issues a certificate with this common name and these URIs.
     pub fn identity(&self, name: &str, uris: &[&str]) -> Identity {
         let mut parameters = CertificateParams::new(vec!["localhost".to_owned()]).expect("parameters");
         parameters.distinguished_name.push(DnType::CommonName, name);
@@ -76,18 +76,18 @@ impl Authority {
         }
     }
 
-    /// The path of a file in the directory.
+    /// Returns the path of a file in the directory.
     pub fn file(&self, name: &str) -> String {
         self.directory.join(name).to_string_lossy().into_owned()
     }
 
-    /// Writes a certificate and its key into `name.crt` and `name.key`.
+    /// Writes a certificate and its key to `name.crt` and `name.key`.
     pub fn write(&self, name: &str, identity: &Identity) {
         std::fs::write(self.directory.join(format!("{name}.crt")), &identity.pem.0).expect("writes");
         std::fs::write(self.directory.join(format!("{name}.key")), &identity.pem.1).expect("writes");
     }
 
-    /// Arguments for a server with a certificate of its own.
+    /// Returns the arguments for a server with its own certificate.
     pub fn arguments(&self, name: &str) -> Vec<String> {
         self.write(name, &self.identity(name, &[]));
         let words = [
@@ -101,7 +101,7 @@ impl Authority {
         words.map(str::to_owned).to_vec()
     }
 
-    /// How a client talks that trusts this authority.
+    /// Returns the configuration of a client that trusts this authority.
     pub fn client(&self, manner: Manner<'_>) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
         roots.add(self.root.clone()).expect("a root");

@@ -1,4 +1,4 @@
-//! Other servers over TLS: replicas, nodes of a cluster, keys on their way.
+//! Tests TLS between servers: replicas, cluster nodes, MIGRATE.
 
 use std::io::BufReader;
 
@@ -12,7 +12,7 @@ fn words(owned: &[String]) -> Vec<&str> {
     owned.iter().map(String::as_str).collect()
 }
 
-/// Two replicas: one gets a dump over its socket, one out of a file.
+/// Two replicas: one gets the RDB over its socket, one from a file.
 #[test]
 fn replicas_follow_over_tls() {
     let secured = secured(&[&AT_ONCE[..], &["--tls-auth-clients", "yes", "--io-threads", "2"]].concat());
@@ -55,7 +55,7 @@ fn replicas_follow_over_tls() {
         assert_eq!(client.call(&["GET", "diskless"]), diskless);
         let digest = ["DEBUG", "DIGEST-VALUE", "large"];
         assert_eq!(client.call(&digest), primary.call(&digest));
-        // A link that was broken is made again, and goes on where it was.
+        // A broken link is established again and continues at the same offset.
         assert_eq!(primary.call(&["CLIENT", "KILL", "TYPE", "replica"]), "1");
         assert_eq!(primary.call(&["SET", "again", diskless]), "OK");
         wait_for("it is there again", || client.call(&["GET", "again"]) == diskless);
@@ -83,7 +83,7 @@ fn a_replica_follows_nobody_that_it_does_not_trust() {
             .contains("master_link_status:down")
     );
     assert!(secured.plain().call(&["INFO", "stats"]).contains("sync_full:0"));
-    // Once it has the right authority it does.
+    // With the right authority the link is established.
     let authority = secured.authority.file("ca.crt");
     assert_eq!(client.call(&["CONFIG", "SET", "tls-ca-cert-file", &authority]), "OK");
     wait_for("it follows", || {
@@ -91,7 +91,7 @@ fn a_replica_follows_nobody_that_it_does_not_trust() {
     });
 }
 
-/// Three nodes whose bus has TLS.
+/// Three nodes whose cluster bus uses TLS.
 #[test]
 fn nodes_talk_over_tls() {
     let authority = Authority::new();
@@ -120,7 +120,7 @@ fn nodes_talk_over_tls() {
                 && client.call(&["CLUSTER", "INFO"]).contains("cluster_known_nodes:3")
         });
     }
-    // Clients are told the port of their own kind.
+    // Redirections name the port of the client's own kind: TLS or plain.
     let number: u16 = ports[0].parse().expect("a port");
     let mut secure: Secure = Client(BufReader::new(dial(number, authority.client(Manner::default()))));
     let slot_of_x = "{x}";
@@ -144,7 +144,7 @@ fn nodes_talk_over_tls() {
                 .contains(&format!("127.0.0.1:{}@{}", node.port, node.bus_port))
         );
     }
-    // A key goes over.
+    // A key migrates.
     let id = plain[0].call(&["CLUSTER", "MYID"]);
     let other = plain[1].call(&["CLUSTER", "MYID"]);
     assert_eq!(plain[1].call(&["SET", slot_of_x, "value"]), "OK");
@@ -160,7 +160,7 @@ fn nodes_talk_over_tls() {
     assert_eq!(plain[0].call(&["CLUSTER", "SETSLOT", "16287", "NODE", &id]), "OK");
     assert_eq!(plain[1].call(&["CLUSTER", "SETSLOT", "16287", "NODE", &id]), "OK");
     assert_eq!(secure.call(&["GET", slot_of_x]), "value");
-    // The third follows the first, over TLS too.
+    // The third node replicates the first one, over TLS too.
     assert_eq!(plain[2].call(&["CLUSTER", "REPLICATE", &id]), "OK");
     wait_for("it follows", || {
         plain[2]
@@ -169,7 +169,7 @@ fn nodes_talk_over_tls() {
     });
     let info = plain[2].call(&["INFO", "replication"]);
     assert!(info.contains(&format!("master_port:{}", ports[0])), "{info}");
-    // Who has no certificate that they trust is no node.
+    // A server whose certificate the nodes do not trust does not become a node.
     let strangers = Authority::new();
     let own = strangers.arguments("stranger");
     let port = free_port().to_string();
@@ -182,7 +182,7 @@ fn nodes_talk_over_tls() {
     );
     std::thread::sleep(std::time::Duration::from_millis(1000));
     assert!(plain[0].call(&["CLUSTER", "INFO"]).contains("cluster_known_nodes:3"));
-    // Messages of publishers go round.
+    // Published messages reach subscribers on other nodes.
     secure.send(&["SUBSCRIBE", "news"]);
     assert_eq!(secure.answer(), "(subscribe news 1)");
     assert_eq!(plain[1].call(&["PUBLISH", "news", "hello"]), "0");

@@ -1,4 +1,5 @@
-//! TLS from outside: clients, their certificates, changes of the configuration, other servers, and peers that break the rules.
+//! End-to-end tests of TLS: clients, their certificates, configuration changes, other servers, and peers that violate
+//! the protocol.
 
 mod authority;
 mod links;
@@ -24,7 +25,7 @@ use server::{PATIENCE, Server, free_port};
 type Stream = StreamOwned<ClientConnection, TcpStream>;
 type Secure = Client<Stream>;
 
-/// A server with a port for TLS, which is told by nobody's certificate unless the arguments say otherwise.
+/// A server with a TLS port, which requests no client certificates unless the arguments say otherwise.
 struct Secured {
     server: Server,
     authority: Authority,
@@ -54,7 +55,7 @@ fn dial(port: u16, config: Arc<ClientConfig>) -> Stream {
     StreamOwned::new(ClientConnection::new(config, name).expect("a session"), socket)
 }
 
-/// What PING says over this stream, or why it says nothing.
+/// Sends PING over this stream. Returns the reply or the error.
 fn ping(mut stream: Stream) -> Result<String, String> {
     let mut ask = || {
         stream.write_all(b"PING\r\n")?;
@@ -119,7 +120,7 @@ fn commands_run_over_tls_in_any_number_and_size() {
     let value = noise(20_000_000);
     client.send(&[&b"SET"[..], b"large", &value[..]]);
     assert_eq!(client.answer(), "OK");
-    // Several at once, with small replies between them.
+    // Several large replies, with small replies between them.
     for _ in 0..3 {
         client.send(&["GET", "large"]);
         client.send(&["PING"]);
@@ -170,7 +171,7 @@ fn a_server_may_listen_with_tls_alone() {
     let mut client = Client(BufReader::new(dial(port, authority.client(manner))));
     let info = client.call(&["INFO", "server"]);
     assert!(info.contains(&format!("tcp_port:{port}")), "{info}");
-    // The port changes hands while somebody is connected.
+    // The port changes between TLS and plain while a client is connected.
     let port_text = port.to_string();
     assert_eq!(client.call(&["CONFIG", "SET", "tls-port", "0"]), "OK");
     assert_eq!(client.call(&["CONFIG", "SET", "port", &port_text]), "OK");
@@ -195,7 +196,7 @@ fn clients_show_certificates_if_they_have_to() {
         identity,
         ..Manner::default()
     };
-    // Nobody, somebody that is trusted, somebody that is not.
+    // No certificate, a trusted one, an untrusted one.
     let cases = [
         ("no", [true, true, true]),
         ("optional", [true, true, false]),
@@ -280,7 +281,7 @@ fn new_certificates_are_loaded_at_once_and_wrong_ones_are_not() {
              Check server logs."
         )
     };
-    // Each alone does not fit the other.
+    // The new certificate does not fit the old key, and the new key does not fit the old certificate.
     assert_eq!(
         plain.call(&["CONFIG", "SET", "tls-cert-file", &file("second.crt")]),
         failed("tls-cert-file")
@@ -320,7 +321,7 @@ fn new_certificates_are_loaded_at_once_and_wrong_ones_are_not() {
         "what failed is not kept"
     );
     assert_eq!(shown(), second.certificate);
-    // The files change, the names do not.
+    // The contents of the files change, their names do not.
     let third = secured.authority.identity("third", &[]);
     secured.authority.write("second", &third);
     assert_eq!(shown(), second.certificate);
@@ -401,7 +402,7 @@ fn versions_and_ciphers_are_those_that_are_configured() {
     let with = |ciphers| Manner { ciphers, ..old };
     assert!(talks(with(&["TLS_ECDHE_ECDSA_WITH_AES_128"])));
     assert!(!talks(with(&["TLS_ECDHE_ECDSA_WITH_AES_256"])));
-    // The order of the client counts, or that of the server.
+    // Either the client's order of preference decides, or the server's.
     let agreed = || {
         let mut stream = secured.dial(with(&["TLS_ECDHE_ECDSA"]));
         stream.write_all(b"PING\r\n").expect("sends");

@@ -1,4 +1,4 @@
-//! Limits, ends of connections, and peers that break the rules.
+//! Tests limits, the end of connections, and peers that violate the protocol.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -12,7 +12,7 @@ fn raw(port: u16) -> TcpStream {
     socket
 }
 
-/// Reads until the other side ends the connection, in whatever way.
+/// Reads until the other side ends the connection in any way.
 fn until_closed(mut socket: TcpStream) -> Vec<u8> {
     let mut all = Vec::new();
     if let Err(error) = socket.read_to_end(&mut all) {
@@ -37,7 +37,7 @@ fn who_does_not_speak_tls_is_sent_away() {
         let told = until_closed(socket);
         assert!(told.len() < 20 && !told.starts_with(b"-"), "{told:?}");
     }
-    // Some stay where they are in the middle of it.
+    // Some clients stop in the middle of the handshake.
     let stuck: Vec<TcpStream> = (0..20)
         .map(|_| {
             let mut socket = raw(secured.port);
@@ -77,7 +77,7 @@ fn what_was_sent_before_a_farewell_is_done() {
     stream.read_to_end(&mut rest).expect("the server says farewell too");
     assert_eq!(rest, b"+OK\r\n");
     assert_eq!(secured.plain().call(&["GET", "said"]), "last");
-    // And the other way round.
+    // The same with the server closing first.
     let mut stream = secured.dial(Manner::default());
     stream.write_all(b"QUIT\r\n").expect("sends");
     rest.clear();
@@ -110,14 +110,14 @@ fn limits_of_input_and_output_hold() {
     assert_eq!(rest, b"", "the argument was too much");
     let stats = plain.call(&["INFO", "stats"]);
     assert!(stats.contains("client_query_buffer_limit_disconnections:1"), "{stats}");
-    // A reader that does not read.
+    // A client that does not read its replies.
     let set = ["CONFIG", "SET", "client-output-buffer-limit", "normal 40000000 0 0"];
     assert_eq!(plain.call(&set), "OK");
     let value = "v".repeat(900_000);
     assert_eq!(plain.call(&["SET", "value", &value]), "OK");
     let mut stream = secured.dial(Manner::default());
     for _ in 0..100 {
-        // It may be closed by then.
+        // The connection may be closed by then.
         if stream.write_all(b"GET value\r\n").is_err() {
             break;
         }
@@ -146,7 +146,7 @@ fn a_slow_reader_gets_everything_in_order() {
             .lines()
             .any(|line| line.contains(&own) && !line.contains("omem=0"))
     });
-    // Everybody else is served meanwhile.
+    // Meanwhile all other clients are served.
     assert_eq!(secured.connect().call(&["PING"]), "PONG");
     for number in 0..20 {
         assert!(client.answer() == value, "the bytes are others");

@@ -1,11 +1,11 @@
-//! Active expiry while a slot is leased for long.
+//! Tests active expiry while a slot is leased for long.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{Client, PATIENCE, Server};
 
-/// The value of a field of INFO.
+/// Returns the value of a field of INFO.
 fn info(client: &mut Client, field: &str) -> String {
     let text = client.call(&["INFO", "everything"]);
     let line = text
@@ -31,7 +31,8 @@ fn keys_expire_while_a_script_holds_a_slot_that_is_due() {
             assert!(start.elapsed() < PATIENCE / 4, "{workers} workers: the due keys stay");
             thread::sleep(Duration::from_millis(10));
         }
-        // Only the slot that is held is left, and no worker keeps trying: there is a moment with hardly any expiry in it.
+        // Only the leased slot is left, and the workers do not retry continuously: there is a moment with little expiry
+        // work.
         let spent_ms = |client: &mut Client| -> u128 {
             let spent = info(client, "expire_cycle_cpu_milliseconds");
             spent.parse().expect("a number")

@@ -1,4 +1,4 @@
-//! Which workers take part.
+//! Tests which workers are active.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ fn await_active(client: &mut Client, expected: &str) {
     }
 }
 
-/// The number of connections of each worker, as INFO shows it.
+/// Returns the number of connections of each worker, as INFO shows it.
 fn clients_by_worker(client: &mut Client) -> Vec<usize> {
     let info = client.call(&["INFO", "everything"]);
     let counts = info.lines().find_map(|line| line.strip_prefix("weft_worker_clients:"));
@@ -31,7 +31,7 @@ fn always_active_workers_share_connections_from_the_start() {
         assert_eq!(client.call(&["PING"]), "PONG");
     }
     await_active(&mut clients[0], "4");
-    // The connection with which the server was found to listen may not be gone yet.
+    // The connection that checked that the server listens may still be open.
     let counts = clients_by_worker(&mut clients[0]);
     assert!(counts.iter().all(|count| (4..=5).contains(count)), "{counts:?}");
 }

@@ -1,10 +1,10 @@
-//! A writer that was kept out of a slot and gives up leaves nothing that keeps readers out.
+//! A writer that waits for a slot and then gives up must not leave a state that blocks readers.
 
 use super::{Client, Server};
 
 #[test]
 fn a_write_that_gave_up_does_not_starve_readers_of_its_slot() {
-    // One worker is alone with the keyspace, also where there could be more.
+    // A single active worker has the keyspace to itself, also if more workers are configured.
     for always in ["no", "yes"] {
         for workers in ["1", "2", "8"] {
             let threads = ["--io-threads", workers, "--io-threads-always-active", always];
@@ -14,7 +14,7 @@ fn a_write_that_gave_up_does_not_starve_readers_of_its_slot() {
             let mut reader = Client::connect(server.port);
             assert_eq!(writer.call(&["SET", "k", "v"]), "OK");
             script.send(&["EVAL", "while true do end", "1", "k"]);
-            // Until the script has begun it is answered; then it waits, and gives up.
+            // The write succeeds until the script has started. Then it waits and gives up.
             let mut refused = writer.call(&["SET", "k", "v"]);
             while refused == "OK" {
                 refused = writer.call(&["SET", "k", "v"]);

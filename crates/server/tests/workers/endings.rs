@@ -1,4 +1,4 @@
-//! Connections that end: half-closed ones, clients that are gone while they wait, tokens that are used again.
+//! Tests connections that end: half-closed ones, clients that disconnect while they wait, and reused tokens.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::{Client, PATIENCE, Server};
 
-/// A request in the protocol.
+/// Encodes a request.
 fn request(words: &[&str]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
     for word in words {
@@ -16,7 +16,7 @@ fn request(words: &[&str]) -> Vec<u8> {
     bytes
 }
 
-/// Sends `bytes`, ends this side of the connection, and returns all that the server still sends.
+/// Sends `bytes`, closes this side of the connection, and returns all bytes that the server still sends.
 fn exchange(port: u16, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("connects");
     stream.set_read_timeout(Some(PATIENCE)).expect("sets the timeout");
@@ -41,7 +41,7 @@ fn with_workers(arguments: &[&str], story: impl Fn(&Server)) {
     }
 }
 
-/// Waits until a field of INFO has this value.
+/// Waits until INFO contains this line.
 fn await_info(client: &mut Client, line: &str) {
     let start = Instant::now();
     while !client.call(&["INFO", "everything"]).lines().any(|other| other == line) {
@@ -61,13 +61,13 @@ fn all_that_was_sent_before_a_half_close_is_executed_and_answered() {
             assert_eq!(exchange(server.port, &pipeline).matches("+OK\r\n").count(), 1000);
         }
         assert_eq!(admin.call(&["DBSIZE"]), "10000");
-        // More than the socket's buffers hold, in both directions.
+        // More than the socket buffers hold, in both directions.
         let echoes: Vec<u8> = (0..400).flat_map(|_| request(&["ECHO", &"x".repeat(50_000)])).collect();
         assert_eq!(
             exchange(server.port, &echoes).len(),
             400 * (50_000 + "$50000\r\n\r\n".len())
         );
-        // The last request is not complete: nothing is said of it.
+        // The last request is incomplete and gets no reply.
         let cut = [request(&["PING"]), b"*2\r\n$4\r\nECHO\r\n$5\r\nhe".to_vec()].concat();
         assert_eq!(exchange(server.port, &cut), "+PONG\r\n");
         await_info(&mut admin, "connected_clients:1");
@@ -80,7 +80,7 @@ fn commands_that_are_answered_later_are_answered_after_a_half_close() {
     std::fs::create_dir_all(&directory).expect("makes a directory");
     with_workers(&["--dir", directory.to_str().expect("text")], |server| {
         let mut admin = Client::connect(server.port);
-        // The server before this one saved its data here.
+        // The previous server saved its data in this directory.
         assert_eq!(admin.call(&["FLUSHALL"]), "OK");
         for set in ["a", "b"] {
             let members: Vec<String> = (0..100_000).map(|member: u32| format!("m{member}")).collect();
@@ -116,7 +116,7 @@ fn commands_that_are_answered_later_are_answered_after_a_half_close() {
             let bytes = [request(words), request(&["PING"])].concat();
             assert_eq!(exchange(server.port, &bytes), format!("{reply}+PONG\r\n"), "{words:?}");
         }
-        // Writes that a pause holds back.
+        // Writes that CLIENT PAUSE delays.
         assert_eq!(admin.call(&["CLIENT", "PAUSE", "400", "WRITE"]), "OK");
         let bytes = [
             request(&["GET", "missing"]),
@@ -129,7 +129,8 @@ fn commands_that_are_answered_later_are_answered_after_a_half_close() {
     let _ = std::fs::remove_dir_all(directory);
 }
 
-/// The first request waits for the slot of a script, the second one parks, and the end was seen before either ran.
+/// The first request waits for the slot of a script, the second one parks, and the half-close is seen before either
+/// runs.
 #[test]
 fn requests_behind_one_that_was_put_off_are_executed_after_a_half_close() {
     with_workers(&[], |server| {
@@ -163,7 +164,7 @@ fn a_client_that_waits_for_keys_and_half_closes_is_gone() {
         let mut admin = Client::connect(server.port);
         let bytes = [request(&["PING"]), request(&["BLPOP", "list", "0"]), request(&["PING"])].concat();
         assert_eq!(exchange(server.port, &bytes), "+PONG\r\n");
-        // It waits before its side ends, too, and behind a command that is answered later.
+        // The same if the client blocks before it closes its side, and behind a command whose reply comes later.
         let behind = [
             request(&["EVAL", "for i = 1, 1000000 do end return 1", "0"]),
             request(&["BLPOP", "list", "0"]),
@@ -175,8 +176,8 @@ fn a_client_that_waits_for_keys_and_half_closes_is_gone() {
     });
 }
 
-/// A worker that is busy finds in one turn: the end of a client whose input is paused, the order to close that client, and a
-/// new connection. The new one must not be taken for the old one.
+/// In one turn a busy worker finds the end of a client whose input is paused, the request to close that client, and a
+/// new connection. The new connection must not be taken for the old one.
 #[test]
 fn a_new_client_is_not_closed_for_the_end_of_another() {
     let server = Server::start(&["--io-threads", "4", "--io-threads-always-active", "yes"]);
@@ -191,7 +192,7 @@ fn a_new_client_is_not_closed_for_the_end_of_another() {
             victim.send(&["BLPOP", "none", "0"]);
             victim.send(&["PING"]);
         }
-        // One worker is busy, another one gets the order.
+        // One worker is busy; another one gets CLIENT KILL.
         let worked = &mut busy[round % 4];
         for _ in 0..40 {
             worked.send(&["BITCOUNT", "large"]);

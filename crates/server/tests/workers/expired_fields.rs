@@ -1,5 +1,5 @@
-//! Commands that meet fields of hashes which have expired and are still there: replicas and a reloaded append-only file
-//! have the same fields, with the same times.
+//! Tests commands that access expired hash fields that were not deleted yet: replicas and a reloaded append-only file
+//! must have the same fields, with the same expiry times.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use super::expired_keys::{WORKERS, await_replica, call, pair, words};
 use super::{Client, PATIENCE, Server};
 
-/// What is run on a hash `src`, whose field `f` has expired, `g` is there for ever and `t` has time left. Commands are
-/// separated by `;`.
+/// Commands for a hash `src`, whose field `f` has expired, whose field `g` has no expiry time and whose field `t` has
+/// time left. Commands are separated by `;`.
 const FORMS: &[&str] = &[
     "HSETEX src KEEPTTL FIELDS 1 f 9",
     "HSETEX src KEEPTTL FIELDS 4 f 9 g 8 t 7 new 6",
@@ -62,7 +62,7 @@ const FORMS: &[&str] = &[
     "COPY src dst;DEL src;RENAME dst src;HINCRBY src f 1",
 ];
 
-/// What clients see of the hashes of a form.
+/// Returns the visible contents of the hashes of a form.
 fn seen(client: &mut Client, tag: &str) -> String {
     let mut all = String::new();
     for name in ["src", "dst", "oth"] {
@@ -81,7 +81,7 @@ fn seen(client: &mut Client, tag: &str) -> String {
     all
 }
 
-/// Waits until `client` sees what is `expected`; what it sees if it never does.
+/// Waits until `client` sees the expected contents. Returns the contents that it sees instead if the wait times out.
 fn await_seen(client: &mut Client, tag: &str, expected: &str) -> Result<(), String> {
     let start = Instant::now();
     loop {
@@ -137,7 +137,7 @@ fn fields_that_have_expired_end_in_the_same_way_everywhere() {
         for ((form, tag), live) in FORMS.iter().zip(&tags).zip(&live) {
             assert_eq!(seen(&mut client, tag), *live, "after a reload: {form}");
         }
-        // What is left of the expired fields goes, and nothing else.
+        // The remaining expired fields are deleted, and nothing else.
         assert_eq!(client.call(&["DEBUG", "SET-ACTIVE-EXPIRE", "1"]), "OK");
         for (form, tag) in FORMS.iter().zip(&tags) {
             let start = Instant::now();

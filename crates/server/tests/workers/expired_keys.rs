@@ -1,12 +1,12 @@
-//! Commands that read a key which has expired and is still there: what they store is what replicas and a reloaded
-//! append-only file have.
+//! Tests commands that read an expired key that was not deleted yet: replicas and a reloaded append-only file must have
+//! the results that these commands store.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{Client, PATIENCE, Server};
 
-/// Waits until the digest of all data is the same on two servers, whose last keys may still be about to expire.
+/// Waits until the digests of all data are the same on two servers. Some keys may still be about to expire.
 pub(super) fn await_same_digest(one: &mut Client, other: &mut Client, what: &str) {
     let start = Instant::now();
     loop {
@@ -19,7 +19,7 @@ pub(super) fn await_same_digest(one: &mut Client, other: &mut Client, what: &str
     }
 }
 
-/// Asserts that a replica, and a server that loads the primary's file again, have what the primary has.
+/// Asserts that a replica, and the primary after it has reloaded its file, have the primary's data.
 pub(super) fn assert_all_same(primary: &Server, replica: &Server) {
     let (mut one, mut other) = (Client::connect(primary.port), Client::connect(replica.port));
     await_same_digest(&mut one, &mut other, "the replica differs");
@@ -28,10 +28,10 @@ pub(super) fn assert_all_same(primary: &Server, replica: &Server) {
     await_same_digest(&mut one, &mut other, "the reloaded file differs");
 }
 
-/// The numbers of workers with which every story runs.
+/// The numbers of workers with which every test runs.
 pub(super) const WORKERS: [&str; 3] = ["1", "2", "8"];
 
-/// A command that reads `src`, with what is written before `src` expires. Commands are separated by `;`.
+/// Commands that read `src`, each after the writes that precede the expiry of `src`. Commands are separated by `;`.
 const FORMS: &[(&str, &str)] = &[
     ("SADD src a b;SADD oth b c", "SUNIONSTORE dst src oth"),
     ("SADD src a b;SADD oth b c", "SUNIONSTORE dst oth src"),
@@ -128,13 +128,13 @@ const FORMS: &[(&str, &str)] = &[
     ("SET src abc", "SETBIT src 5 1"),
 ];
 
-/// How a form is run.
+/// The way in which a form is executed.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     Plain,
     /// In a transaction.
     Exec,
-    /// In a transaction, behind the change to the database of the keys.
+    /// In a transaction, after a SELECT of the database of the keys.
     ExecElsewhere,
     /// In a script that declares no keys.
     Script,
@@ -150,7 +150,7 @@ const WAYS: [Way; 5] = [
     Way::ScriptInExec,
 ];
 
-/// The words of a command about keys of its own.
+/// Returns the words of a command, with `tag` added to its key names.
 pub(super) fn words(command: &str, tag: &str) -> Vec<String> {
     let names = ["src", "dst", "oth", "oth2"];
     command
@@ -167,7 +167,7 @@ pub(super) fn call(client: &mut Client, words: &[String]) -> String {
     client.answer()
 }
 
-/// Writes what a form is about, and lets its keys or fields expire.
+/// Writes the data of a form, and lets its keys or fields expire.
 fn prepare(client: &mut Client, commands: &str, tag: &str) {
     let mut expired = vec!["PEXPIRE".to_owned(), format!("src{tag}"), "1".to_owned()];
     for command in commands.split(';') {
@@ -185,7 +185,7 @@ fn prepare(client: &mut Client, commands: &str, tag: &str) {
     call(client, &expired);
 }
 
-/// The database in which a form's keys are.
+/// Returns the database in which a form's keys are.
 fn database(way: Way) -> &'static str {
     match way {
         Way::ExecElsewhere => "1",
@@ -214,7 +214,7 @@ fn run(client: &mut Client, command: &str, tag: &str, way: Way) {
     }
 }
 
-/// Waits until `replica` has everything that `primary` has done.
+/// Waits until `replica` has executed all writes of `primary`.
 pub(super) fn await_replica(primary: &mut Client, replica: &mut Client) {
     let offset = |client: &mut Client, field: &str| {
         let info = client.call(&["INFO", "replication"]);
@@ -233,7 +233,7 @@ pub(super) fn await_replica(primary: &mut Client, replica: &mut Client) {
     }
 }
 
-/// The digests of the keys of a form that it writes.
+/// Returns the digests of the keys that a form writes.
 fn digests(client: &mut Client, tag: &str, way: Way) -> String {
     client.call(&["SELECT", database(way)]);
     let names = ["dst", "oth", "oth2", "src"].map(|name| format!("{name}{tag}"));
@@ -242,7 +242,7 @@ fn digests(client: &mut Client, tag: &str, way: Way) -> String {
     client.call(&request)
 }
 
-/// A primary with an append-only file, and a server that follows it.
+/// Starts a primary with an append-only file, and a replica of it.
 pub(super) fn pair(workers: &str) -> (Server, Server) {
     let threads = ["--io-threads", workers, "--io-threads-always-active", "yes"];
     let common = [&threads[..], &["--enable-debug-command", "yes"]].concat();
@@ -262,7 +262,7 @@ pub(super) fn pair(workers: &str) -> (Server, Server) {
     (primary, replica)
 }
 
-/// Asserts that the replica, and the primary once it has loaded its file again, have what the primary has.
+/// Asserts that the replica, and the primary after it has reloaded its file, have the primary's data.
 fn assert_same(primary: &Server, replica: &Server, runs: &[(String, String, Way)]) {
     let (mut one, mut other) = (Client::connect(primary.port), Client::connect(replica.port));
     await_replica(&mut one, &mut other);
@@ -311,7 +311,7 @@ fn what_was_computed_without_an_expired_key_is_the_same_everywhere() {
     }
 }
 
-/// Commands that take so long that they leave their worker.
+/// Commands that take so long that they run outside their worker.
 const LONG: &[&str] = &[
     "SUNIONSTORE dst src oth",
     "SDIFFSTORE dst oth src",

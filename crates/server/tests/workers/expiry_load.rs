@@ -1,5 +1,5 @@
-//! Clients of several workers store what they read from keys and fields that expire meanwhile. In the end a replica, and
-//! the primary once it has loaded its append-only file, have the same.
+//! Clients of several workers store results computed from keys and fields that expire meanwhile. In the end a replica,
+//! and the primary after it has reloaded its append-only file, must have the same data.
 
 use std::thread;
 
@@ -47,9 +47,9 @@ const COMMANDS: &[&str] = &[
     "SUNION s? s?",
 ];
 
-/// How many keys there are of each kind.
+/// The number of keys of each kind.
 const KEYS: u8 = 6;
-/// Commands of each client.
+/// The number of commands of each client.
 const COMMANDS_EACH: usize = 6000;
 
 fn words(random: &mut fastrand::Rng) -> Vec<String> {
@@ -59,7 +59,7 @@ fn words(random: &mut fastrand::Rng) -> Vec<String> {
             .choice(["1", "2", "3", "5", "20"])
             .expect("there are some")
             .into(),
-        // In SORT it stands for the element.
+        // In SORT, `#` represents the element.
         "#" if !command.starts_with("SORT") => random.u8(..20).to_string(),
         "h?->f1" => "h*->f1".to_owned(),
         _ => match word.strip_suffix('?') {
@@ -71,7 +71,7 @@ fn words(random: &mut fastrand::Rng) -> Vec<String> {
     command.split(' ').map(&mut word).collect()
 }
 
-/// Runs commands alone, in transactions and in scripts.
+/// Runs commands directly, in transactions and in scripts.
 fn run(port: u16, seed: u64) {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut client = Client::connect(port);

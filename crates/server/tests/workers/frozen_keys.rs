@@ -1,4 +1,5 @@
-//! Keys that MIGRATE sends: whoever would write one waits until it is settled, in whatever database it is.
+//! Tests keys that MIGRATE is sending: a write to such a key waits until MIGRATE has ended, from whatever database it
+//! comes.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -7,7 +8,7 @@ use std::time::Duration;
 use super::expired_keys::WORKERS;
 use super::{Client, PATIENCE, Server};
 
-/// Reads a request, of which nothing but its first word is of interest.
+/// Reads a request and returns its first word.
 fn request(link: &mut BufReader<TcpStream>) -> String {
     let mut line = String::new();
     let mut number = |link: &mut BufReader<TcpStream>| -> usize {
@@ -26,7 +27,7 @@ fn request(link: &mut BufReader<TcpStream>) -> String {
     words.swap_remove(0)
 }
 
-/// Asserts that no reply has come for a while.
+/// Asserts that no reply arrives within 200 milliseconds.
 fn assert_waits(client: &mut Client, why: &str) {
     let stream = client.0.get_ref();
     stream

@@ -1,4 +1,4 @@
-//! What one client may make the server hold.
+//! Tests the limits of the memory that one client can make the server use.
 
 use std::io::{ErrorKind, Write};
 use std::net::TcpStream;
@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use super::{Client, PATIENCE, Server};
 
-/// Writes `piece` again and again without reading anything, until the server closes the connection; returns how many bytes
-/// it took.
+/// Writes `piece` repeatedly without reading, until the server closes the connection. Returns the number of bytes that
+/// the server accepted.
 fn write_until_closed(port: u16, piece: &[u8]) -> usize {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("connects");
     stream
@@ -30,7 +30,7 @@ fn write_until_closed(port: u16, piece: &[u8]) -> usize {
     }
 }
 
-/// The kernel's buffers take some megabytes before the server has any output that the client does not read.
+/// The kernel's buffers take some megabytes before the server has unread output of the client.
 #[test]
 fn a_client_that_has_not_logged_in_cannot_pile_up_output() {
     for threads in ["1", "2", "8"] {
@@ -44,7 +44,7 @@ fn a_client_that_has_not_logged_in_cannot_pile_up_output() {
             .lines()
             .find(|line| line.starts_with("client_output_buffer_limit_disconnections"));
         assert_eq!(line, Some("client_output_buffer_limit_disconnections:1"));
-        // A client that has logged in once is one of the users, also after RESET.
+        // A client that has authenticated once counts as a user, also after RESET.
         let mut user = Client::connect(server.port);
         assert_eq!(user.call(&["AUTH", "secret"]), "OK");
         let value = "x".repeat(8 << 20);
@@ -83,7 +83,7 @@ fn what_waits_for_exec_counts_as_unexecuted_input() {
     }
 }
 
-/// The resident memory of a process, MiB.
+/// Returns the resident memory of the server process, in MiB.
 fn resident_mib(admin: &mut Client) -> usize {
     let info = admin.call(&["INFO", "server"]);
     let process = info
@@ -98,7 +98,7 @@ fn resident_mib(admin: &mut Client) -> usize {
     line.trim().trim_end_matches(" kB").parse::<usize>().expect("a number") / 1024
 }
 
-/// Such a reply would have gigabytes.
+/// Without the limit such a reply would take gigabytes.
 #[test]
 fn a_reply_stops_growing_at_the_limit_of_its_client() {
     for threads in ["1", "2", "8"] {

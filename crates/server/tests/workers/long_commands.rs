@@ -1,4 +1,5 @@
-//! Commands on background threads beside what changes meanwhile: other long commands, pauses, roles, keys on their way.
+//! Tests commands on background threads concurrently with changes: other long commands, pauses, role changes, migrating
+//! keys.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -21,7 +22,7 @@ fn with_workers(story: impl Fn(&[&str])) {
     }
 }
 
-/// Makes a set of so many members.
+/// Creates a set with this number of members.
 fn fill_set(client: &mut Client, key: &str, members: usize) {
     for from in (0..members).step_by(50_000) {
         let names: Vec<String> = (from..members.min(from + 50_000))
@@ -36,7 +37,7 @@ fn fill_set(client: &mut Client, key: &str, members: usize) {
     assert_eq!(client.call(&["SCARD", key]), members.to_string());
 }
 
-/// Asks until the answer is the expected one.
+/// Repeats a command until the answer is the expected one.
 fn await_answer(client: &mut Client, words: &[&str], expected: impl Fn(&str) -> bool) {
     let start = Instant::now();
     loop {
@@ -75,7 +76,7 @@ fn long_commands_that_change_a_key_do_not_block_those_that_read_it() {
     });
 }
 
-/// Two clients always have a reader of the key in the queue; the writer gets its turn all the same.
+/// Two clients always have a reader of the key in the queue; the writer must get its turn all the same.
 #[test]
 fn readers_do_not_overtake_a_writer_without_end() {
     with_workers(|arguments| {
@@ -106,7 +107,7 @@ fn readers_do_not_overtake_a_writer_without_end() {
     });
 }
 
-/// Puts a thousand members back.
+/// Adds a thousand members again.
 fn fill_members(client: &mut Client, from: usize) {
     let names: Vec<String> = (from..from + 1000).map(|member| format!("member:{member}")).collect();
     let words: Vec<&str> = ["SADD", "set"]
@@ -162,7 +163,7 @@ fn nothing_is_written_once_this_server_is_a_replica() {
             let mut client = Client::connect(server.port);
             client.send(&["SUNIONSTORE", "union", "a", "b"]);
             thread::sleep(Duration::from_millis(2 * round));
-            // Nobody listens there.
+            // No server listens there.
             assert_eq!(admin.call(&["REPLICAOF", "127.0.0.1", "1"]), "OK");
             let before = admin.call(&["EXISTS", "union"]);
             let answer = client.answer();
@@ -181,7 +182,7 @@ fn nothing_is_written_once_this_server_is_a_replica() {
     });
 }
 
-/// The role goes to and fro while long commands run and clients wait for keys.
+/// The role changes repeatedly while long commands run and clients are blocked on keys.
 #[test]
 fn a_failover_loses_and_doubles_nothing() {
     with_workers(|arguments| {
@@ -333,7 +334,7 @@ fn a_key_that_is_deleted_while_it_moves_does_not_come_back() {
                 let answer = admin.call(words);
                 assert!(!answer.starts_with("ERR"), "{words:?}: {answer}");
                 let moved = moving.answer();
-                // Nothing tells whether FLUSHALL found the key; a whole list over there was moved before.
+                // The reply does not show if FLUSHALL found the key; a complete list at the target was moved before.
                 let is_over_there = words == ["FLUSHALL"] && there.call(&["LLEN", "list"]) == "400000";
                 if answer == "0" || is_over_there {
                     moved_first += 1;

@@ -1,5 +1,5 @@
-//! Workers and their connections, seen from outside: which workers take part, what becomes of connections that move,
-//! half-close or go away, and what workers do to each other's keys.
+//! End-to-end tests of workers and their connections: the active workers, connections that move, half-close or
+//! disconnect, and concurrent access of workers to the same keys.
 
 #[path = "../harness/client.rs"]
 mod client;

@@ -1,4 +1,4 @@
-//! Connections that move between workers while things happen to them.
+//! Tests connections that move between workers while they are in use.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::{Client, PATIENCE, Server};
 
-/// Lets connections move to and fro while `story` runs.
+/// Makes connections move between workers repeatedly while `story` runs.
 fn while_connections_move(server: &Server, story: impl FnOnce()) {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -26,7 +26,7 @@ fn while_connections_move(server: &Server, story: impl FnOnce()) {
     });
 }
 
-/// Ends the mover, also when the story fails.
+/// Stops the moves, also if the story fails.
 struct StopOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for StopOnDrop<'_> {
@@ -87,7 +87,7 @@ fn output_that_waits_for_the_disk_is_sent_after_a_move() {
                         let start = Instant::now();
                         while start.elapsed() < Duration::from_secs(3) {
                             client.send(&["CLIENT", "REPLY", "OFF"]);
-                            // For a while some write of it is always on its way to the disk.
+                            // For a while, one of its writes is always on its way to the disk.
                             for _ in 0..40 {
                                 client.send(&["SET", &key, "1"]);
                                 thread::sleep(Duration::from_micros(200));
@@ -105,7 +105,7 @@ fn output_that_waits_for_the_disk_is_sent_after_a_move() {
     let _ = std::fs::remove_dir_all(directory);
 }
 
-/// A client of RESP3 that blocks behind another client's commands in one batch gets what was pushed to it at once.
+/// A client of RESP3 that blocks behind another client's commands in one batch gets its push messages at once.
 #[test]
 fn a_client_that_blocks_gets_pushes_meanwhile() {
     for threads in ["1", "2", "8"] {
@@ -133,7 +133,7 @@ fn a_client_that_blocks_gets_pushes_meanwhile() {
                 line.clear();
                 std::io::BufRead::read_line(&mut client.0, &mut line).expect("receives");
             }
-            // Both requests reach the worker together as often as not.
+            // About half of the time, both requests reach the worker together.
             client.send(&["BLPOP", "never", "0"]);
             writer.send(&["SET", "watched", "1"]);
             writer.send(&["PUBLISH", "channel", "message"]);

@@ -1,4 +1,4 @@
-//! Scripts beside everything else: who waits for whom, who is woken, who gets a turn.
+//! Tests scripts concurrently with other work: waiting, waking of workers, and fairness.
 
 use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ fn with_workers(arguments: &[&str], story: impl Fn(&Server)) {
     }
 }
 
-/// Returns `true` if nothing has come for a client yet.
+/// Returns `true` if nothing has arrived for the client yet.
 fn is_waiting(client: &mut Client) -> bool {
     let stream = client.0.get_ref();
     stream.set_nonblocking(true).expect("sets the mode");
@@ -25,16 +25,16 @@ fn is_waiting(client: &mut Client) -> bool {
     matches!(peeked, Err(error) if error.kind() == ErrorKind::WouldBlock)
 }
 
-/// Gives a script time to begin. Nothing tells others of a script of EVAL that is not overdue.
+/// Gives a script time to start. No command reports a script of EVAL that is not overdue.
 fn let_begin(runner: &mut Client) {
     thread::sleep(Duration::from_millis(100));
     assert!(is_waiting(runner), "the script has ended already");
 }
 
-/// Some tenths of a second of Lua.
+/// A Lua loop that takes some tenths of a second.
 const LOOP: &str = "for i = 1, 5e7 do end";
 
-/// A reads `x`, runs for long and asks all workers; B, on a worker, has written and wants `x`.
+/// Client A reads `x`, runs for long and queries all workers. Client B, on a worker, has written and needs `x`.
 #[test]
 fn a_script_that_asks_workers_and_one_that_waits_on_a_worker_both_end() {
     let asks = [
@@ -87,7 +87,7 @@ fn a_script_that_asks_workers_and_one_that_waits_on_a_worker_both_end() {
             for requests in second {
                 let (mut first, mut other) = (Client::connect(server.port), Client::connect(server.port));
                 let mut pinging = Client::connect(server.port);
-                // Each of these is new to the server, so nothing is known of it.
+                // Each of these scripts is new to the server, so there is no prediction from earlier runs.
                 let body = format!("redis.call('GET', 'x') {LOOP} {ask} -- {:?}", Instant::now());
                 first.send(&["EVAL_RO", &body, "0"]);
                 let_begin(&mut first);
@@ -106,7 +106,8 @@ fn a_script_that_asks_workers_and_one_that_waits_on_a_worker_both_end() {
     });
 }
 
-/// B has written on a worker when it wants what a long reader holds: the reader begins anew, and nobody else waits for it.
+/// Client B has written on a worker when it needs a key that a long reader holds. The reader is restarted, and no other
+/// client waits for it.
 #[test]
 fn a_worker_does_not_wait_for_a_long_script() {
     with_workers(&[], |server| {
@@ -143,7 +144,7 @@ fn a_script_wakes_the_workers_that_it_sends_something() {
         let mut runner = Client::connect(server.port);
         let body =
             format!("{LOOP} redis.call('PUBLISH', 'channel', 'message') while redis.call('GET', 'go') do end return 1");
-        // It has written and runs until the end of the process, or of the key, which it holds.
+        // The script has written, and runs until the end of the process or until the key, which it holds, is deleted.
         runner.send(&[
             "EVAL",
             &body.replace("while redis.call('GET', 'go')", "while true"),
@@ -217,7 +218,7 @@ fn exclusive_commands_get_a_turn_beside_scripts() {
     let _ = std::fs::remove_dir_all(directory);
 }
 
-/// Commands that are forbidden in scripts can be allowed for tests; they work on the interpreter that runs them.
+/// Commands that are forbidden in scripts can be permitted for tests. They affect the interpreter that runs them.
 #[test]
 fn a_script_may_flush_and_load_scripts_where_that_is_allowed() {
     with_workers(&["--enable-debug-command", "yes"], |server| {

@@ -1,4 +1,5 @@
-//! Listeners open, move and close as the configuration says, and sockets of others are left alone.
+//! Tests that listening sockets open, move and close with the configuration, and that other processes' socket files are
+//! kept.
 
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -9,7 +10,7 @@ use weft_reactor::Reactor;
 use super::{CannotListen, Kinds, Listeners};
 use crate::config::{Action, Config, Permissions};
 
-/// A configuration as the command line `options` makes it.
+/// Loads a configuration from the command line `options`.
 fn config(options: &str) -> Config {
     let arguments: Vec<std::ffi::OsString> = ["weft-server"]
         .into_iter()

@@ -1,22 +1,22 @@
-//! What the server reads in certificates: who a client is, serial numbers, how long they are valid.
+//! Reads fields of certificates: the subject's names, the serial number and the validity.
 
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// Serial number and end of validity of a certificate.
+/// The serial number and expiry time of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Label {
-    /// In hexadecimal digits.
+    /// The serial number in hexadecimal digits.
     pub serial: String,
-    /// Its end, seconds since the epoch.
+    /// The expiry time, in seconds since the Unix epoch.
     pub expires_s: i64,
 }
 
-/// Reads serial number and end; `None` of what is no certificate.
+/// Reads the serial number and the expiry time; `None` if `der` is not a certificate.
 pub fn label(der: &[u8]) -> Option<Label> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     let serial = hex::encode_upper(certificate.raw_serial());
-    // A leading zero byte only says that the number is not negative.
+    // A leading zero byte only marks the number as non-negative.
     let digits = serial.strip_prefix("00").filter(|rest| !rest.is_empty());
     Some(Label {
         serial: digits.unwrap_or(&serial).to_owned(),
@@ -24,7 +24,7 @@ pub fn label(der: &[u8]) -> Option<Label> {
     })
 }
 
-/// Whether a certificate is valid at this time, seconds since the epoch.
+/// Returns `true` if a certificate is valid at `now_s`, in seconds since the Unix epoch.
 pub fn is_valid_at(der: &[u8], now_s: i64) -> bool {
     X509Certificate::from_der(der).is_ok_and(|(_, certificate)| {
         let validity = certificate.validity();
@@ -32,14 +32,14 @@ pub fn is_valid_at(der: &[u8], now_s: i64) -> bool {
     })
 }
 
-/// The common name of a certificate's subject.
+/// Returns the common name of a certificate's subject.
 pub fn common_name(der: &[u8]) -> Option<String> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     let name = certificate.subject().iter_common_name().next()?;
     Some(name.as_str().ok()?.to_owned())
 }
 
-/// The URIs among a certificate's alternative names, in their order.
+/// Returns the URIs among a certificate's subject alternative names, in their order.
 pub fn uris(der: &[u8]) -> Vec<String> {
     let Ok((_, certificate)) = X509Certificate::from_der(der) else {
         return Vec::new();

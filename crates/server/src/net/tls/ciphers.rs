@@ -1,21 +1,22 @@
-//! Names of ciphers and protocol versions, as OpenSSL writes them, and what rustls has of them.
+//! Maps OpenSSL's names of ciphers and protocol versions to those that rustls supports.
 //!
-//! `tls-ciphers` is a list in OpenSSL's language: names and classes, joined by `+`; in front of one `!` bars it for good, `-`
-//! takes it out, `+` puts it last. It is about TLS 1.2; the suites of TLS 1.3 have a list of their own.
+//! `tls-ciphers` is a cipher list in OpenSSL's language: names and classes, joined by `+`. A prefix `!` excludes a
+//! selection permanently, `-` removes it, and `+` moves it to the end. The list applies to TLS 1.2. The suites of TLS
+//! 1.3 have their own list.
 
 use rustls::crypto::ring::cipher_suite as suite;
 use rustls::{SupportedCipherSuite, SupportedProtocolVersion, version};
 
 use crate::observability::log;
 
-/// A cipher of TLS 1.2: OpenSSL's name, and the classes that it is in besides those that all are in.
+/// A cipher of TLS 1.2: its name in OpenSSL, and its classes in addition to [`OF_ALL`].
 struct Cipher {
     name: &'static str,
     classes: &'static [&'static str],
     suite: SupportedCipherSuite,
 }
 
-/// All of them, the preferred first.
+/// All supported ciphers of TLS 1.2, in the order of preference.
 static CIPHERS: &[Cipher] = &[
     Cipher {
         name: "ECDHE-ECDSA-AES256-GCM-SHA384",
@@ -49,12 +50,12 @@ static CIPHERS: &[Cipher] = &[
     },
 ];
 
-/// Classes that all of them are in.
+/// The classes that contain every supported cipher.
 const OF_ALL: &[&str] = &[
     "ALL", "DEFAULT", "HIGH", "TLSv1.2", "ECDHE", "EECDH", "kECDHE", "kEECDH", "FIPS",
 ];
 
-/// Classes that none of them is in: what is old, weak or rare.
+/// The known classes that contain no supported cipher: obsolete, weak or rare ciphers.
 const OF_NONE: &[&str] = &[
     "COMPLEMENTOFALL",
     "COMPLEMENTOFDEFAULT",
@@ -116,21 +117,23 @@ const OF_NONE: &[&str] = &[
     "STRENGTH",
 ];
 
-/// Suites of TLS 1.3, the preferred first.
+/// The supported suites of TLS 1.3, in the order of preference.
 static SUITES: &[(&str, SupportedCipherSuite)] = &[
     ("TLS_AES_256_GCM_SHA384", suite::TLS13_AES_256_GCM_SHA384),
     ("TLS_CHACHA20_POLY1305_SHA256", suite::TLS13_CHACHA20_POLY1305_SHA256),
     ("TLS_AES_128_GCM_SHA256", suite::TLS13_AES_128_GCM_SHA256),
 ];
 
-/// The ciphers of TLS 1.2 that a list allows, in its order; none if nothing is left of it. Without a list: all.
+/// Returns the ciphers of TLS 1.2 that a cipher list selects, in its order. The result is empty if the list selects
+/// none. An empty list selects all.
 pub fn ciphers(list: &str) -> Vec<SupportedCipherSuite> {
     let mut chosen: Vec<usize> = Vec::new();
     let mut barred: Vec<usize> = Vec::new();
     let list = if list.is_empty() { "DEFAULT" } else { list };
     for word in list.split([':', ',', ' ', ';']).filter(|word| !word.is_empty()) {
         if word.starts_with('@') {
-            // Strengths and levels: what there is is strong, and in order.
+            // Commands such as `@STRENGTH` and `@SECLEVEL` have no effect: all supported ciphers are strong, and
+            // sorted.
             continue;
         }
         let (sign, selector) = match word.split_at(1) {
@@ -169,7 +172,8 @@ fn matches(selector: &str, cipher: &Cipher) -> bool {
     selector.split('+').all(is_in)
 }
 
-/// The suites of TLS 1.3 in a list, in its order; none if there is none of them. Without a list: all.
+/// Returns the suites of TLS 1.3 that a list names, in its order. The result is empty if none is supported. An empty
+/// list selects all.
 pub fn suites(list: &str) -> Vec<SupportedCipherSuite> {
     if list.is_empty() {
         return SUITES.iter().map(|(_, suite)| *suite).collect();
@@ -185,7 +189,7 @@ pub fn suites(list: &str) -> Vec<SupportedCipherSuite> {
     chosen
 }
 
-/// The versions in a list; `None` if there is something in it that is no version, or nothing that can be used.
+/// Parses a list of protocol versions; `None` if it contains an unknown word or no usable version.
 pub fn versions(list: &str) -> Option<Vec<&'static SupportedProtocolVersion>> {
     if list.is_empty() {
         return Some(vec![&version::TLS13, &version::TLS12]);

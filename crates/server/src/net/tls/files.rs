@@ -1,4 +1,4 @@
-//! Certificates and keys in files.
+//! Reads certificates and keys from files.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -11,7 +11,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs1KeyDer, Priva
 
 use crate::config::{Config, ParameterId, error_text, id};
 
-/// All parameters that name files.
+/// The parameters that name files.
 const FILES: [ParameterId; 6] = [
     id::TLS_CERT_FILE,
     id::TLS_KEY_FILE,
@@ -21,7 +21,7 @@ const FILES: [ParameterId; 6] = [
     id::TLS_DH_PARAMS_FILE,
 ];
 
-/// The path that a parameter names, if it names one.
+/// Returns the path that a parameter names, or `None` if it is empty.
 pub fn path(config: &Config, id: ParameterId) -> Option<PathBuf> {
     let text = config.text(id);
     (!text.is_empty()).then(|| PathBuf::from(OsStr::from_bytes(&text)))
@@ -36,10 +36,10 @@ fn is_certificate(section: &pem::Pem) -> bool {
     matches!(section.tag(), "CERTIFICATE" | "X509 CERTIFICATE")
 }
 
-/// The certificates in a file, the server's own first.
+/// Reads the certificates in a file; the server's own certificate comes first.
 ///
 /// # Errors
-/// The reason; also when there is none.
+/// The reason if the file cannot be read or contains no certificate.
 pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let certificates: Vec<CertificateDer<'static>> = sections(path)?
         .into_iter()
@@ -52,10 +52,10 @@ pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String>
     }
 }
 
-/// The certificates in all files of a directory; what is none is passed over.
+/// Reads the certificates in all files of a directory. Files without a certificate are skipped.
 ///
 /// # Errors
-/// When the directory cannot be read.
+/// The reason if the directory cannot be read.
 pub fn certificates_in(directory: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let mut all = Vec::new();
     for entry in fs::read_dir(directory).map_err(|error| error_text(&error))?.flatten() {
@@ -69,10 +69,10 @@ pub fn certificates_in(directory: &Path) -> Result<Vec<CertificateDer<'static>>,
     Ok(all)
 }
 
-/// The private key in a file, decrypted with `pass` if it is encrypted.
+/// Reads the private key in a file, and decrypts it with `pass` if it is encrypted.
 ///
 /// # Errors
-/// The reason; also when there is none.
+/// The reason if the file cannot be read or decrypted, or contains no private key.
 pub fn private_key(path: &Path, pass: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
     for section in sections(path)? {
         let is_encrypted = section
@@ -102,7 +102,7 @@ fn decrypted(der: &[u8], pass: &[u8]) -> Result<PrivateKeyDer<'static>, String> 
     Ok(PrivatePkcs8KeyDer::from(plain.as_bytes().to_vec()).into())
 }
 
-/// Changes when one of the configured files does.
+/// Returns a hash that changes when one of the configured files changes.
 pub fn fingerprint(config: &Config) -> u64 {
     let mut hasher = DefaultHasher::new();
     for path in FILES.into_iter().filter_map(|id| path(config, id)) {

@@ -1,4 +1,4 @@
-//! The layer of one connection: unseals what comes in, seals what goes out.
+//! The TLS layer of one connection: decrypts input and encrypts output.
 
 use std::cell::RefCell;
 use std::io::{self, BufRead as _, Write as _};
@@ -9,39 +9,39 @@ use weft_reactor::{Output, Reactor, Received, Sent, Token, Unsent};
 
 use crate::observability::lock;
 
-/// The most bytes of one connection that are sealed in a turn: everybody else waits meanwhile.
+/// The maximum bytes of one connection that are encrypted per turn, since all other connections wait meanwhile.
 pub const SHARE_BYTES: usize = 512 * 1024;
-/// The most that are sealed before the socket is asked whether it takes more.
+/// The maximum bytes that are encrypted before they are offered to the socket.
 const PART_BYTES: usize = 128 * 1024;
-/// Output up to this size is sealed though something is in flight.
+/// Output up to this size, in bytes, is encrypted even while other output is in flight.
 const SMALL_BYTES: usize = 16 * 1024;
-/// A buffer for records that has grown larger is given back.
+/// A record buffer with a larger capacity, in bytes, is freed after use.
 const KEPT_BYTES: usize = 256 * 1024;
 
 thread_local! {
-    /// Records as they came, for the time of one receive.
+    /// The encrypted records of the current receive.
     static RECORDS: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The layer of a connection. Clones are of the same one.
+/// The TLS layer of a connection. Clones share one layer.
 #[derive(Clone)]
 pub struct Tls(Arc<Mutex<Layer>>);
 
 struct Layer {
     session: Session,
-    /// Plain output that is sealed when the socket takes more. If there is any, something is in flight, or the reactor was
-    /// asked to tell when the socket takes more.
+    /// The plain output that is encrypted when the socket accepts more. If it is not empty, either output is in flight
+    /// or the reactor was asked to report when the socket is writable.
     waiting: Unsent,
-    /// The peer has said that nothing more will come.
+    /// Set once the peer has announced the end of its data (`close_notify`).
     peer_closed: bool,
-    /// What the client is told when both sides have agreed: it is not served.
+    /// The error that the client gets instead of service once the handshake has ended.
     refusal: Option<&'static str>,
 }
 
 impl Tls {
-    /// A layer at its beginning.
+    /// Creates the layer of a session that has not begun.
     pub fn new(mut session: Session) -> Tls {
-        // How much waits is decided here.
+        // This layer limits the buffered bytes, so rustls need not.
         session.set_buffer_limit(None);
         Tls(Arc::new(Mutex::new(Layer {
             session,
@@ -51,46 +51,46 @@ impl Tls {
         })))
     }
 
-    /// The client shall be told this as soon as it can be told anything, and not be served.
+    /// Refuses service: the client gets `text` once the handshake has ended.
     pub fn refuse(&self, text: &'static str) {
         lock(&self.0).refusal = Some(text);
     }
 
-    /// What the client is told instead of being served.
+    /// Returns the error that the client gets instead of service.
     pub fn refusal(&self) -> Option<&'static str> {
         lock(&self.0).refusal
     }
 
-    /// Sends what a side that begins has to say. The socket need not stand yet.
+    /// Sends the first message of the side that begins the handshake. The socket need not be connected yet.
     ///
     /// # Errors
-    /// When the connection is broken.
+    /// If the connection is broken.
     pub fn begin(&self, reactor: &mut Reactor, token: Token) -> io::Result<()> {
         lock(&self.0).send_sealed(reactor, token).map(drop)
     }
 
-    /// Whether the two sides have not agreed yet.
+    /// Returns `true` if the handshake has not ended.
     pub fn is_handshaking(&self) -> bool {
         lock(&self.0).session.is_handshaking()
     }
 
-    /// The certificate that the peer showed.
+    /// Returns the peer's certificate, in DER.
     pub fn peer_certificate(&self) -> Option<Vec<u8>> {
         let layer = lock(&self.0);
         let first = layer.session.peer_certificates()?.first()?;
         Some(first.to_vec())
     }
 
-    /// Bytes of output that are not sealed yet.
+    /// Returns the bytes of output that are not encrypted yet.
     pub fn waiting(&self) -> usize {
         lock(&self.0).waiting.len()
     }
 
-    /// What [`Reactor::receive`] does, for the bytes in the records that come. `count` may be 0: then they were about the
-    /// session itself.
+    /// Receives as [`Reactor::receive`] does, and appends the decrypted bytes. `count` may be 0 if the records
+    /// concerned only the session itself.
     ///
     /// # Errors
-    /// When the connection is broken, or the peer does not keep to the rules; it was told so.
+    /// If the connection is broken, or if the peer violates the protocol. In the second case an alert was sent.
     pub fn receive(
         &self,
         reactor: &mut Reactor,
@@ -113,12 +113,12 @@ impl Tls {
             if records.capacity() > KEPT_BYTES {
                 *records = Vec::new();
             }
-            // Whatever the session has to say to that, complaints above all.
+            // The session's own messages, above all alerts.
             let said = layer.send_sealed(reactor, token);
             taken?;
             said?;
             if layer.peer_closed {
-                // Nothing will come any more that says so.
+                // No further event of the socket will report the end.
                 reactor.report_again(token);
             }
             Ok(Received::Bytes {
@@ -128,10 +128,10 @@ impl Tls {
         })
     }
 
-    /// What [`Reactor::send`] does. In flight is also what is not sealed yet.
+    /// Sends as [`Reactor::send`] does. Output that is not encrypted yet counts as in flight.
     ///
     /// # Errors
-    /// When the connection is broken.
+    /// If the connection is broken.
     pub fn send(&self, reactor: &mut Reactor, token: Token, output: &mut Output) -> io::Result<Sent> {
         let mut layer = lock(&self.0);
         let length = output.len();
@@ -149,20 +149,20 @@ impl Tls {
         Ok(layer.sent(reactor, token))
     }
 
-    /// Seals and sends more of what waits: the socket has taken all that was in flight.
+    /// Encrypts and sends more of the waiting output, after the socket has accepted all output in flight.
     ///
     /// # Errors
-    /// When the connection is broken.
+    /// If the connection is broken.
     pub fn go_on(&self, reactor: &mut Reactor, token: Token) -> io::Result<Sent> {
         let mut layer = lock(&self.0);
         layer.go_on(reactor, token)?;
         Ok(layer.sent(reactor, token))
     }
 
-    /// The connection has come to another reactor.
+    /// Continues after the connection has moved to another reactor.
     ///
     /// # Errors
-    /// When the system refuses something.
+    /// If the reactor cannot register its interest in the socket.
     pub fn arrive(&self, reactor: &mut Reactor, token: Token) -> io::Result<()> {
         let layer = lock(&self.0);
         if layer.peer_closed {
@@ -174,21 +174,21 @@ impl Tls {
         }
     }
 
-    /// Tells the peer that nothing more will come, if the socket takes that at once.
+    /// Sends `close_notify` to the peer if the socket accepts it at once.
     pub fn farewell(&self, reactor: &mut Reactor, token: Token) {
         let mut layer = lock(&self.0);
         if layer.session.is_handshaking() || !layer.waiting.is_empty() || reactor.in_flight(token) > 0 {
             return;
         }
         layer.session.send_close_notify();
-        // Who is gone need not be told.
+        // A peer that has disconnected need not be informed.
         let _ = layer.send_sealed(reactor, token);
     }
 
-    /// Seals bytes for somebody who writes to the socket himself.
+    /// Encrypts bytes for a caller that writes to the socket itself.
     ///
     /// # Errors
-    /// When the session is broken.
+    /// If the session is broken.
     pub fn seal(&self, bytes: &[u8]) -> io::Result<Vec<u8>> {
         let mut layer = lock(&self.0);
         layer.session.writer().write_all(bytes)?;
@@ -197,7 +197,7 @@ impl Tls {
 }
 
 impl Layer {
-    /// Unseals records, and appends what is in them.
+    /// Decrypts records and appends their contents.
     fn take_in(&mut self, mut records: &[u8], into: &mut Vec<u8>) -> io::Result<()> {
         while !records.is_empty() && self.session.read_tls(&mut records)? > 0 {
             let state = self
@@ -225,7 +225,7 @@ impl Layer {
         Ok(())
     }
 
-    /// All records that are ready.
+    /// Returns all encrypted records that are ready to be sent.
     fn sealed(&mut self) -> io::Result<Vec<u8>> {
         let mut records = Vec::new();
         while self.session.wants_write() {

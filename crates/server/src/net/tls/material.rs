@@ -1,4 +1,4 @@
-//! What TLS works with: certificates, keys, authorities, versions and ciphers, as the configuration has them at one moment.
+//! The TLS material: certificates, keys, authorities, versions and ciphers of one state of the configuration.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,40 +17,40 @@ use super::{ClientCertificates, ciphers, files};
 use crate::config::{Config, ParameterId, error_text, id};
 use crate::observability::log;
 
-/// The configuration cannot be used; the log has told why.
+/// The error that the TLS configuration is not usable; the reason has been logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unusable;
 
-/// What INFO shows.
+/// The figures for INFO.
 #[derive(Clone, Debug, Default)]
 pub struct Figures {
     /// The server's certificate.
     pub server: Option<Label>,
-    /// That for connections that it makes, if it has one of its own.
+    /// The certificate for outgoing connections, if a separate one is configured.
     pub client: Option<Label>,
-    /// The authority that ends first.
+    /// The authority that expires first.
     pub authority: Option<Label>,
 }
 
-/// All of it, ready for use.
+/// The TLS material, ready for use.
 pub struct Material {
     open: Arc<ServerConfig>,
     optional: Arc<ServerConfig>,
     strict: Arc<ServerConfig>,
     client: Arc<ClientConfig>,
-    /// What INFO shows.
+    /// The figures for INFO.
     pub figures: Figures,
-    /// Changes with the files.
+    /// The hash of the files, see [`files::fingerprint`].
     pub fingerprint: u64,
 }
 
-/// A certificate with those that it leans on, and its key.
+/// A certificate with its intermediate certificates, and its private key.
 struct Pair {
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
 }
 
-/// What both sides of connections go by.
+/// The settings that both directions of connections share.
 struct Common {
     provider: Arc<CryptoProvider>,
     versions: Vec<&'static SupportedProtocolVersion>,
@@ -61,7 +61,7 @@ fn text(config: &Config, id: ParameterId) -> String {
     String::from_utf8_lossy(&config.text(id)).into_owned()
 }
 
-/// For `map_err`: tells the log.
+/// Returns a function for `map_err` that logs the error.
 fn told(what: String) -> impl FnOnce(String) -> Unusable {
     move |reason| {
         log::warning!("{what}: {reason}");
@@ -75,10 +75,10 @@ fn complain(line: &str) -> Unusable {
 }
 
 impl Material {
-    /// Reads everything that the configuration names.
+    /// Reads all configured files.
     ///
     /// # Errors
-    /// When something is missing or wrong.
+    /// If a file or setting is missing or invalid.
     pub fn read(config: &Config) -> Result<Material, Unusable> {
         let fingerprint = files::fingerprint(config);
         let file = |id| files::path(config, id);
@@ -136,7 +136,7 @@ impl Material {
         })
     }
 
-    /// For connections that others make.
+    /// Returns the configuration for incoming connections with this certificate policy.
     pub fn server(&self, asks: ClientCertificates) -> Arc<ServerConfig> {
         match asks {
             ClientCertificates::No => &self.open,
@@ -146,7 +146,7 @@ impl Material {
         .clone()
     }
 
-    /// For connections that this server makes.
+    /// Returns the configuration for outgoing connections.
     pub fn client(&self) -> Arc<ClientConfig> {
         self.client.clone()
     }
@@ -210,7 +210,8 @@ impl Common {
             .map_err(|error| error.to_string())
             .map_err(told("Failed to configure TLS".to_owned()))?;
         server.ignore_client_order = config.boolean(id::TLS_PREFER_SERVER_CIPHERS);
-        // Each has sessions of its own: one that began without a certificate is of no use where one is asked for.
+        // Each policy has its own session cache: a session that began without a certificate must not be resumed where
+        // one is required.
         if config.boolean(id::TLS_SESSION_CACHING) {
             let most = config.unsigned(id::TLS_SESSION_CACHE_SIZE) as usize;
             let lifetime = Duration::from_secs(config.unsigned(id::TLS_SESSION_CACHE_TIMEOUT));

@@ -1,26 +1,27 @@
-//! TLS: a layer between what a socket gives and what the parser sees, and between replies and what is sent.
+//! TLS: a layer between the socket and the parser, and between replies and the socket.
 //!
 //! ```text
 //!   reactor ──▶ records ──▶ Tls::receive ──▶ Connection::input ──▶ parser         (as without TLS from here on)
 //!   reactor ◀── records ◀── Tls::send    ◀── Connection::output ◀── replies
-//!                              └─ waiting: what one turn shall not seal, large values where they lie
+//!                              └─ waiting: output beyond one turn's share, with large values by reference
 //! ```
 //!
 //! 1. A connection without TLS pays one branch for each receive and each send.
-//! 2. What came in is unsealed at once and whole, so nothing that the parser could see waits in the layer. Records of which
-//!    a part is missing wait in rustls.
-//! 3. What goes out is sealed as the socket takes it, at most `SHARE_BYTES` a turn: a value of any size costs no second
-//!    copy of it and nobody waits for its encryption. Behind something in flight nothing large is sealed.
-//! 4. The layer travels with its connection, to other workers and to the thread that serves replicas. A dump is written to
-//!    a replica's socket by a further thread, hence the lock, which nobody contends for otherwise.
-//! 5. A handshake advances when something comes in; a worker advances a few of them a turn
-//!    (`max-new-tls-connections-per-cycle`), for each costs a signature. A client that is silent in it is an idle one
-//!    (`timeout`).
-//! 6. Which certificates, versions and ciphers are in use is settled when a connection begins. A change of the
-//!    configuration reads the files and puts a new [`Material`] into place, or changes nothing.
+//! 2. Received records are decrypted at once and completely, so no byte that the parser could use waits in the layer.
+//!    Incomplete records wait in rustls.
+//! 3. Output is encrypted as the socket accepts it, at most `SHARE_BYTES` per turn. So a large value needs no second
+//!    copy, and its encryption does not delay other clients. Large output is not encrypted while other output is in
+//!    flight.
+//! 4. The layer moves with its connection, to other workers and to the thread that serves replicas. Another thread
+//!    writes the RDB to a replica's socket, hence the lock, which is otherwise uncontended.
+//! 5. A handshake advances when bytes arrive. A worker advances only a few handshakes per turn
+//!    (`max-new-tls-connections-per-cycle`), since each costs a signature. A client that is silent during its handshake
+//!    counts as idle (`timeout`).
+//! 6. Certificates, versions and ciphers are fixed when a connection begins. A change of the configuration reads the
+//!    files and installs a new [`Material`], or changes nothing.
 //!
-//! Nodes and primaries are not known by names: as in Valkey, a server's certificate has to come from an authority that is
-//! trusted, whatever name it has.
+//! Names of nodes and primaries are not verified. As in Valkey, the certificate of a server must come from a trusted
+//! authority, whatever name it contains.
 
 pub mod certificate;
 mod ciphers;
@@ -43,14 +44,14 @@ pub use layer::Tls;
 pub use material::{Material, Unusable};
 pub use wire::Wire;
 
-/// Who has to show a certificate.
+/// The policy for certificates of peers that connect to this server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientCertificates {
-    /// Nobody.
+    /// Certificates are not requested.
     No,
-    /// Nobody, but who does is looked at.
+    /// Certificates are optional, and verified if present.
     Optional,
-    /// Everybody.
+    /// Certificates are required.
     Yes,
 }
 
@@ -64,38 +65,38 @@ impl ClientCertificates {
     }
 }
 
-/// What the process has for TLS; nothing as long as it is not in use.
+/// The TLS material of the process; none while TLS is not in use.
 #[derive(Default)]
 pub struct Contexts {
     current: RwLock<Option<Arc<Material>>>,
 }
 
 impl Contexts {
-    /// Whether the configuration asks for TLS anywhere.
+    /// Returns `true` if the configuration uses TLS for clients, replication or the cluster.
     pub fn are_needed(config: &Config) -> bool {
         config.integer(id::TLS_PORT) != 0 || config.boolean(id::TLS_REPLICATION) || config.boolean(id::TLS_CLUSTER)
     }
 
-    /// What is in use.
+    /// Returns the current material.
     pub fn current(&self) -> Option<Arc<Material>> {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Puts other material into place, for connections that begin from now on.
+    /// Installs new material, for connections that begin from now on.
     pub fn put(&self, material: Material) {
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(material));
     }
 
-    /// Reads what the configuration names and puts it into place.
+    /// Reads the configured files and installs them.
     ///
     /// # Errors
-    /// When something is missing or wrong; the log has told, and nothing has changed.
+    /// If a file or setting is missing or invalid. The reason has been logged, and nothing has changed.
     pub fn configure(&self, config: &Config) -> Result<(), Unusable> {
         self.put(Material::read(config)?);
         Ok(())
     }
 
-    /// Reads the files again if one of them has changed since.
+    /// Reads the files again if one of them has changed.
     pub fn reload_if_changed(&self, config: &Config) {
         let Some(current) = self.current() else {
             return;
@@ -111,7 +112,7 @@ impl Contexts {
         }
     }
 
-    /// The layer of a client that has connected.
+    /// Creates the layer of a client that has connected.
     ///
     /// # Errors
     /// The reason, for the log.
@@ -119,7 +120,7 @@ impl Contexts {
         self.serve(ClientCertificates::of(config))
     }
 
-    /// The layer of a node of the cluster that has connected.
+    /// Creates the layer of a cluster node that has connected.
     ///
     /// # Errors
     /// The reason, for the log.
@@ -133,19 +134,19 @@ impl Contexts {
         Ok(Tls::new(session.into()))
     }
 
-    /// A session with `host`, to which this server connects.
+    /// Creates a session with `host`, to which this server connects.
     ///
     /// # Errors
     /// The reason, for the log.
     pub fn call(&self, host: &str) -> Result<ClientConnection, String> {
         let material = self.current().ok_or("TLS is not configured")?;
-        // What is no name of a host is not told to the other side, and nobody looks at it here.
+        // A name that is not a valid host name is not sent to the peer; names are not verified here.
         let nameless = || ServerName::IpAddress(std::net::IpAddr::from([0, 0, 0, 0]).into());
         let name = ServerName::try_from(host.to_owned()).unwrap_or_else(|_| nameless());
         ClientConnection::new(material.client(), name).map_err(|error| error.to_string())
     }
 
-    /// The layer of a connection that this server makes.
+    /// Creates the layer of a connection from this server to `host`.
     ///
     /// # Errors
     /// The reason, for the log.

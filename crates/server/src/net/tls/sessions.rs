@@ -1,4 +1,4 @@
-//! Sessions that clients may resume: so many, for so long.
+//! The cache of TLS sessions that clients may resume, limited in number and age.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -9,11 +9,11 @@ use rustls::server::StoresServerSessions;
 
 use crate::observability::lock;
 
-/// Sessions by their ids, the oldest of which are forgotten first.
+/// TLS sessions by id; the oldest are dropped first.
 pub struct Sessions {
-    /// How many are kept at most.
+    /// The maximum number of sessions.
     most: usize,
-    /// How long one can be resumed.
+    /// The time for which a session can be resumed.
     lifetime: Duration,
     kept: Mutex<CachedSession>,
 }
@@ -21,12 +21,12 @@ pub struct Sessions {
 #[derive(Default)]
 struct CachedSession {
     by_id: HashMap<Vec<u8>, (Vec<u8>, Instant)>,
-    /// Ids in the order in which they came; some may be gone from the map.
+    /// The ids in the order of insertion; some may no longer be in the map.
     order: VecDeque<(Vec<u8>, Instant)>,
 }
 
 impl Sessions {
-    /// Keeps `most` sessions (0: any number) for `lifetime`.
+    /// Creates a cache for `most` sessions (0: no limit) of age `lifetime`.
     pub fn new(most: usize, lifetime: Duration) -> Self {
         Sessions {
             most: if most == 0 { usize::MAX } else { most },
@@ -41,7 +41,7 @@ impl Sessions {
 }
 
 impl CachedSession {
-    /// Forgets what is too old or too much, and what is gone already.
+    /// Drops sessions that are too old or too many, and entries that are no longer in the map.
     fn trim(&mut self, most: usize, lifetime: Duration) {
         while let Some((id, since)) = self.order.front() {
             let stands = self.by_id.get(id).is_some_and(|(_, at)| at == since);
@@ -85,7 +85,7 @@ impl StoresServerSessions for Sessions {
 
 impl fmt::Debug for Sessions {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // What is kept is secret.
+        // The sessions are secret.
         formatter
             .debug_struct("Sessions")
             .field("most", &self.most)

@@ -1,4 +1,5 @@
-//! The layer over real sockets: values of any size, moves between reactors, ends, and peers that send nonsense.
+//! Tests the layer over real sockets: values of any size, moves between reactors, closing, and peers that send invalid
+//! data.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -17,7 +18,7 @@ use super::*;
 const TOKEN: usize = 3;
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A certificate that signs itself, for both sides.
+/// The configurations of both sides, with one self-signed certificate.
 struct Pair {
     server: Arc<ServerConfig>,
     client: Arc<ClientConfig>,
@@ -57,12 +58,12 @@ fn sockets() -> (Socket, TcpStream) {
     (served.into(), client)
 }
 
-/// The server's side.
+/// The server's side of a connection.
 struct Served {
     reactor: Reactor,
     tls: Tls,
     input: Vec<u8>,
-    /// How the last receive or send ended, if it was the last.
+    /// The result of the receive or send that ended the connection.
     ended: Option<std::io::Result<()>>,
 }
 
@@ -78,7 +79,7 @@ impl Served {
         }
     }
 
-    /// One turn.
+    /// Runs one turn of the reactor.
     fn turn(&mut self) {
         let mut events = Vec::new();
         let wait = Some(Duration::from_millis(100));
@@ -106,7 +107,7 @@ impl Served {
         }
     }
 
-    /// Gives the connection to another reactor.
+    /// Moves the connection to a new reactor.
     fn moves(&mut self) {
         let registered = self.reactor.deregister(TOKEN).expect("is registered");
         self.reactor = Reactor::new().expect("a reactor");
@@ -143,7 +144,7 @@ fn large_values_go_out_as_the_socket_takes_them_wherever_the_connection_is() {
     let all = expected.len();
     let reader = thread::spawn(move || {
         stream.write_all(b"question").expect("sends");
-        // So that the server's side is full for a while.
+        // The delay fills the socket buffers of the server's side.
         thread::sleep(Duration::from_millis(50));
         let mut got = vec![0; all];
         stream.read_exact(&mut got).expect("receives");
@@ -187,7 +188,7 @@ fn a_farewell_behind_data_comes_after_it() {
         stream.write_all(b"last words").expect("sends");
         stream.conn.send_close_notify();
         stream.flush().expect("sends");
-        // The socket stays open: only the farewell says that it is the end. The server says farewell too.
+        // The socket stays open: only `close_notify` announces the end. The server sends `close_notify` too.
         let mut rest = Vec::new();
         stream.read_to_end(&mut rest).expect("a clean end");
         rest
@@ -227,7 +228,7 @@ fn keys_may_be_exchanged_at_any_time() {
     peer.join().expect("the peer");
 }
 
-/// What a client says first.
+/// Returns the first message of a client's handshake.
 fn hello(pair: &Pair) -> Vec<u8> {
     let name = ServerName::try_from("localhost").expect("a name");
     let mut session = ClientConnection::new(pair.client.clone(), name).expect("a session");
@@ -248,7 +249,7 @@ fn nonsense_ends_a_connection_and_nothing_else() {
             0 => b"*1\r\n$4\r\nPING\r\n".to_vec(),
             1 => noise(random.usize(1..2000), random.u64(..)),
             2 => {
-                // The head of a record, and then anything.
+                // The head of a record, followed by random bytes.
                 let mut bytes = vec![random.u8(20..25), 3, random.u8(0..5), random.u8(0..70), random.u8(..)];
                 bytes.extend(noise(random.usize(1..20_000), random.u64(..)));
                 bytes

@@ -1,7 +1,7 @@
-//! Whom this server believes: certificates of clients, and of servers that it connects to.
+//! Verifies certificates: those of clients, and those of servers to which this server connects.
 //!
-//! A certificate has to come from an authority that is trusted. One that is itself among those that are trusted is believed
-//! as it is, as long as it is valid: so a certificate that was signed by itself can serve as its own authority.
+//! A certificate must be issued by a trusted authority. A certificate that is itself in the list of authorities is
+//! trusted as long as it is valid. So a self-signed certificate can serve as its own authority.
 
 use std::sync::Arc;
 
@@ -15,25 +15,25 @@ use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, 
 
 use super::certificate;
 
-/// The authorities that are trusted.
+/// The trusted authorities.
 #[derive(Debug)]
 pub struct Trust {
     roots: Arc<RootCertStore>,
-    /// The same, as certificates.
+    /// The same authorities, as certificates.
     certificates: Vec<CertificateDer<'static>>,
-    /// For clients; none without authorities.
+    /// The verifier for certificates of clients; none without authorities.
     clients: Option<Arc<dyn ClientCertVerifier>>,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
 impl Trust {
-    /// Trusts these authorities, as far as they can be understood.
+    /// Trusts these authorities. Certificates that cannot be parsed are skipped.
     pub fn new(certificates: Vec<CertificateDer<'static>>, provider: &Arc<CryptoProvider>) -> Self {
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(certificates.iter().cloned());
         let roots = Arc::new(roots);
         Trust {
-            // It fails only without any root.
+            // Building the verifier fails only if there are no roots.
             clients: WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone())
                 .build()
                 .ok(),
@@ -49,7 +49,8 @@ impl Trust {
     }
 }
 
-/// What rustls asks of both verifiers in the same words: signatures are checked by the algorithms that are trusted.
+/// The part of rustls's verifier traits that is the same for both verifiers: signatures are checked with the supported
+/// algorithms.
 macro_rules! signatures_by {
     ($trust:tt) => {
         fn verify_tls12_signature(
@@ -76,12 +77,12 @@ macro_rules! signatures_by {
     };
 }
 
-/// Looks at the certificates of clients.
+/// Verifies the certificates of clients.
 #[derive(Debug)]
 pub struct ClientVerifier {
-    /// Whom to believe.
+    /// The trusted authorities.
     pub trust: Arc<Trust>,
-    /// Whether a client must have one.
+    /// `true` if a client must present a certificate.
     pub mandatory: bool,
 }
 
@@ -115,7 +116,7 @@ impl ClientCertVerifier for ClientVerifier {
     signatures_by!(trust);
 }
 
-/// Looks at the certificates of servers that this one connects to. Their names do not matter.
+/// Verifies the certificates of servers to which this server connects. Their names are not checked.
 #[derive(Debug)]
 pub struct ServerVerifier(pub Arc<Trust>);
 

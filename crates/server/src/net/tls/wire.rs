@@ -1,14 +1,14 @@
-//! A connection that this server makes and waits on, with TLS or without: to a primary, or to the target of MIGRATE.
+//! A blocking connection from this server, with or without TLS: to a primary, or to the target of MIGRATE.
 
 use std::io::{self, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
 
 use rustls::{ClientConnection, StreamOwned};
 
-/// Bytes taken from a socket at once: rustls by itself asks for a quarter of a record.
+/// The size of the read buffer, in bytes: without it, rustls reads a quarter of a record at a time.
 const RECEIVE_BYTES: usize = 64 * 1024;
 
-/// A socket that is read in large pieces.
+/// A socket with a large read buffer.
 pub struct Socket(BufReader<TcpStream>);
 
 impl Read for Socket {
@@ -27,16 +27,16 @@ impl Write for Socket {
     }
 }
 
-/// A connection; reading and writing may wait.
+/// A connection; reading and writing may block.
 pub enum Wire {
-    /// Without TLS.
+    /// A connection without TLS.
     Plain(TcpStream),
-    /// With it.
+    /// A connection with TLS.
     Sealed(Box<StreamOwned<ClientConnection, Socket>>),
 }
 
 impl Wire {
-    /// With TLS, if there is a session.
+    /// Wraps a socket, with TLS if there is a session.
     pub fn new(socket: TcpStream, session: Option<ClientConnection>) -> Wire {
         match session {
             None => Wire::Plain(socket),
@@ -47,7 +47,7 @@ impl Wire {
         }
     }
 
-    /// The socket, for its names and options.
+    /// Returns the socket, for its addresses and options.
     pub fn socket(&self) -> &TcpStream {
         match self {
             Wire::Plain(socket) => socket,
@@ -55,10 +55,10 @@ impl Wire {
         }
     }
 
-    /// Goes on until both sides have agreed, or the socket's timeout is over.
+    /// Completes the handshake, or fails when the socket's timeout expires.
     ///
     /// # Errors
-    /// When the other side does not agree, is gone, or (`WouldBlock`) has not said anything yet.
+    /// If the handshake fails, the peer disconnects, or (`WouldBlock`) the peer has not sent anything yet.
     pub fn agree(&mut self) -> io::Result<()> {
         let Wire::Sealed(stream) = self else {
             return Ok(());
@@ -78,7 +78,7 @@ impl Read for Wire {
         match self {
             Wire::Plain(socket) => socket.read(into),
             Wire::Sealed(stream) => match stream.read(into) {
-                // It ended without a farewell; the bytes tell whether something is missing.
+                // The peer closed the connection without `close_notify`. The data itself shows if it is incomplete.
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(0),
                 other => other,
             },

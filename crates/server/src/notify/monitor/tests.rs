@@ -1,4 +1,4 @@
-//! Lines, and who gets them.
+//! Tests the format of monitor lines, and the set of monitors.
 
 use super::*;
 

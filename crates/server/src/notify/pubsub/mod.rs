@@ -1,4 +1,4 @@
-//! Publish/subscribe: who listens to which channels and patterns, and the messages on their way to them.
+//! Publish/subscribe: the registry of subscriptions to channels and patterns, and the delivery of messages.
 //!
 //! ```text
 //!   PUBLISH ch m, on worker 1                               worker 2, owner of clients 7 and 9
@@ -10,18 +10,19 @@
 //!   reply: 3                                                the bytes, appended to the outputs of 7 and 9
 //! ```
 //!
-//! The registry is the only index. It is read by whoever publishes and by whoever delivers, and written by SUBSCRIBE,
-//! UNSUBSCRIBE and the end of a connection, each on the worker that owns the client.
+//! The registry is the only index. Publishing and delivering workers read it. SUBSCRIBE, UNSUBSCRIBE and the end of a
+//! connection write it, each on the worker that owns the client.
 //!
-//! 1. A subscription has a *stamp* of the registry's clock, which advances with each of them. A message carries the
-//!    clock of the moment when its receivers were counted, and is delivered to older subscriptions only. So who
-//!    subscribes while a message is on its way gets it exactly if PUBLISH has counted them.
-//! 2. Clock and index change together under the lock of a shard (channels) or of all patterns.
-//! 3. Messages for a worker go through its mailbox, in the order in which they were published. The worker that publishes
-//!    delivers to its own clients at once, but only while its mailbox is empty, else by mail like everybody else: what
-//!    is mailed already was published earlier. So the messages of one publisher, and the events of one key (which are
-//!    mailed under the lease of its slot), reach a subscriber in their order.
-//! 4. A connection with subscriptions stays with its worker, for mail that followed it could be overtaken.
+//! 1. A subscription has a *stamp* of the registry's clock, which advances with each subscription. A message carries
+//!    the clock of the moment when its receivers were counted, and is delivered to older subscriptions only. So a
+//!    client that subscribes while a message is being delivered gets it exactly if PUBLISH has counted that client.
+//! 2. The clock and the index change together under the lock of a shard (channels) or of all patterns.
+//! 3. Messages for a worker go through its mailbox, in the order in which they were published. The publishing worker
+//!    delivers to its own clients directly only while its mailbox is empty. Otherwise it uses its mailbox too, since
+//!    the messages in it were published earlier. So the messages of one publisher, and the events of one key (which are
+//!    sent under the lease of its slot), reach a subscriber in order.
+//! 4. A connection with subscriptions stays with its worker, since later messages could overtake messages that are
+//!    forwarded to a new worker.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -33,22 +34,22 @@ mod publication;
 
 pub use publication::{Publication, Recipient, Space};
 
-/// Shards of the index of channels.
+/// The number of shards of the channel index.
 const SHARDS: usize = 64;
 
-/// What a client is subscribed to.
+/// The subscriptions of a client.
 #[derive(Clone, Debug, Default)]
 pub struct Subscriptions {
-    /// Channels.
+    /// The channels.
     pub channels: BTreeSet<Arc<[u8]>>,
-    /// Patterns.
+    /// The patterns.
     pub patterns: BTreeSet<Arc<[u8]>>,
-    /// Shard channels.
+    /// The shard channels.
     pub shard_channels: BTreeSet<Arc<[u8]>>,
 }
 
 impl Subscriptions {
-    /// The names of one kind.
+    /// Returns the names of one kind.
     pub fn of(&self, kind: Kind) -> &BTreeSet<Arc<[u8]>> {
         match kind {
             Kind::Channel => &self.channels,
@@ -65,13 +66,13 @@ impl Subscriptions {
         }
     }
 
-    /// Whether there are none.
+    /// Returns `true` if there are no subscriptions.
     pub fn is_empty(&self) -> bool {
         self.channels.is_empty() && self.patterns.is_empty() && self.shard_channels.is_empty()
     }
 }
 
-/// What one can subscribe to.
+/// The kinds of subscriptions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A channel.
@@ -82,16 +83,16 @@ pub enum Kind {
     ShardChannel,
 }
 
-/// A client, and the worker that owns it.
+/// A client and the worker that owns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Subscriber {
-    /// Its id.
+    /// The client's id.
     pub client: u64,
-    /// Its worker.
+    /// The worker's index.
     pub worker: usize,
 }
 
-/// Who is subscribed to one name: clients with their stamps, by worker.
+/// The subscribers of one name: clients with their stamps, by worker.
 #[derive(Debug, Default)]
 struct Listeners(Vec<(usize, BTreeMap<u64, u64>)>);
 
@@ -118,7 +119,7 @@ impl Listeners {
         self.0.retain(|(_, clients)| !clients.is_empty());
     }
 
-    /// Clients of a worker whose stamp is at most `stamp`.
+    /// Returns the clients of a worker whose stamp is at most `stamp`.
     fn of_worker(&self, worker: usize, stamp: u64) -> impl Iterator<Item = u64> {
         let of_worker = self.0.iter().filter(move |(owner, _)| *owner == worker);
         let clients = of_worker.flat_map(|(_, clients)| clients.iter());
@@ -132,11 +133,11 @@ impl Listeners {
 
 type Channels = HashMap<Arc<[u8]>, Listeners, ahash::RandomState>;
 
-/// An index of names, split so that different channels do not meet.
+/// An index of names, split into shards so that operations on different channels rarely contend.
 struct Index {
     shards: Box<[RwLock<Channels>]>,
     hasher: ahash::RandomState,
-    /// Names that somebody is subscribed to.
+    /// The number of names with subscribers.
     names: AtomicUsize,
 }
 
@@ -156,7 +157,7 @@ impl Index {
     }
 }
 
-/// Who listens to what.
+/// The registry of all subscriptions.
 #[derive(Default)]
 pub struct Registry {
     channels: Index,
@@ -164,15 +165,15 @@ pub struct Registry {
     patterns: RwLock<BTreeMap<Arc<[u8]>, Listeners>>,
     pattern_names: AtomicUsize,
     clock: AtomicU64,
-    /// Clients with subscriptions.
+    /// The number of clients with subscriptions.
     pub clients: AtomicUsize,
 }
 
 /// A message that has receivers.
 pub struct RoutedMessage {
-    /// How many receive it.
+    /// The number of receivers.
     pub receivers: usize,
-    /// The workers that own them, each once.
+    /// The workers that own the receivers, each once.
     pub workers: Vec<usize>,
     /// The message.
     pub publication: Publication,
@@ -186,7 +187,7 @@ impl Registry {
         }
     }
 
-    /// Subscribes a client. Whether it was not before.
+    /// Subscribes a client. Returns `true` if the subscription is new.
     pub fn subscribe(
         &self,
         subscriptions: &mut Subscriptions,
@@ -230,7 +231,7 @@ impl Registry {
         true
     }
 
-    /// Ends a subscription. Whether there was one.
+    /// Removes a subscription. Returns `true` if it was present.
     pub fn unsubscribe(
         &self,
         subscriptions: &mut Subscriptions,
@@ -270,7 +271,7 @@ impl Registry {
         true
     }
 
-    /// Ends all subscriptions of a client.
+    /// Removes all subscriptions of a client.
     pub fn leave(&self, subscriptions: &mut Subscriptions, subscriber: Subscriber) {
         for kind in [Kind::Channel, Kind::Pattern, Kind::ShardChannel] {
             let names: Vec<Arc<[u8]>> = subscriptions.of(kind).iter().cloned().collect();
@@ -280,18 +281,18 @@ impl Registry {
         }
     }
 
-    /// The next stamp; for who holds the lock of what it subscribes to.
+    /// Returns the next stamp. The caller holds the lock of the shard or of the patterns.
     fn stamp(&self) -> u64 {
         self.clock.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Whether a message could have receivers; `false` is certain.
+    /// Returns `true` if a message may have receivers. The result `false` is exact.
     pub fn may_reach_anybody(&self, space: Space) -> bool {
         let patterns = space == Space::Channels && self.pattern_names.load(Ordering::Acquire) > 0;
         patterns || self.index(space).names.load(Ordering::Acquire) > 0
     }
 
-    /// Makes a message of a channel and a payload; `None` if nobody receives it.
+    /// Creates a message from a channel and a payload; `None` if it has no receivers.
     pub fn prepare(&self, space: Space, channel: &[u8], payload: &[u8]) -> Option<RoutedMessage> {
         let mut receivers = 0;
         let mut workers = Vec::new();
@@ -327,7 +328,7 @@ impl Registry {
         })
     }
 
-    /// The clients of a worker that receive a message: those of the channel, then those of each pattern.
+    /// Appends the clients of a worker that receive a message: those of the channel, then those of each pattern.
     pub fn recipients(&self, worker: usize, publication: &Publication, out: &mut Vec<Recipient>) {
         let add = |listeners: &Listeners, pattern: Option<usize>, stamp: u64, out: &mut Vec<Recipient>| {
             let clients = listeners.of_worker(worker, stamp);
@@ -349,7 +350,7 @@ impl Registry {
         }
     }
 
-    /// Channels that somebody is subscribed to and that match a pattern, if one is given.
+    /// Returns the channels with subscribers, restricted to those that match the pattern if there is one.
     pub fn active(&self, space: Space, pattern: Option<&[u8]>) -> Vec<Arc<[u8]>> {
         let wanted = |name: &Arc<[u8]>| pattern.is_none_or(|pattern| glob::matches(pattern, name, false));
         let shards = self.index(space).shards.iter();
@@ -364,26 +365,26 @@ impl Registry {
             .collect()
     }
 
-    /// Subscribers of a channel, those of patterns left out.
+    /// Returns the number of subscribers of a channel, without those of patterns.
     pub fn subscribers(&self, space: Space, channel: &[u8]) -> usize {
         read(self.index(space).shard(channel))
             .get(channel)
             .map_or(0, Listeners::count)
     }
 
-    /// Channels that somebody is subscribed to.
+    /// Returns the number of channels with subscribers.
     pub fn channels(&self, space: Space) -> usize {
         self.index(space).names.load(Ordering::Relaxed)
     }
 
-    /// Patterns that somebody is subscribed to.
+    /// Returns the number of patterns with subscribers.
     pub fn patterns(&self) -> usize {
         self.pattern_names.load(Ordering::Relaxed)
     }
 }
 
 impl Kind {
-    /// Where its names lie; `None` for patterns.
+    /// Returns the namespace of the kind's names; `None` for patterns.
     fn space(self) -> Option<Space> {
         match self {
             Kind::Channel => Some(Space::Channels),
@@ -401,7 +402,7 @@ fn add_new(workers: &mut Vec<usize>, more: impl Iterator<Item = usize>) {
     }
 }
 
-// A panic aborts the process, so a poisoned lock is one that nobody will ask for.
+// A panic aborts the process, so a poisoned lock is never taken again.
 fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
     lock.read().unwrap_or_else(PoisonError::into_inner)
 }

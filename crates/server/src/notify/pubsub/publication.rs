@@ -1,14 +1,14 @@
-//! A published message and its bytes on the wire.
+//! A published message and its encoding.
 
 use std::sync::Arc;
 
 use weft_reactor::Output;
 use weft_resp::{Protocol, Reply};
 
-/// Payloads above this size are sent by reference, the same memory to all subscribers, bytes.
+/// Payloads above this size, in bytes, are sent by reference: all subscribers share the same memory.
 const SPLICE_BYTES: usize = 16 * 1024;
 
-/// Channels and shard channels have names of their own.
+/// The namespaces of channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Space {
     /// Channels, to which patterns apply.
@@ -17,34 +17,34 @@ pub enum Space {
     ShardChannels,
 }
 
-/// A message, the same for all who receive it.
+/// A message, shared by all receivers.
 #[derive(Debug)]
 pub struct Publication {
-    /// Where its channel is.
+    /// The namespace of the channel.
     pub space: Space,
-    /// Its channel.
+    /// The channel.
     pub channel: Box<[u8]>,
-    /// Its payload.
+    /// The payload.
     payload: Arc<[u8]>,
     /// The patterns that match the channel.
     pub patterns: Vec<Arc<[u8]>>,
-    /// The registry's clock when the channel's subscribers were counted.
+    /// The registry's clock when the subscribers of the channel were counted.
     pub channel_stamp: u64,
-    /// The same for those of patterns.
+    /// The registry's clock when the subscribers of patterns were counted.
     pub pattern_stamp: u64,
 }
 
 /// A client that receives a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recipient {
-    /// Its id.
+    /// The client's id.
     pub client: u64,
-    /// For which pattern: an index into the message's patterns; `None` for the channel itself.
+    /// The matching pattern, as an index into the message's patterns; `None` for the channel itself.
     pub pattern: Option<usize>,
 }
 
 impl Publication {
-    /// A message without content.
+    /// Creates a message without content.
     pub fn new(space: Space) -> Self {
         Publication {
             space,
@@ -56,18 +56,18 @@ impl Publication {
         }
     }
 
-    /// Gives it its content.
+    /// Sets the channel and the payload.
     pub fn fill(&mut self, channel: &[u8], payload: &[u8]) {
         self.channel = channel.into();
         self.payload = payload.into();
     }
 
-    /// Memory behind it, bytes.
+    /// Returns the bytes of memory behind the message.
     pub fn bytes(&self) -> usize {
         self.channel.len() + self.payload.len()
     }
 
-    /// Appends the message as a client of `protocol` gets it, for the channel or for one of its patterns.
+    /// Appends the message in the encoding of `protocol`, for the channel or for one of its patterns.
     pub fn append(&self, pattern: Option<usize>, protocol: Protocol, output: &mut Output) {
         let mut reply = Reply::new(&mut output.bytes, protocol);
         match pattern.and_then(|index| self.patterns.get(index)) {

@@ -1,4 +1,4 @@
-//! Subscriptions, receivers, and the bytes of messages.
+//! Tests subscriptions, the receivers of messages, and the bytes of messages.
 
 use super::*;
 use weft_reactor::Output;
@@ -8,7 +8,7 @@ fn on(worker: usize, client: u64) -> Subscriber {
     Subscriber { client, worker }
 }
 
-/// The ids of those on `worker` that receive a message, patterns included.
+/// Returns the ids of the clients on `worker` that receive a message, for the channel or for patterns.
 fn receivers(registry: &Registry, worker: usize, publication: &Publication) -> Vec<u64> {
     let mut recipients = Vec::new();
     registry.recipients(worker, publication, &mut recipients);
@@ -54,7 +54,7 @@ fn who_subscribes_after_a_message_was_counted_does_not_get_it() {
     registry.subscribe(&mut late, Kind::Channel, b"c", on(0, 2));
     registry.subscribe(&mut late, Kind::Pattern, b"*", on(0, 2));
     assert_eq!(receivers(&registry, 0, &prepared.publication), [1, 1]);
-    // Who comes back is as late as who comes.
+    // A client that subscribes again is as late as a new one.
     registry.leave(&mut early, on(0, 1));
     registry.subscribe(&mut early, Kind::Channel, b"c", on(0, 1));
     assert_eq!(receivers(&registry, 0, &prepared.publication), [] as [u64; 0]);

@@ -1,4 +1,4 @@
-//! The table of keys, prefixes, and what clients are told.
+//! Tests the table of keys, the prefixes, and the contents of invalidations.
 
 use super::*;
 

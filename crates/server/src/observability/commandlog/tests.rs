@@ -1,4 +1,4 @@
-//! What the logs of commands keep, and how they show long commands.
+//! Tests which entries the logs keep, and how they show long commands.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Codes of commands are always counted, those of scripts only while there are few.
+//! Codes of commands are always counted separately, those of scripts only while there are few.
 
 use super::{CODES, ErrorCounts};
 

@@ -1,4 +1,4 @@
-//! Samples of latency events.
+//! Tests the samples of latency events.
 
 use super::*;
 

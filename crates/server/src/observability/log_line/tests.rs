@@ -1,4 +1,4 @@
-//! Lines of the log in every format.
+//! Compares lines of the log with Valkey's, in every format.
 
 use jiff::Zoned;
 use jiff::tz::{Offset, TimeZone};

@@ -1,4 +1,4 @@
-//! Figures of slots: rows, resets, parts of microseconds.
+//! Tests the figures of slots: rows, resets and fractions of microseconds.
 
 use super::{SlotFigure, SlotStats};
 

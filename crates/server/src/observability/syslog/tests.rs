@@ -1,4 +1,4 @@
-//! Lines reach the daemon, also one that was restarted.
+//! Tests that lines reach the daemon, also after its restart.
 
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! What threads take is seen at once, and adds up.
+//! Tests that the allocations of threads are visible at once and add up.
 
 use super::*;
 
@@ -46,7 +46,7 @@ fn calibration_finds_what_threads_without_a_cell_did() {
         drop(bytes);
         second.abs_diff(first) > 40 << 20
     };
-    // Other tests run beside this one, and may free as much in that moment.
+    // Other tests run at the same time, and may free as much meanwhile.
     assert!((0..20).any(|_| finds()));
 }
 
@@ -92,7 +92,7 @@ fn entries_count_one_by_one_whatever_run_their_cells_lie_in() {
         (full - before).abs_diff(expected) < 16 << 10,
         "{full} {before} {expected}"
     );
-    // A half goes, from all runs.
+    // Half of the entries is removed, from all runs.
     let arrays = table.memory_bytes() as u64;
     for number in (0..KEYS).step_by(2) {
         let key = format!("key:{number:012}");

@@ -1,4 +1,4 @@
-//! Which scripts stay.
+//! Tests which scripts the cache keeps.
 
 use super::{Cache, EVALUATED_MAX, digest_of};
 

@@ -1,4 +1,4 @@
-//! JSON to values.
+//! Decodes JSON to Lua values.
 
 use mlua::{Lua, Value};
 
@@ -30,7 +30,7 @@ pub(super) fn decode(lua: &Lua, options: &Options, arguments: &Arguments<'_>) ->
     }
 }
 
-/// What stands at a place of the text.
+/// A token of the JSON text.
 enum Token {
     ObjectBegin,
     ObjectEnd,
@@ -65,7 +65,7 @@ impl Token {
     }
 }
 
-/// A token and where it stands.
+/// A token and its position in the text, in bytes.
 type Placed = (Token, usize);
 
 fn unexpected(wanted: &str, (token, at): Placed) -> Failure {
@@ -81,7 +81,7 @@ struct Decoder<'d> {
 }
 
 impl Decoder<'_> {
-    /// The byte so far from here; 0 behind the end, as in a C string.
+    /// Returns the byte at `distance` from the current position; 0 beyond the end, as in a C string.
     fn peek(&self, distance: usize) -> u8 {
         self.text.get(self.position + distance).copied().unwrap_or(0)
     }
@@ -142,7 +142,8 @@ impl Decoder<'_> {
         }
     }
 
-    /// An error is placed where it was found, a text at its first quote.
+    /// Reads a quoted string. The position of an error is the byte at which it was found; that of a string is its
+    /// opening quote.
     fn quoted(&mut self) -> Placed {
         let at = self.position;
         self.position += 1;
@@ -184,7 +185,7 @@ impl Decoder<'_> {
         (Token::Text(text), at)
     }
 
-    /// Four hexadecimal digits so far from here.
+    /// Parses four hexadecimal digits at `distance` from the current position.
     fn hexadecimal(&self, distance: usize) -> Option<u32> {
         let digits = self.text.get(self.position + distance..self.position + distance + 4)?;
         digits
@@ -192,7 +193,8 @@ impl Decoder<'_> {
             .try_fold(0, |number, digit| Some(number << 4 | char::from(*digit).to_digit(16)?))
     }
 
-    /// A character in `\u` form, perhaps of two, and its length in the text.
+    /// Parses a `\u` escape, which may be a surrogate pair. Returns the code point and the length of the escape in
+    /// bytes.
     fn unicode(&self) -> Option<(u32, usize)> {
         let code = self.hexadecimal(2)?;
         if code & 0xF800 != 0xD800 {
@@ -282,7 +284,8 @@ impl Decoder<'_> {
     }
 }
 
-/// Whether a text begins with a number that JSON does not have: hexadecimal, infinite, none, or with a superfluous zero.
+/// Returns `true` if a text begins with a number that JSON does not have: hexadecimal, infinite, not-a-number, or with
+/// a superfluous leading zero.
 fn is_invalid_number(text: &[u8]) -> bool {
     if text[0] == b'+' {
         return true;
@@ -300,7 +303,7 @@ fn is_invalid_number(text: &[u8]) -> bool {
     }
 }
 
-/// A code point in UTF-8, surrogates and all.
+/// Encodes a code point as UTF-8, surrogates included.
 fn encode_utf8(character: u32, bytes: &mut [u8; 4]) -> &[u8] {
     let low = |shift: u32| (character >> shift & 0x3F) as u8 | 0x80;
     match character {

@@ -1,4 +1,4 @@
-//! Values to JSON.
+//! Encodes Lua values as JSON.
 
 use mlua::{Table, Value};
 
@@ -92,8 +92,8 @@ impl Encoder<'_> {
         }
     }
 
-    /// The length of the array that a table is; `None` if it is an object. Values are looked at one at a time: the
-    /// interpreter has no room for handles to all of them.
+    /// Returns the length of a table that is encoded as an array; `None` if it is encoded as an object. The pairs are
+    /// visited one at a time, since the interpreter has no room for handles to all of them.
     fn array_length(&self, table: &Table) -> Result<Option<i64>, Failure> {
         let (mut longest, mut items) = (0, 0i64);
         for pair in table.pairs::<Value, Value>() {

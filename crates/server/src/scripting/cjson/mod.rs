@@ -1,4 +1,4 @@
-//! The library `cjson`: JSON with the options, limits and error texts of lua-cjson 2.1.
+//! The `cjson` library: JSON with the options, limits and error texts of lua-cjson 2.1.
 
 mod decode;
 mod encode;
@@ -12,10 +12,10 @@ use super::arguments::{Arguments, answer, answer_with, string};
 
 type Failure = Vec<u8>;
 
-/// How deep tables may be nested, however much a script asks for: encoding and decoding take stack.
+/// The maximum nesting of tables, whatever limit a script sets: encoding and decoding are recursive and use stack.
 const DEPTH_MAX: i64 = 2000;
 
-/// What becomes of numbers that JSON does not have.
+/// The treatment of numbers that JSON cannot represent.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum InvalidNumbers {
     Refused,
@@ -52,10 +52,10 @@ impl Default for Options {
     }
 }
 
-/// The natives of the library.
+/// Creates the table with the native functions of the library.
 ///
 /// # Errors
-/// When memory is short.
+/// The interpreter's error if memory is short.
 pub fn library(lua: &Lua) -> mlua::Result<Table> {
     let table = lua.create_table()?;
     let options = Rc::new(Options::default());
@@ -78,7 +78,7 @@ pub fn library(lua: &Lua) -> mlua::Result<Table> {
     })?;
     add("encode_keep_buffer", |_, options, arguments| {
         few(arguments, 1)?;
-        // There is nothing to keep: it only answers.
+        // This encoder keeps no buffer, so the option has no effect; the function only returns its value.
         switch(arguments, 0, &options.keep_buffer).map(|value| vec![value])
     })?;
     add("encode_invalid_numbers", encode_invalid)?;
@@ -112,7 +112,7 @@ fn few(arguments: &Arguments<'_>, most: usize) -> Result<(), Failure> {
     }
 }
 
-/// Sets an option to an argument, if there is one; returns what it is then.
+/// Sets an integer option to the argument at `position`, if there is one. Returns the resulting value of the option.
 fn integer(
     arguments: &Arguments<'_>,
     position: usize,
@@ -134,7 +134,7 @@ fn one_integer(arguments: &Arguments<'_>, option: &Cell<i64>, range: (i64, i64))
     integer(arguments, 0, option, range).map(|value| vec![value])
 }
 
-/// The same for an option that is on or off.
+/// Sets a boolean option to the argument at `position`, if there is one. Returns the resulting value of the option.
 fn switch(arguments: &Arguments<'_>, position: usize, option: &Cell<bool>) -> Result<Value, Failure> {
     match arguments.value(position) {
         Value::Nil => {}

@@ -1,21 +1,20 @@
-//! The commands of the debugger: their names, what they take, and what help says of them.
-
-/// Where the descriptions begin.
+//! The table of debugger commands: their names, parameters and help texts.
+/// The column at which descriptions begin.
 const NAME_WIDTH: usize = 21;
-/// How wide a line is.
+/// The width of a line.
 const LINE_WIDTH: usize = 70;
 
 /// A command.
 struct Command {
     name: &'static str,
-    /// How many letters of it are enough; 0 if it has no short form.
+    /// The length of the short form; 0 if there is none.
     short: usize,
-    /// What it takes, as help shows it.
+    /// The parameters as the help text shows them.
     parameters: &'static [&'static str],
     description: &'static str,
 }
 
-/// What users of the debugger know by heart: names and words are Valkey's.
+/// Names and texts are those of Valkey, which users of its debugger know.
 #[rustfmt::skip]
 const COMMANDS: &[Command] = &[
     Command { name: "help", short: 1, parameters: &[], description: "Show this help." },
@@ -53,7 +52,8 @@ impl Command {
         is_short || super::until_zero(word).eq_ignore_ascii_case(name)
     }
 
-    /// Whether it takes so many arguments. What must be given may be given in several words.
+    /// Returns `true` if the command accepts this number of arguments. A mandatory argument may consist of several
+    /// words.
     fn takes(&self, arguments: usize) -> bool {
         match self
             .parameters
@@ -88,14 +88,14 @@ impl Command {
     }
 }
 
-/// The full name of the command that words call, if it takes so many.
+/// Returns the full name of the command that `words` call; `None` if no command accepts them.
 pub(super) fn command(words: &[Vec<u8>]) -> Option<&'static str> {
     let (name, arguments) = words.split_first()?;
     let mut named = COMMANDS.iter().filter(|command| command.is_called(name));
     Some(named.find(|command| command.takes(arguments.len()))?.name)
 }
 
-/// What help answers.
+/// Returns the lines of the help text.
 pub(super) fn lines() -> Vec<Vec<u8>> {
     let mut lines = vec![b"LUA debugger help:".to_vec()];
     for command in COMMANDS.iter().filter(|command| !command.description.is_empty()) {
@@ -104,7 +104,7 @@ pub(super) fn lines() -> Vec<Vec<u8>> {
     lines
 }
 
-/// A text in lines of at most `width` letters, broken between words.
+/// Splits a text between words into lines of at most `width` bytes.
 fn wrapped(text: &str, width: usize) -> Vec<&str> {
     let (mut lines, mut rest) = (Vec::new(), text);
     while rest.len() > width {

@@ -1,17 +1,19 @@
-//! The debugger of scripts: what its user sees of a script that stands still, and what it is told.
+//! The script debugger (`SCRIPT DEBUG`, LDB): the messages to its user and the user's commands.
 //!
 //! ```text
-//!   Lua is about to run a line ─▶ interpreter/debugging.rs ─▶ stop here? ── no ──▶ go on
+//!   Lua is about to run a line ─▶ interpreter/debugging.rs ─▶ stop here? ── no ──▶ continue
 //!                                                               │ yes
 //!        "* Stopped at 3, ..." to the user                      ▼
-//!        a command of the user ─▶ an Order ─▶ what needs Lua is done there, everything else here
+//!        a command of the user ─▶ an Order ─▶ executed there if it needs Lua, otherwise here
 //!                                   ▲   └─ its lines to the user ─┐
-//!                                   └─────────────────────────────┘  until the script is to go on
+//!                                   └─────────────────────────────┘  until the script continues
 //! ```
 //!
-//! 1. Whatever is told waits in the *log* until the next answer: an array of simple strings, one for each line.
-//! 2. Commands that a script calls are logged with their replies while it runs step by step, not while it continues.
-//! 3. A user who has gone is not waited for: the script goes on without stops, or ends, as its [`Console`] wants it.
+//! 1. Every message is kept in the *log* until the next answer. The answer is an array of simple strings, one for each
+//!    line.
+//! 2. Commands that a script calls are logged with their replies while the script is stepped, not while it continues.
+//! 3. The debugger does not wait for a user that has disconnected: the script continues without stops, or ends, as its
+//!    [`Console`] decides.
 
 mod help;
 mod reply;
@@ -22,72 +24,73 @@ pub use value::{append_value, real_tables};
 
 use self::request::Parsed;
 
-/// Breakpoints that can be set.
+/// The maximum number of breakpoints.
 const MOST_BREAKPOINTS: usize = 64;
-/// What is shown of a value before anybody asks for more, bytes.
+/// The default number of bytes of a value that are shown.
 const SHOWN_BYTES: usize = 256;
-/// The least that a value is trimmed to, bytes.
+/// The minimum that the user can set for the shown bytes of a value.
 const LEAST_SHOWN_BYTES: usize = 60;
-/// What a user may send without a command in it, bytes.
+/// The maximum bytes of input without a complete command.
 const MOST_INPUT: usize = 1 << 20;
-/// Words of a command that are shown.
+/// The maximum number of words of a command that are shown.
 const SHOWN_WORDS: usize = 10;
-/// Lines around the current one that are listed.
+/// The number of lines before and after the current one that `list` shows.
 const CONTEXT_LINES: i64 = 5;
 
-/// The user of a debugger.
+/// The connection to the user of a debugger.
 pub trait Console {
-    /// Sends; a failure is found by the next [`Console::receive`].
+    /// Sends bytes. The next [`Console::receive`] reports a failure.
     fn send(&mut self, bytes: &[u8]);
-    /// Waits for input and appends some; whether there still is somebody.
+    /// Waits for input and appends it to `into`. Returns `false` if the user has disconnected.
     fn receive(&mut self, into: &mut Vec<u8>) -> bool;
-    /// Whether the script is to end: nobody will ever see what comes of it, or the process ends.
+    /// Returns `true` if the script is to end, because its result will reach no user or because the process is shutting
+    /// down.
     fn is_over(&mut self) -> bool;
 }
 
-/// What a user wants that only Lua can do, or that lets the script go on.
+/// A command of the user that needs Lua or that continues the script.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Run to the next line.
+    /// Runs to the next line.
     Step,
-    /// Run to the next breakpoint.
+    /// Runs to the next breakpoint.
     Continue,
-    /// Show the variable of this name, or all of the function that runs.
+    /// Prints the variable of this name, or all variables of the current function.
     Print(Option<Vec<u8>>),
-    /// Show which function was called from where.
+    /// Prints the call stack.
     Trace,
-    /// Run some code.
+    /// Runs Lua code.
     Eval(Vec<u8>),
-    /// Call a command.
+    /// Executes a command.
     Call(Vec<Vec<u8>>),
-    /// End the script.
+    /// Ends the script.
     Abort,
-    /// Nobody is there any more.
+    /// The user has disconnected.
     Gone,
-    /// What was sent makes no sense: the script ends with this error.
+    /// The input is malformed: the script ends with this error.
     Fail(&'static str),
 }
 
-/// A session.
+/// A debugger session.
 pub struct Debugger {
     console: Box<dyn Console>,
     source: Vec<Vec<u8>>,
     breakpoints: Vec<i64>,
-    /// Whether the script stops at the next line, and commands are logged.
+    /// Set while the script stops at the next line and commands are logged.
     steps: bool,
-    /// Whether the script itself wants to stop at the next line.
+    /// Set once the script has called `server.breakpoint()` and is to stop at the next line.
     wants_stop: bool,
     /// The line that is about to run.
     line: i64,
     log: Vec<Vec<u8>>,
     input: Vec<u8>,
-    /// What is shown of a value, bytes; 0 for all of it.
+    /// The maximum bytes of a value that are shown; 0 for no limit.
     shown_bytes: usize,
     has_hinted: bool,
 }
 
 impl Debugger {
-    /// A session about a script with this source; it stops at its first line.
+    /// Creates a session for a script with this source. The script stops at its first line.
     pub fn new(console: Box<dyn Console>, source: &[u8]) -> Self {
         let end = source.iter().rposition(|byte| !matches!(byte, b'\r' | b'\n'));
         let source = &source[..end.map_or(0, |last| last + 1)];
@@ -106,18 +109,18 @@ impl Debugger {
     }
 
     // ---- where the script is ---------------------------------------------------------------------------------------
-
-    /// The script is about to run a line of its own, or of code that it has made.
+    /// Records that the script is about to run a line.
     pub fn comes_to(&mut self, line: i64) {
         self.line = line;
     }
 
-    /// The line that is about to run.
+    /// Returns the line that is about to run.
     pub fn line(&self) -> i64 {
         self.line
     }
 
-    /// Why the script stops at the current line, if it does; it will not stop at the next one for that.
+    /// Returns the reason why the script stops at the current line, if it stops there. Clears the reasons that are for
+    /// one stop only.
     pub fn take_reason(&mut self) -> Option<&'static str> {
         let reason = if self.wants_stop {
             "server.breakpoint() called"
@@ -132,24 +135,24 @@ impl Debugger {
         Some(reason)
     }
 
-    /// Has the script stop at its next line.
+    /// Makes the script stop at its next line.
     pub fn stop_soon(&mut self) {
         self.wants_stop = true;
     }
 
-    /// Whether commands are logged; the value before is returned.
+    /// Enables or disables stepping, with which commands are logged. Returns the previous setting.
     pub fn set_stepping(&mut self, on: bool) -> bool {
         std::mem::replace(&mut self.steps, on)
     }
 
-    /// Tells the user where the script has stopped.
+    /// Reports to the user where the script has stopped.
     pub fn tell_stop(&mut self, reason: &str) {
         self.say(format!("* Stopped at {}, stop reason = {reason}", self.line));
         self.say_line(self.line);
         self.flush();
     }
 
-    /// Whether the script is to end.
+    /// Returns `true` if the script is to end.
     pub fn is_over(&mut self) -> bool {
         self.console.is_over()
     }
@@ -161,7 +164,7 @@ impl Debugger {
         self.log.push(line.into());
     }
 
-    /// Logs a line that shows a value, which is trimmed.
+    /// Logs a line that shows a value, trimmed to the configured length.
     pub fn say_trimmed(&mut self, mut line: Vec<u8>) {
         let trimmed = self.shown_bytes != 0 && line.len() > self.shown_bytes;
         if trimmed {
@@ -201,14 +204,14 @@ impl Debugger {
         }
     }
 
-    /// Logs an error that the script is given.
+    /// Logs an error that the script gets.
     pub fn say_error(&mut self, text: &[u8]) {
         if self.steps {
             self.say([b"<error> ", until_zero(text)].concat());
         }
     }
 
-    /// Sends what was logged.
+    /// Sends the log and clears it.
     pub fn flush(&mut self) {
         let mut answer = format!("*{}\r\n", self.log.len()).into_bytes();
         for line in self.log.drain(..) {
@@ -223,7 +226,7 @@ impl Debugger {
         self.console.send(&answer);
     }
 
-    /// Tells the user that this was all, and sends the reply of the script.
+    /// Sends the end of the session and then the reply of the script.
     pub fn end(&mut self, reply: &[u8]) {
         self.say("<endsession>");
         self.flush();
@@ -259,8 +262,7 @@ impl Debugger {
     }
 
     // ---- commands --------------------------------------------------------------------------------------------------
-
-    /// The user's next order; commands that need no Lua are answered on the way.
+    /// Waits for the user's next order. Commands that need no Lua are executed meanwhile.
     pub fn next_order(&mut self) -> Order {
         loop {
             let words = match request::parse(&self.input) {
@@ -282,7 +284,7 @@ impl Debugger {
                     continue;
                 }
             };
-            // One command at a time: whatever came with it is dropped.
+            // One command at a time: input behind a command is dropped.
             self.input.clear();
             if let Some(order) = self.follow(&words) {
                 return order;
@@ -291,7 +293,7 @@ impl Debugger {
         }
     }
 
-    /// Does what a command wants; an order if that is not to be done here.
+    /// Executes a command; returns an order if it cannot be executed here.
     fn follow(&mut self, words: &[Vec<u8>]) -> Option<Order> {
         let Some(name) = help::command(words) else {
             self.say("<error> Unknown debugger command or wrong number of arguments.");
@@ -391,12 +393,12 @@ impl Debugger {
     }
 }
 
-/// What C sees of a text: it ends at the first zero byte.
+/// Returns the bytes before the first zero byte, as C reads a string.
 fn until_zero(text: &[u8]) -> &[u8] {
     text.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
-/// The whole number that a word begins with, 0 if none, as C reads it.
+/// Parses the integer at the start of a word as C does; 0 if there is none.
 fn leading_number(word: &[u8]) -> i64 {
     let word = word.trim_ascii_start();
     let (negative, digits) = match word.split_first() {

@@ -1,14 +1,14 @@
-//! Replies of commands as a debugger's user reads them.
+//! Formats replies of commands for a debugger's user.
 
 use weft_resp::number::parse_i64;
 use weft_resp::quote::append_quoted;
 
-/// Appends a reply. Types that have no form of their own leave nothing.
+/// Appends a reply. Types without a readable form append nothing.
 pub(super) fn append_readable(reply: &[u8], out: &mut Vec<u8>) {
     append_next(reply, out);
 }
 
-/// Appends the reply that bytes begin with; what is behind it.
+/// Appends the first reply of the bytes. Returns the bytes behind it.
 fn append_next<'r>(reply: &'r [u8], out: &mut Vec<u8>) -> &'r [u8] {
     let Some(end) = reply.windows(2).position(|window| window == b"\r\n") else {
         return &[];
@@ -39,7 +39,7 @@ fn append_next<'r>(reply: &'r [u8], out: &mut Vec<u8>) -> &'r [u8] {
         b'*' => return append_several(rest, (b"[", b"]"), count(), out),
         b'~' => return append_several(rest, (b"~(", b")"), count(), out),
         b'%' => return append_pairs(rest, count(), out),
-        // Valkey's debugger does not get past these.
+        // Valkey's debugger does not get past these types.
         _ => return reply,
     }
     rest

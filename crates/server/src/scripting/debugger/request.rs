@@ -1,22 +1,21 @@
-//! Requests of a debugger's user: arrays of bulk strings, read as forgivingly as Valkey's debugger reads them.
-
-/// Words that a request may have.
+//! Parses requests of a debugger's user: arrays of bulk strings, with the tolerance of Valkey's debugger.
+/// The maximum number of words in a request.
 const MOST_WORDS: i64 = 1024;
-/// Bytes that a word may have.
+/// The maximum bytes of a word.
 const MOST_BYTES: i64 = 1024;
 
-/// What bytes are as a request.
+/// The result of parsing a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Parsed {
-    /// It has these words.
+    /// A complete request with these words.
     Words(Vec<Vec<u8>>),
-    /// It goes on.
+    /// The request is incomplete.
     Incomplete,
-    /// It is none.
+    /// The bytes are not a request.
     Broken,
 }
 
-/// The first request among these bytes. What stands in front of its `*` is skipped.
+/// Parses the first request in the input. Bytes before its `*` are skipped.
 pub(super) fn parse(input: &[u8]) -> Parsed {
     if input.is_empty() {
         return Parsed::Incomplete;
@@ -57,7 +56,7 @@ pub(super) fn parse(input: &[u8]) -> Parsed {
     Parsed::Words(words)
 }
 
-/// The number in front of the next end of a line, behind which `rest` then begins.
+/// Parses the number at the start of the line, and advances `rest` to the next line.
 fn take_number(rest: &mut &[u8]) -> Option<i64> {
     let end = position(rest, b"\r\n")?;
     let number = super::leading_number(&rest[..end]);
@@ -65,7 +64,7 @@ fn take_number(rest: &mut &[u8]) -> Option<i64> {
     Some(number)
 }
 
-/// Where `wanted` begins; nothing is found behind a zero byte.
+/// Returns the offset of `wanted` in the bytes before the first zero byte.
 fn position(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
     super::until_zero(bytes)
         .windows(wanted.len())

@@ -1,4 +1,4 @@
-//! Tests of what a user of the debugger says and is told.
+//! Tests the dialogue between a debugger and its user.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -8,7 +8,7 @@ use super::reply::append_readable;
 use super::request::{Parsed, parse};
 use super::{Console, Debugger, Order, help, leading_number};
 
-/// A user whose words are known beforehand.
+/// A user whose input is prepared in advance.
 #[derive(Default)]
 struct Script {
     input: VecDeque<Vec<u8>>,

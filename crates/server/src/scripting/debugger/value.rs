@@ -1,25 +1,25 @@
-//! Lua's values as a debugger's user reads them.
+//! Formats Lua values for a debugger's user.
 
 use mlua::{Lua, Table, Value};
 
 use crate::scripting::number::format_general;
 
-/// Tables inside tables that are shown.
+/// The maximum nesting of the tables that are shown.
 const DEEPEST: usize = 10;
-/// Digits of a number.
+/// The number of significant digits of a number.
 const DIGITS: usize = 6;
-/// Where a state keeps what its read-only tables stand for.
+/// The registry key of the map from read-only proxies to the tables behind them.
 const REAL_TABLES: &str = "weft.real_tables";
 
-/// Remembers the table that leads from stand-ins of read-only tables to the real ones.
+/// Stores the table that maps the proxies of read-only tables to the real tables.
 ///
 /// # Errors
-/// When memory is short.
+/// The interpreter's error if memory is short.
 pub fn real_tables(lua: &Lua, tables: Table) -> mlua::Result<()> {
     lua.set_named_registry_value(REAL_TABLES, tables)
 }
 
-/// Appends a value.
+/// Appends a readable form of a value.
 pub fn append_value(lua: &Lua, value: &Value, out: &mut Vec<u8>) {
     let real_of = lua.named_registry_value::<Table>(REAL_TABLES).ok();
     append(real_of.as_ref(), value, 0, out);
@@ -47,7 +47,7 @@ fn append(real_of: Option<&Table>, value: &Value, depth: usize, out: &mut Vec<u8
     }
 }
 
-/// As C prints it behind a text, which ends at its first zero byte then.
+/// Appends a number as C's `snprintf` does, which ends the text before it at the first zero byte.
 fn append_number(number: f64, out: &mut Vec<u8>) {
     cut_at_zero(out);
     format_general(number, DIGITS, out);
@@ -69,7 +69,7 @@ fn cut_at_zero(out: &mut Vec<u8>) {
     }
 }
 
-/// Appends a table: without its keys if they are 1, 2, 3 and so on, in this order.
+/// Appends a table. The keys are left out if they are 1, 2, 3 and so on, in this order.
 fn append_table(real_of: Option<&Table>, table: &Table, depth: usize, out: &mut Vec<u8>) {
     let (mut as_list, mut as_map) = (Vec::new(), Vec::new());
     let mut is_list = true;

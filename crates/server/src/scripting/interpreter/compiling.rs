@@ -1,4 +1,4 @@
-//! Scripts that are compiled, and which of them an interpreter keeps.
+//! Compiles scripts, and keeps the compiled ones of an interpreter.
 
 use std::sync::Arc;
 
@@ -8,9 +8,10 @@ use super::{Interpreter, Kind, Program, Source};
 use crate::scripting::cache::{Digest, Script, digest_of};
 use crate::scripting::{Scripts, shebang};
 
-/// The most compiled scripts that an interpreter keeps. Lua has room for some 8000 values that are kept from outside.
+/// The maximum number of compiled scripts that an interpreter keeps. Lua has room for some 8000 values that are
+/// referenced from outside.
 const COMPILED_MAX: usize = 4096;
-/// Compiled scripts beyond those that are cached, before dead ones are looked for.
+/// The number of compiled scripts in excess of the cached ones at which dead scripts are dropped.
 const DEAD_SCRIPTS: usize = 64;
 
 impl Interpreter {
@@ -55,7 +56,7 @@ impl Interpreter {
             self.by_source.retain(|_, program| is_alive(program));
         }
         if self.by_digest.len() >= COMPILED_MAX {
-            // Whatever is asked for again is compiled again: the sources are in the cache of all.
+            // A script that is needed again is compiled again: the sources are in the shared cache.
             self.by_digest.clear();
             self.by_source.clear();
         }

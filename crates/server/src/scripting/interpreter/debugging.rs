@@ -1,4 +1,5 @@
-//! What a debugger does in a Lua state: it stops the script between two lines, looks at its variables, runs code for it.
+//! The debugger's operations in a Lua state: it stops the script between two lines, reads its variables and runs code
+//! for the user.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -12,20 +13,20 @@ use crate::scripting::debugger::{Debugger, Order, append_value, real_tables};
 use crate::scripting::running::Stop;
 use crate::scripting::{Scripts, errors};
 
-/// A session, shared by all that tell it something.
+/// A debugger session, shared by all callbacks that report to it.
 pub type Session = Rc<RefCell<Debugger>>;
 
-/// Instructions between two looks at whether anybody still wants the script to go on.
+/// The number of Lua instructions between two checks for the end of the session.
 const INSTRUCTIONS_A_LOOK: u32 = 100_000;
-/// The name of the code that a user has run.
+/// The chunk name of code that the user runs.
 const EVAL_NAME: &str = "@ldb_eval";
-/// How the prelude is called, whose functions users never see.
+/// The chunk name of the prelude, whose functions are hidden from users.
 const PRELUDE: &str = "weft";
 
-/// Has scripts on this thread run in a session, from now on.
+/// Makes scripts on this thread run in a debugger session from now on.
 ///
 /// # Errors
-/// The text of the error reply, when no state can be made.
+/// The text of the error reply if no state can be created.
 pub fn begin_debugging(scripts: &Scripts, session: &Session) -> Result<(), Vec<u8>> {
     let made = Interpreter::debugged(scripts, session).map_err(crate::scripting::arguments::message)?;
     super::INTERPRETERS.with_borrow_mut(|interpreters| {
@@ -37,7 +38,7 @@ pub fn begin_debugging(scripts: &Scripts, session: &Session) -> Result<(), Vec<u
     Ok(())
 }
 
-/// Gives scripts what they tell their debugger.
+/// Adds the native functions with which scripts report to their debugger.
 pub(super) fn add_natives(lua: &Lua, natives: &Table, session: &Session) -> mlua::Result<()> {
     let stopping = session.clone();
     let breakpoint = lua.create_function(move |_, ()| {
@@ -69,18 +70,18 @@ pub(super) fn add_natives(lua: &Lua, natives: &Table, session: &Session) -> mlua
     natives.raw_set("note_error", note_error)
 }
 
-/// What works in the state when the script stands still.
+/// The debugger's access to the state while the script is stopped.
 struct Inspector {
     session: Session,
     shared: Rc<Shared>,
     locals: Locals,
-    /// Runs a function: whether that went well, and what came of it.
+    /// Runs a function. Returns `true` and its result, or `false` and its error.
     attempt: mlua::Function,
-    /// Whether code of the user runs: it is not stopped.
+    /// Set while code of the user runs, which is not stopped.
     evaluates: Cell<bool>,
 }
 
-/// Has the script stop where its user wants it.
+/// Installs the hook that stops the script at the user's breakpoints.
 pub(super) fn watch(
     lua: &Lua,
     shared: &Rc<Shared>,
@@ -120,7 +121,7 @@ pub(super) fn watch(
 }
 
 impl Inspector {
-    /// The script is about to run a line of its own.
+    /// Handles the event that the script is about to run a line of its own.
     fn look(&self, lua: &Lua) -> mlua::Result<()> {
         let Some(reason) = self.session.borrow_mut().take_reason() else {
             return Ok(());
@@ -143,7 +144,7 @@ impl Inspector {
         }
     }
 
-    /// What ends the script, and is no error of its own.
+    /// Returns the error that ends the script and that it cannot catch.
     fn end(&self) -> mlua::Error {
         if let Some((run, _)) = self.shared.run.borrow().as_ref() {
             run.stop(Stop::Shutdown);
@@ -151,7 +152,7 @@ impl Inspector {
         stop()
     }
 
-    /// Passes on that the script is to end, if it is.
+    /// Returns the error that ends the script if its run was stopped.
     fn check(&self) -> mlua::Result<()> {
         let run = self.shared.run.borrow();
         match run.as_ref().is_some_and(|(run, _)| run.stopped().is_some()) {
@@ -167,8 +168,7 @@ impl Inspector {
     }
 
     // ---- looking ---------------------------------------------------------------------------------------------------
-
-    /// Levels of the stack whose functions are the script's: with their names and current lines.
+    /// Returns the stack levels of the script's own functions, with their names and current lines.
     fn own_levels(lua: &Lua) -> Vec<(usize, Option<String>, i64)> {
         let mut levels = Vec::new();
         for level in 0.. {
@@ -202,7 +202,7 @@ impl Inspector {
 
     fn print_one(&self, lua: &Lua, name: &[u8]) {
         let mut levels = Self::own_levels(lua).into_iter();
-        // The first of that name in a function, as of the caller's before those of its callers.
+        // The first variable of that name in the innermost function that has one.
         let found = levels.find_map(|(level, ..)| self.variables(level).find(|(known, _)| known == name));
         let value = match (found, name) {
             (Some((_, value)), _) => value,
@@ -240,9 +240,8 @@ impl Inspector {
     }
 
     // ---- running ---------------------------------------------------------------------------------------------------
-
-    /// Runs code of the user, as an expression if it is one. It has a coroutine of its own, for within a hook it could not
-    /// be interrupted.
+    /// Runs code of the user, as an expression if it is one. The code runs in its own coroutine, because it could not
+    /// be interrupted inside a hook.
     fn evaluate(&self, lua: &Lua, code: &[u8]) -> mlua::Result<()> {
         let until_zero = code.split(|byte| *byte == 0).next().unwrap_or_default();
         let compile = |code: &[u8]| {
@@ -280,7 +279,7 @@ impl Inspector {
         Ok(())
     }
 
-    /// Calls a command, which is logged with its reply.
+    /// Executes a command; the session logs it with its reply.
     fn call(&self, lua: &Lua, words: &[Vec<u8>]) -> mlua::Result<()> {
         let words: mlua::Result<MultiValue> = words
             .iter()
@@ -288,7 +287,7 @@ impl Inspector {
             .collect();
         let words = words?;
         let stepped = self.session.borrow_mut().set_stepping(true);
-        // What comes of it has been logged.
+        // The result has been logged.
         let _ = self.shared.call(lua, &words);
         self.session.borrow_mut().set_stepping(stepped);
         self.check()

@@ -1,7 +1,8 @@
-//! The way from a script to its host.
+//! Connects a script to its host.
 //!
-//! Every run has a host of its own, but `redis.call` is one function for all of them: a library may keep it. So the host of
-//! the run under way is lent to the thread, and the function asks the thread for it.
+//! Every run has its own host, but `redis.call` is one function for all runs: a library may keep a reference to it.
+//! Therefore the host of the current run is stored in a scoped thread-local variable, and the function takes it from
+//! there.
 
 use mlua::{Lua, MultiValue, Value};
 use weft_resp::{ArgRange, Protocol, number};
@@ -11,23 +12,23 @@ use crate::scripting::{convert, errors};
 
 scoped_tls_hkt::scoped_thread_local!(static mut GATE: for<'a> &'a mut (dyn Asked + 'a));
 
-/// What a script's calls reach.
+/// The operations that a script's calls reach.
 trait Asked {
     fn call(&mut self, lua: &Lua, values: &MultiValue, protocol: Protocol, replication: u8) -> mlua::Result<Value>;
     fn may_call(&mut self, values: &MultiValue) -> mlua::Result<Value>;
 }
 
-/// Runs `script`, whose calls reach `host`.
+/// Runs `script`, with `host` as the host of its calls.
 pub(super) fn with_host<T>(host: &mut dyn Host, script: impl FnOnce() -> T) -> T {
     GATE.set(&mut Gate::new(host), script)
 }
 
-/// Runs a command for the script under way.
+/// Executes a command for the running script.
 pub(super) fn call(lua: &Lua, values: &MultiValue, protocol: Protocol, replication: u8) -> mlua::Result<Value> {
     reach(|gate| gate.call(lua, values, protocol, replication))
 }
 
-/// Whether the script under way may run a command.
+/// Returns `true`, as a Lua value, if the running script may call a command.
 pub(super) fn may_call(values: &MultiValue) -> mlua::Result<Value> {
     reach(|gate| gate.may_call(values))
 }
@@ -39,14 +40,14 @@ fn reach(ask: impl FnOnce(&mut dyn Asked) -> mlua::Result<Value>) -> mlua::Resul
     GATE.with(|gate| ask(gate))
 }
 
-/// What a script's calls go through.
+/// Translates a script's calls into requests to its host.
 struct Gate<'h> {
     host: &'h mut dyn Host,
     request: Vec<u8>,
     ranges: Vec<ArgRange>,
 }
 
-/// What ends a script: no script can catch it.
+/// Returns the error that ends a script; no script can catch it.
 pub(super) fn stop() -> mlua::Error {
     mlua::Error::RuntimeError("stopped".to_owned())
 }
@@ -60,7 +61,7 @@ impl<'h> Gate<'h> {
         }
     }
 
-    /// Makes a request of the arguments of a call, of which the host hears if it is none.
+    /// Builds a request from the arguments of a call, and reports an invalid one to the host.
     fn take_request(&mut self, values: &MultiValue) -> mlua::Result<()> {
         self.read_request(values.iter()).map_err(|text| {
             self.host.note_malformed(text);
@@ -68,7 +69,7 @@ impl<'h> Gate<'h> {
         })
     }
 
-    /// Makes a request of the arguments of a call.
+    /// Builds a request from the arguments of a call.
     fn read_request<'v>(&mut self, values: impl Iterator<Item = &'v Value>) -> Result<(), &'static str> {
         self.request.clear();
         self.ranges.clear();

@@ -1,4 +1,4 @@
-//! Libraries: their code is run once in each interpreter, and registers functions.
+//! Loads libraries: each interpreter runs a library's code once, which registers its functions.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use crate::scripting::libraries::Library;
 use crate::scripting::shebang::{self, Flags};
 use crate::scripting::{Scripts, arguments};
 
-/// How long the code of a library may run while it is loaded.
+/// The time limit for the code of a library while FUNCTION LOAD runs it.
 const LOAD_LIMIT: Duration = Duration::from_millis(500);
 
 /// A function as it was registered.
 pub(super) struct Function {
-    /// Its name.
+    /// The name.
     pub(super) name: Vec<u8>,
     pub(super) description: Option<Vec<u8>>,
     pub(super) flags: Flags,
@@ -37,7 +37,7 @@ impl Interpreter {
             self.libraries.retain(|_, (library, _)| is_loaded(library));
             let code_at = shebang::of_library(&library.code)?.1;
             let functions = self.load(&library.code[code_at..], false)?;
-            // In the order of the library, whatever order they were registered in this time.
+            // In the order of the library, whatever order the functions were registered in this time.
             let callbacks: Vec<LuaFunction> = library
                 .functions
                 .iter()
@@ -59,7 +59,7 @@ impl Interpreter {
         }
     }
 
-    /// Runs the code of a library; the functions that it registers, by name.
+    /// Runs the code of a library. Returns the functions that it registers, sorted by name.
     pub(super) fn load(&mut self, code: &[u8], limited: bool) -> Result<Vec<Function>, Vec<u8>> {
         let library = self.compile(code, "@user_function", "Error compiling function: ")?;
         let functions: RefCell<Vec<Function>> = RefCell::default();
@@ -107,11 +107,11 @@ impl Interpreter {
 
 type Registered = (mlua::LuaString, LuaFunction, Option<mlua::LuaString>, Table);
 
-/// Why a function is not registered.
+/// The reason why a function is not registered.
 enum Refusal {
-    /// An error that the library's code gets.
+    /// An error that is returned to the library's code.
     ByEngine(&'static str),
-    /// An error that is found when the code has run.
+    /// An error that is reported once the code has run.
     ByServer(Vec<u8>),
 }
 

@@ -1,4 +1,4 @@
-//! Lua states: what they compile, how a script is run in one, and how it reaches its host.
+//! Lua states: how they compile and run scripts, and how a script reaches its host.
 
 mod compiling;
 mod debugging;
@@ -24,68 +24,68 @@ use super::{Scripts, convert};
 use crate::observability::log;
 pub use debugging::{Session, begin_debugging};
 
-/// Instructions between two looks at a run: some 50 µs.
+/// The number of Lua instructions between two checks of a run, some 50 µs.
 const INSTRUCTIONS_A_LOOK: u32 = 10_000;
-/// Runs between two looks at an interpreter's memory.
+/// The number of runs between two measurements of an interpreter's memory.
 const RUNS_A_LOOK: u32 = 16;
 
-/// What a Lua state is for.
+/// The purpose of a Lua state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Scripts of EVAL.
+    /// The state runs scripts of EVAL.
     Eval,
-    /// Functions.
+    /// The state runs functions.
     Function,
 }
 
-/// What runs commands for a script.
+/// Executes commands for a script.
 pub trait Host {
-    /// Runs a command: its reply, or the text of an error, or neither if the script is to stop.
+    /// Executes a command and returns its reply, an error text, or the request to stop the script.
     fn call(&mut self, request: &[u8], ranges: &[ArgRange]) -> Answer<'_>;
-    /// Chooses the protocol of replies to commands.
+    /// Sets the protocol of the replies to commands.
     fn set_protocol(&mut self, protocol: Protocol);
-    /// Chooses for whom commands are logged: 1 for the append-only file, 2 for replicas, both, or neither.
+    /// Sets where the effects of commands are propagated: 1 for the append-only file, 2 for replicas, 3 for both, 0 for
+    /// neither.
     fn set_replication(&mut self, parts: u8);
-    /// Whether the client may call a command; `None` if there is no such command.
+    /// Returns `true` if the client may call a command; `None` if there is no such command.
     fn may_call(&mut self, request: &[u8], ranges: &[ArgRange]) -> Option<bool>;
-    /// The most bytes that the script's reply may have; a longer one is of no use to the client.
+    /// The maximum bytes of the script's reply; a longer one is of no use to the client.
     fn most_reply_bytes(&self) -> usize {
         usize::MAX
     }
-    /// What the script wanted to call is no command at all, as this error tells it.
+    /// Records that the arguments of a call form no command. `error` is the error that the script gets.
     fn note_malformed(&mut self, _error: &str) {}
 }
 
-/// A host's answer.
+/// The result of a command that a host executed.
 pub enum Answer<'h> {
     /// The reply.
     Reply(&'h [u8]),
-    /// The command was refused; the text has a code.
+    /// The command was refused; the text begins with an error code.
     Refused(Vec<u8>),
     /// The script is to stop.
     Stop,
 }
 
-/// How a run ended.
+/// The result of a run.
 pub enum Outcome {
-    /// The reply is written; these are the codes of errors in it that are still to be counted. `failed` tells whether it
-    /// is an error.
+    /// The run has ended and its reply is written.
     Done {
-        /// Codes to count.
+        /// The codes of the errors in the reply that are still to be counted.
         errors: Vec<Vec<u8>>,
-        /// Whether the script has made them up, and not an error of its code.
+        /// `true` if the script returned the errors itself; `false` if its code failed.
         invented: bool,
-        /// Whether it is an error as a whole.
+        /// `true` if the reply as a whole is an error.
         failed: bool,
     },
     /// The script was stopped.
     Stopped(Stop),
 }
 
-/// Something that can be run: a compiled script, or a function.
+/// A compiled script or a function, ready to run.
 #[derive(Clone)]
 pub struct Program {
-    /// What it is for.
+    /// The kind of state that the program belongs to.
     pub kind: Kind,
     callback: LuaFunction,
     source: Source,
@@ -98,7 +98,7 @@ enum Source {
 }
 
 impl Program {
-    /// The function's name, or the script's digest.
+    /// Returns the name of the function, or the digest of the script.
     pub fn name(&self) -> &[u8] {
         match &self.source {
             Source::Script(script) => &script.digest,
@@ -106,7 +106,7 @@ impl Program {
         }
     }
 
-    /// Its flags; `None` for a script without a first line that has some.
+    /// Returns the flags; `None` for a script without a shebang line.
     pub fn flags(&self) -> Option<Flags> {
         match &self.source {
             Source::Script(script) => script.flags,
@@ -114,7 +114,7 @@ impl Program {
         }
     }
 
-    /// What earlier runs tell.
+    /// Returns the prediction made from earlier runs.
     pub fn profile(&self) -> &Habits {
         match &self.source {
             Source::Script(script) => &script.profile,
@@ -122,7 +122,7 @@ impl Program {
         }
     }
 
-    /// The cached script, if it is one.
+    /// Returns the cached script, or `None` for a function.
     pub fn script(&self) -> Option<&Script> {
         match &self.source {
             Source::Script(script) => Some(script),
@@ -131,18 +131,18 @@ impl Program {
     }
 }
 
-/// What callbacks of the state share with its owner.
+/// The data that callbacks of the state share with its owner.
 struct Shared {
     random: Random,
-    /// The run under way, and whether it is listed.
+    /// The current run, and `true` if it is listed in the register.
     run: RefCell<Option<(Arc<Run>, bool)>>,
-    /// Lines for the log, in case the run begins anew.
+    /// The script's log lines and their levels, held back until it is known that the run is not restarted.
     lines: RefCell<Vec<(i64, Vec<u8>)>>,
-    /// When loading a library takes too long.
+    /// The time at which loading a library is aborted.
     load_until: Cell<Option<std::time::Instant>>,
-    /// The protocol of replies to commands.
+    /// The protocol of the replies to commands.
     protocol: Cell<Protocol>,
-    /// For whom commands are logged.
+    /// The propagation targets of commands, as [`Host::set_replication`] takes them.
     replication: Cell<u8>,
 }
 
@@ -158,7 +158,7 @@ impl Shared {
         }
     }
 
-    /// Runs a command for the script under way.
+    /// Executes a command for the running script.
     fn call(&self, lua: &Lua, values: &MultiValue) -> mlua::Result<Value> {
         gate::call(lua, values, self.protocol.get(), self.replication.get())
     }
@@ -171,13 +171,14 @@ struct Interpreter {
     load: LuaFunction,
     by_source: HashMap<Vec<u8>, Program, ahash::RandomState>,
     by_digest: HashMap<Digest, Program, ahash::RandomState>,
-    /// The callbacks of a library, by its address: as long as one is kept, so is the library.
+    /// The callbacks of each library, keyed by the library's address. The entry keeps the library alive, so the address
+    /// stays unique.
     libraries: HashMap<usize, (Arc<Library>, Vec<LuaFunction>), ahash::RandomState>,
-    /// How often everything had been dropped when this state was made.
+    /// The flush counter of the cache or the libraries when this state was created.
     flushes: u64,
     counted_bytes: u64,
     runs: u32,
-    /// The last one to be dropped: all others are handles to what is in it.
+    /// Must be dropped last: all other fields are handles into the state.
     lua: Lua,
 }
 
@@ -185,12 +186,13 @@ thread_local! {
     static INTERPRETERS: RefCell<[Option<Interpreter>; 2]> = const { RefCell::new([None, None]) };
 }
 
-/// What of Lua's own libraries the prelude is made of.
+/// Returns those libraries of Lua from which the prelude is built.
 fn libraries() -> StdLib {
     StdLib::TABLE | StdLib::STRING | StdLib::MATH | StdLib::OS
 }
 
-/// Works with this thread's interpreter of a kind; a new one if everything was dropped since it was made.
+/// Calls `work` with this thread's interpreter of a kind. Creates a new one if everything was flushed since the old one
+/// was created.
 fn with_interpreter<R>(
     scripts: &Scripts,
     kind: Kind,
@@ -202,7 +204,8 @@ fn with_interpreter<R>(
     };
     INTERPRETERS.with(|interpreters| {
         let Ok(mut interpreters) = interpreters.try_borrow_mut() else {
-            // A script on this thread compiles another one (SCRIPT LOAD, FUNCTION LOAD), of which only the source is kept.
+            // A script on this thread compiles another one (SCRIPT LOAD, FUNCTION LOAD). Only the source of that one is
+            // kept.
             let mut made = Interpreter::new(kind, flushes, scripts).map_err(super::arguments::message)?;
             return work(&mut made);
         };
@@ -221,8 +224,8 @@ fn with_interpreter<R>(
     })
 }
 
-/// Drops this thread's interpreter of a kind: everything was flushed, and its memory shall be free at once. One that runs a
-/// script, which has flushed, is dropped when it is used the next time.
+/// Drops this thread's interpreter of a kind, so that its memory is free at once after a flush. An interpreter that
+/// runs the script that flushed is dropped at its next use.
 pub fn forget_interpreters(scripts: &Scripts, kind: Kind) {
     INTERPRETERS.with(|interpreters| {
         if let Ok(mut interpreters) = interpreters.try_borrow_mut()
@@ -233,10 +236,11 @@ pub fn forget_interpreters(scripts: &Scripts, kind: Kind) {
     });
 }
 
-/// Compiles a script unless that was done; with `source` it is cached, too. Without a source its digest must be cached.
+/// Compiles a script unless it is compiled already. With a `source`, the script is also cached. Without one, `digest`
+/// must be the digest of a cached script.
 ///
 /// # Errors
-/// The text of the error reply: the code does not compile, or (empty) no script has that digest.
+/// The text of the error reply if the code does not compile; an empty text if no script has that digest.
 pub fn prepare_script(scripts: &Scripts, source: Option<&[u8]>, digest: &[u8], keep: bool) -> Result<Program, Vec<u8>> {
     with_interpreter(scripts, Kind::Eval, |interpreter| {
         let program = match source {
@@ -250,10 +254,10 @@ pub fn prepare_script(scripts: &Scripts, source: Option<&[u8]>, digest: &[u8], k
     })
 }
 
-/// The function of that name; `None` if none is loaded.
+/// Returns the function of that name; `None` if none is loaded.
 ///
 /// # Errors
-/// The text of the error reply: its library cannot be loaded here, though it could be elsewhere.
+/// The text of the error reply if the library cannot be loaded in this interpreter, although it could in another one.
 pub fn prepare_function(scripts: &Scripts, name: &[u8]) -> Result<Option<Program>, Vec<u8>> {
     let Some((library, index)) = scripts.libraries.current().function(name) else {
         return Ok(None);
@@ -268,7 +272,7 @@ pub fn prepare_function(scripts: &Scripts, name: &[u8]) -> Result<Option<Program
     })
 }
 
-/// Loads the code of a library, to see what is in it. `limited` is whether that may not take long.
+/// Runs the code of a library to find the functions that it registers. `limited` sets a time limit.
 ///
 /// # Errors
 /// The text of the error reply.
@@ -300,11 +304,11 @@ pub fn load_library(scripts: &Scripts, code: &[u8], limited: bool) -> Result<Arc
     })
 }
 
-/// Runs a program. `listed` is whether others know of the run already; `keys` and `arguments` are the script's, and the
-/// reply is appended to `reply`.
+/// Runs a program and appends its reply to `reply`. `run` holds the run, and `true` if it is already listed in the
+/// register. `keys` and `arguments` are the script's KEYS and ARGV.
 ///
 /// # Errors
-/// The text of the error reply when the interpreter cannot work at all.
+/// The text of the error reply if the interpreter fails.
 pub fn run(
     scripts: &Scripts,
     program: &Program,
@@ -314,7 +318,7 @@ pub fn run(
     reply: &mut Reply<'_>,
 ) -> Result<Outcome, Vec<u8>> {
     INTERPRETERS.with_borrow_mut(|interpreters| {
-        // Not a new one, even if everything was dropped since: the program is this one's.
+        // Not a new interpreter, even if everything was flushed since: the program belongs to this one.
         let Some(interpreter) = &mut interpreters[program.kind as usize] else {
             unreachable!("a program is prepared on the thread that runs it");
         };
@@ -332,7 +336,7 @@ impl Interpreter {
         Ok(interpreter)
     }
 
-    /// One for scripts into which a debugger looks.
+    /// Creates an interpreter for scripts with a debugger attached.
     fn debugged(scripts: &Scripts, session: &Session) -> mlua::Result<Self> {
         let (lua, locals) = weft_lua::lua_with_locals(libraries(), LuaOptions::new().catch_rust_panics(false))?;
         let add = |lua: &Lua, natives: &Table| debugging::add_natives(lua, natives, session);
@@ -341,7 +345,8 @@ impl Interpreter {
         Ok(interpreter)
     }
 
-    /// Makes an interpreter of a new state; `add` gives the prelude further natives. Returns what the prelude is, too.
+    /// Creates an interpreter from a new state. `add` adds further native functions for the prelude. Also returns the
+    /// table that the prelude returns.
     fn of_state(
         lua: Lua,
         kind: Kind,
@@ -362,7 +367,7 @@ impl Interpreter {
         let prelude = lua.load(include_str!("prelude.lua")).set_name("=weft");
         let program: Table = prelude.call((kind_name, natives))?;
         lua.set_globals(program.raw_get("globals")?)?;
-        // What was only needed to make it does not count as a script's.
+        // Memory that was only needed during creation does not count as the script's.
         lua.gc_collect()?;
         let interpreter = Interpreter {
             eval: program.raw_get("eval")?,
@@ -380,7 +385,7 @@ impl Interpreter {
         Ok((interpreter, program))
     }
 
-    /// Tells how much memory the state takes, now and then.
+    /// Updates the recorded memory of the state, once every [`RUNS_A_LOOK`] runs.
     fn count_bytes(&mut self, scripts: &Scripts, kind: Kind) {
         self.runs = self.runs.wrapping_add(1);
         if self.runs % RUNS_A_LOOK == 1 {
@@ -455,7 +460,7 @@ impl Interpreter {
         })
     }
 
-    /// Writes what the script told the log, unless it begins anew.
+    /// Writes the script's log lines, or discards them if `forget` is set because the script is restarted.
     fn tell_log(&self, forget: bool) {
         for (level, text) in self.shared.lines.borrow_mut().drain(..) {
             if forget {
@@ -476,14 +481,14 @@ fn error_text(text: &[u8]) -> Vec<u8> {
     [b"ERR ", text].concat()
 }
 
-/// The error that a script was ended with, and whether it has been counted.
+/// Returns the text of the error that ended a script, and `true` if the error has been counted.
 fn error_of(error: &Table) -> (Vec<u8>, bool) {
     let text_of = |value: Value| match value {
         Value::String(text) => Some(text.as_bytes().to_vec()),
         Value::Integer(number) => Some(number.to_string().into_bytes()),
         _ => None,
     };
-    // The metatable of a table that a script throws may refuse to be asked.
+    // The metatable of a table that a script throws may raise an error on access.
     let field = |name: &str| error.get::<Value>(name).unwrap_or(Value::Nil);
     let mut text = text_of(field("err")).unwrap_or_else(|| b"ERR unknown error".to_vec());
     let (source, line) = (text_of(field("source")), text_of(field("line")));

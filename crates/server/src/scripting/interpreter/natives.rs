@@ -1,4 +1,4 @@
-//! What the prelude is given: libraries and functions of Rust.
+//! The native libraries and functions that the prelude gets.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::scripting::arguments::{Arguments, answer, number_of};
 use crate::scripting::running::Running;
 use crate::scripting::{bit_library, cjson, cmsgpack, errors, struct_library};
 
-/// All of them.
+/// Creates the table of all native libraries and functions.
 pub(super) fn natives(lua: &Lua, shared: &Rc<Shared>) -> mlua::Result<Table> {
     let natives = lua.create_table()?;
     natives.raw_set("null", Value::NULL)?;
@@ -72,7 +72,7 @@ pub(super) fn natives(lua: &Lua, shared: &Rc<Shared>) -> mlua::Result<Table> {
     Ok(natives)
 }
 
-/// What a thrown error is to a script; anything else is itself.
+/// Returns the Lua value that a thrown error stands for; any other value is returned unchanged.
 fn value_of_thrown(lua: &Lua, value: Value) -> mlua::Result<Value> {
     let thrown = match &value {
         Value::Error(error) => errors::value_of(lua, error)?,
@@ -93,7 +93,7 @@ fn sha1hex(lua: &Lua, values: MultiValue) -> mlua::Result<mlua::LuaString> {
     lua.create_string(hex::encode(digest))
 }
 
-/// The only argument as a whole number; 0 for what is none.
+/// Returns the only argument as an integer; 0 if it is not a number.
 fn one_number(values: &MultiValue, otherwise: &str) -> mlua::Result<i64> {
     match values.len() {
         1 => Ok(number_of(&values[0]).unwrap_or(0.0) as i64),
@@ -101,7 +101,7 @@ fn one_number(values: &MultiValue, otherwise: &str) -> mlua::Result<i64> {
     }
 }
 
-/// math.random and math.randomseed.
+/// Adds `math.random` and `math.randomseed`.
 fn add_numbers(lua: &Lua, natives: &Table, shared: &Rc<Shared>) -> mlua::Result<()> {
     let drawing = shared.clone();
     let random = lua.create_function(move |lua, values: MultiValue| {
@@ -158,7 +158,7 @@ fn write_log(_: &Lua, shared: &Shared, values: &MultiValue) -> mlua::Result<()> 
     Ok(())
 }
 
-/// Versions and numbers with names.
+/// Creates the table of version strings and named numbers.
 fn constants(lua: &Lua) -> mlua::Result<Table> {
     let table = lua.create_table()?;
     for (name, value) in [
@@ -182,9 +182,9 @@ fn constants(lua: &Lua) -> mlua::Result<Table> {
     Ok(table)
 }
 
-/// Where the script is: its source and line, without what is not its own.
+/// Returns the source and line that the script is executing; frames of the prelude and of native functions are skipped.
 fn place(lua: &Lua) -> mlua::Result<(Option<String>, Option<usize>)> {
-    // Level 0 is this native, level 1 the handler of errors.
+    // Level 0 is this native function, level 1 the error handler.
     for level in 2.. {
         let found = lua.inspect_stack(level, |frame| {
             let source = frame.source();
@@ -200,7 +200,7 @@ fn place(lua: &Lua) -> mlua::Result<(Option<String>, Option<usize>)> {
     Ok((None, None))
 }
 
-/// Has the state look up now and then.
+/// Installs the hook that checks the run at intervals.
 pub(super) fn watch(lua: &Lua, shared: &Rc<Shared>, running: Arc<Running>) -> mlua::Result<()> {
     let shared = shared.clone();
     let triggers = HookTriggers::new().every_nth_instruction(INSTRUCTIONS_A_LOOK);

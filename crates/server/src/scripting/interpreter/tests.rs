@@ -1,4 +1,4 @@
-//! Scripts and libraries in an interpreter, with a host that has one key.
+//! Runs scripts and libraries in an interpreter, with a host that has one key.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use weft_resp::{ArgRange, Args, Protocol, Reply};
 use super::{Answer, Host, Outcome, Program, load_library, prepare_function, prepare_script, run};
 use crate::scripting::{Beginning, Run, Scripts, Stop};
 
-/// Answers ECHO, refuses BAD, stops at STOP.
+/// A host that replies to ECHO, refuses BAD, and stops the script at STOP.
 #[derive(Default)]
 struct Fake {
     reply: Vec<u8>,
@@ -54,7 +54,7 @@ fn beginning() -> Beginning {
     }
 }
 
-/// Runs a program; its reply, or why it was stopped.
+/// Runs a program. Returns its reply, or the reason why it was stopped.
 fn play(scripts: &Scripts, program: &Program) -> Result<String, Stop> {
     let this = Arc::new(Run::new(beginning()));
     let mut host = Fake {

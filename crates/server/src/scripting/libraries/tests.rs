@@ -1,4 +1,4 @@
-//! Which names collide.
+//! Tests which names of libraries and functions collide.
 
 use std::sync::Arc;
 

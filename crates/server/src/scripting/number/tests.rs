@@ -1,4 +1,4 @@
-//! Numbers as C has them.
+//! Compares formatting and parsing of numbers with C.
 
 use super::{format_general, parse_prefix};
 

@@ -1,4 +1,4 @@
-//! Where scripts are expected to run.
+//! Tests where scripts are expected to run.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The sequences that Valkey 9.1.2 draws.
+//! Compares the sequences with those of Valkey 9.1.2.
 
 use super::{Arc, Random, Sequence};
 

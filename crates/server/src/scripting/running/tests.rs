@@ -1,4 +1,4 @@
-//! Who can be killed, and who keeps whom out.
+//! Tests which runs can be killed, and the mutual exclusion of runs and exclusive sections.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! First lines as Valkey 9.1.2 reads them.
+//! Compares the parsing of first lines with Valkey 9.1.2.
 
 use super::{Flags, Header, of_library, of_script};
 

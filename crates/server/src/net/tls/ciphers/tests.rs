@@ -1,4 +1,4 @@
-//! Lists of ciphers as people write them for OpenSSL.
+//! Compares the meaning of cipher lists with OpenSSL.
 
 use super::*;
 
