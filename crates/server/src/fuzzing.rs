@@ -13,7 +13,7 @@ use crate::rdb::dump_payload;
 ///
 /// # Panics
 /// If the dump is refused or loads as a different value.
-pub fn restore(body: &[u8]) {
+pub fn check_restore(body: &[u8]) {
     let mut sealed = body.to_vec();
     dump_payload::seal(&mut sealed, dump_payload::VERSION);
     assert!(
@@ -21,15 +21,15 @@ pub fn restore(body: &[u8]) {
         "a payload that was just made is not sound"
     );
     let config = Config::defaults();
-    let Some((fingerprint, dump)) = with_loaded(&sealed, &config, look) else {
+    let Some((fingerprint, dump)) = with_loaded(&sealed, &config, fingerprint_and_dump) else {
         return;
     };
     assert!(dump_payload::verify(&dump, false), "a dump is not sound: {dump:?}");
-    let (again, second_dump) = loaded_again(&dump, &config);
+    let (again, second_dump) = reload(&dump, &config);
     assert_eq!(fingerprint, again, "a dump is loaded as something else: {dump:?}");
     // A value whose encoding in the payload is too large for it is loaded into the encoding for its size, and keeps
     // that one.
-    let (_, third_dump) = loaded_again(&second_dump, &config);
+    let (_, third_dump) = reload(&second_dump, &config);
     // Members of tables may come in a different order. The fingerprint does not cover the groups of a stream.
     let has_order = with_loaded(&second_dump, &config, |entry| {
         !matches!(entry.value(), ValueRef::Object(Value::Set(_) | Value::Hash(_)))
@@ -45,15 +45,15 @@ pub fn restore(body: &[u8]) {
 /// Returns the fingerprint and the dump of a dumped value.
 ///
 /// Panics if the dump is refused.
-fn loaded_again(dump: &[u8], config: &Config) -> (String, Vec<u8>) {
-    match with_loaded(dump, config, look) {
+fn reload(dump: &[u8], config: &Config) -> (String, Vec<u8>) {
+    match with_loaded(dump, config, fingerprint_and_dump) {
         Some(seen) => seen,
         None => panic!("a dump is not loaded: {dump:?}"),
     }
 }
 
 /// Returns the fingerprint of an entry and its dump.
-fn look(entry: EntryRef<'_, Value>) -> (String, Vec<u8>) {
+fn fingerprint_and_dump(entry: EntryRef<'_, Value>) -> (String, Vec<u8>) {
     (
         digest::of_value(entry, 0).text(),
         dump_payload::dump(entry.value(), true),

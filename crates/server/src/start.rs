@@ -29,10 +29,10 @@ use crate::config::{Action, Config, ParameterId, StartError, id};
 use crate::keyspace::hash::{KeyHasher, secrets_of};
 use crate::keyspace::lazyfree::LazyFree;
 use crate::keyspace::{Exclusive, Keyspace};
-use crate::net::listeners::{CannotListen, Kinds, Listeners};
-use crate::net::tls::{Contexts, Material, Unusable};
+use crate::net::listeners::{ListenError, ListenerKinds, Listeners};
+use crate::net::tls::{TlsMaterial, TlsState, UnusableTlsConfig};
 use crate::notify::messages::refresh_event_hook;
-use crate::observability::log::{self, Destination};
+use crate::observability::log::{self, LogDestination};
 use crate::observability::metrics::Metrics;
 use crate::observability::syslog::{self, Syslog};
 use crate::observability::used_memory::UsedMemory;
@@ -46,7 +46,7 @@ use crate::runtime::process::supervisor::Supervisor;
 use crate::runtime::process::{banner, collation, crash, daemon, kernel, oom_score, open_files, title};
 use crate::runtime::shutdown::Shutdown;
 use crate::runtime::worker::Worker;
-use crate::scripting::Kind;
+use crate::scripting::ScriptKind;
 use crate::state::{CoordinatorCommand, Job, Message, PrimaryThreadCommand, Server, ServerParts};
 
 /// How long clients may take for replies that are on their way when the server ends.
@@ -56,8 +56,8 @@ const FAREWELL: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub(crate) struct StartFailed;
 
-impl From<CannotListen> for StartFailed {
-    fn from(_: CannotListen) -> StartFailed {
+impl From<ListenError> for StartFailed {
+    fn from(_: ListenError) -> StartFailed {
         StartFailed
     }
 }
@@ -147,7 +147,7 @@ struct Foundation {
     workers: usize,
     reactor: Reactor,
     signals: Signals,
-    tls: Option<Material>,
+    tls: Option<TlsMaterial>,
     listeners: Listeners,
     pid_file: Option<PidFile>,
 }
@@ -161,9 +161,9 @@ fn prepare(config: &Config, supervisor: Supervisor, daemonized: bool) -> Result<
     log::notice!("monotonic clock: POSIX clock_gettime");
     banner::show(config);
     kernel::warn_about_backlog(config);
-    let tls = match Contexts::are_needed(config) {
+    let tls = match TlsState::are_needed(config) {
         false => None,
-        true => Some(Material::read(config).map_err(|Unusable| {
+        true => Some(TlsMaterial::read(config).map_err(|UnusableTlsConfig| {
             log::warning!("Failed to configure TLS. Check logs for more info.");
             StartFailed
         })?),
@@ -192,7 +192,7 @@ fn serve(config: Config, ground: Foundation) -> Result<(), StartFailed> {
     let server = server(config, ground.workers, (jobs_in, scripts_in), orders_in, supply_in)?;
     let _ = server.coordinator.set(ground.reactor.waker());
     if let Some(material) = ground.tls {
-        server.tls.put(material);
+        server.tls.install(material);
     }
     load_users(&server)?;
     server
@@ -271,7 +271,7 @@ fn follow_configured(server: &Arc<Server>) {
 }
 
 /// Everything is loaded: clients are served.
-fn open_doors(server: &Server, kinds: Kinds, supervisor: &Supervisor) {
+fn open_doors(server: &Server, kinds: ListenerKinds, supervisor: &Supervisor) {
     announce(server, kinds, supervisor);
 }
 
@@ -287,7 +287,7 @@ impl Loading {
         let of_thread = server.clone();
         let thread = std::thread::Builder::new()
             .name("weft-load".to_owned())
-            .stack_size(crate::scripting::STACK_BYTES)
+            .stack_size(crate::scripting::SCRIPT_STACK_BYTES)
             .spawn(move || load_alone(&of_thread, &alone))
             .map_err(fatal("cannot start the thread that loads data"))?;
         // If it has ended already it has told why.
@@ -349,7 +349,7 @@ fn open_log(config: &Config) {
         let facility = config.unsigned(id::SYSLOG_FACILITY) as u32;
         Syslog::new(syslog::SOCKET.into(), ident, facility)
     });
-    log::open(Destination {
+    log::open(LogDestination {
         file: path(config, id::LOGFILE),
         syslog,
     });
@@ -416,7 +416,7 @@ pub(crate) fn server(
 ) -> Result<Arc<Server>, StartFailed> {
     // One seat a worker, the background threads, the link to a primary, replicas, a snapshot, and a few to spare for what
     // comes and goes.
-    let seats = workers + crate::runtime::background::THREADS + crate::scripting::THREADS + 3 + 3;
+    let seats = workers + crate::runtime::background::THREADS + crate::scripting::SCRIPT_THREADS + 3 + 3;
     let cluster = match config.boolean(id::CLUSTER_ENABLED) {
         true => Some(Cluster::start(&config).map_err(|crate::cluster::nodes_conf::Unusable| StartFailed)?),
         false => None,
@@ -439,12 +439,12 @@ pub(crate) fn server(
         config,
     }));
     let _ = server.myself.set(Arc::downgrade(&server));
-    for kind in [Kind::Eval, Kind::Function] {
+    for kind in [ScriptKind::Eval, ScriptKind::Function] {
         let insecure = server.config.boolean(id::LUA_ENABLE_INSECURE_API);
-        server.scripts.offer_insecure(kind, insecure);
+        server.scripts.set_insecure_functions(kind, insecure);
     }
     let hears = Arc::downgrade(&server);
-    server.scripts.running.tell_changes(Box::new(move |busy| {
+    server.scripts.running.set_overdue_callback(Box::new(move |busy| {
         if let Some(server) = hears.upgrade() {
             server.repl.put(ReplicationState::BUSY, busy);
         }
@@ -463,7 +463,7 @@ fn start_workers(workers: Vec<Worker>) -> Result<Vec<JoinHandle<()>>, StartFaile
     let spawn = |(id, worker): (usize, Worker)| {
         std::thread::Builder::new()
             .name(format!("weft-worker-{id}"))
-            .stack_size(crate::scripting::STACK_BYTES)
+            .stack_size(crate::scripting::SCRIPT_STACK_BYTES)
             .spawn(move || worker.run())
     };
     workers
@@ -474,7 +474,7 @@ fn start_workers(workers: Vec<Worker>) -> Result<Vec<JoinHandle<()>>, StartFaile
 }
 
 /// Tells everybody that clients are served.
-fn announce(server: &Server, kinds: Kinds, supervisor: &Supervisor) {
+fn announce(server: &Server, kinds: ListenerKinds, supervisor: &Supervisor) {
     for (listens, kind) in [(kinds.tcp, "tcp"), (kinds.unix, "unix"), (kinds.tls, "tls")] {
         if listens {
             log::notice!("Ready to accept connections {kind}");
@@ -495,7 +495,7 @@ fn end(server: &Arc<Server>, how: &Shutdown, supervisor: &Supervisor, threads: V
         crate::cluster_node::topology::hand_over_at_end(server, Duration::from_secs(patience));
     }
     crate::persistence::save::end_for_shutdown(server);
-    server.scripts.running.end_all();
+    server.scripts.running.stop_all();
     let config = &server.config;
     let timeout = Duration::from_secs(config.unsigned(id::SHUTDOWN_TIMEOUT));
     let patience = if how.now { Duration::ZERO } else { FAREWELL.min(timeout) };

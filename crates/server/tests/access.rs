@@ -18,15 +18,15 @@ use client::Client;
 use server::{PATIENCE, Server};
 
 /// A temporary directory for one test, removed at its end.
-struct Place(PathBuf);
+struct TestDirectory(PathBuf);
 
-impl Place {
-    fn new() -> Place {
+impl TestDirectory {
+    fn new() -> TestDirectory {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("weft-access-{}-{number}", std::process::id()));
         fs::create_dir_all(&path).expect("creates a directory");
-        Place(path)
+        TestDirectory(path)
     }
 
     fn write(&self, name: &str, text: &str) -> String {
@@ -44,7 +44,7 @@ impl Place {
     }
 
     /// Returns the output of a server that refuses to start.
-    fn refused(&self, options: &[&str]) -> String {
+    fn output_of_refused_start(&self, options: &[&str]) -> String {
         let output = Command::new(env!("CARGO_BIN_EXE_weft-server"))
             .args(options)
             .args(["--port", "0", "--unixsocket", "socket", "--dir", &self.directory()])
@@ -56,28 +56,28 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TestDirectory {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-fn logged_in(server: &Server, user: &str) -> Client {
+fn connect_as(server: &Server, user: &str) -> Client {
     let mut client = Client::connect(server.port);
     assert_eq!(client.call(&["AUTH", user, "x"]), "OK");
     client
 }
 
-const OPEN: &[&str] = &["ACL", "SETUSER", "joe", "reset", "on", "nopass", "~*", "&*", "+@all"];
+const ALLOW_ALL: &[&str] = &["ACL", "SETUSER", "joe", "reset", "on", "nopass", "~*", "&*", "+@all"];
 
 /// The number of requests that are sent together, so that a change occurs while a worker executes them.
 const PIPELINE: usize = 100;
 
 /// Starts clients of user joe that increment `n` as fast as they can, directly or in transactions, until `stop` is set.
-fn counting(server: &Server, clients: usize, stop: &Arc<AtomicBool>) -> Vec<thread::JoinHandle<()>> {
+fn start_counting_clients(server: &Server, clients: usize, stop: &Arc<AtomicBool>) -> Vec<thread::JoinHandle<()>> {
     (0..clients)
         .map(|index| {
-            let mut client = logged_in(server, "joe");
+            let mut client = connect_as(server, "joe");
             let stop = stop.clone();
             let requests: &[&[&str]] = if index % 3 == 0 {
                 &[&["MULTI"], &["INCR", "n"], &["EXEC"]]
@@ -98,12 +98,12 @@ fn counting(server: &Server, clients: usize, stop: &Arc<AtomicBool>) -> Vec<thre
 }
 
 #[test]
-fn once_a_change_is_answered_nothing_happens_by_the_old_rules() {
+fn after_the_reply_to_a_change_the_old_rules_no_longer_apply() {
     let server = Server::start(&["--io-threads", "8"]);
     let mut admin = Client::connect(server.port);
-    admin.call(OPEN);
+    admin.call(ALLOW_ALL);
     let stop = Arc::new(AtomicBool::new(false));
-    let clients = counting(&server, 12, &stop);
+    let clients = start_counting_clients(&server, 12, &stop);
     let mut counted = 0;
     for round in 0..150 {
         let rule = ["-incr", "resetkeys", "db=5"][round % 3];
@@ -114,7 +114,7 @@ fn once_a_change_is_answered_nothing_happens_by_the_old_rules() {
         thread::sleep(Duration::from_millis(3));
         assert_eq!(admin.call(&["GET", "n"]), before, "after {rule}");
         counted = counted.max(before.parse().unwrap_or(0));
-        admin.call(OPEN);
+        admin.call(ALLOW_ALL);
         thread::sleep(Duration::from_millis(3));
         let start = Instant::now();
         while admin.call(&["GET", "n"]).parse().unwrap_or(0) < counted + 10 {
@@ -130,13 +130,13 @@ fn once_a_change_is_answered_nothing_happens_by_the_old_rules() {
 }
 
 #[test]
-fn clients_of_a_deleted_user_do_nothing_more_and_are_disconnected() {
+fn clients_of_a_deleted_user_are_disconnected() {
     let server = Server::start(&["--io-threads", "4"]);
     let mut admin = Client::connect(server.port);
     for round in 0..20 {
-        admin.call(OPEN);
-        let mut idle: Vec<Client> = (0..6).map(|_| logged_in(&server, "joe")).collect();
-        let mut waiting = logged_in(&server, "joe");
+        admin.call(ALLOW_ALL);
+        let mut idle: Vec<Client> = (0..6).map(|_| connect_as(&server, "joe")).collect();
+        let mut waiting = connect_as(&server, "joe");
         waiting.send(&["BLPOP", "list", "0"]);
         if round % 2 == 0 {
             thread::sleep(Duration::from_millis(10));
@@ -172,13 +172,13 @@ impl Client {
 
 #[test]
 fn users_are_loaded_from_their_file_and_saved_to_it() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let file = place.write("users.acl", "user joe on nopass ~* +@all\nuser ann on nopass +ping\n");
     let server = Server::start(&["--aclfile", &file, "--dir", &place.directory()]);
     let mut admin = Client::connect(server.port);
     assert_eq!(admin.call(&["ACL", "USERS"]), "(ann default joe)");
-    let mut joe = logged_in(&server, "joe");
-    let mut ann = logged_in(&server, "ann");
+    let mut joe = connect_as(&server, "joe");
+    let mut ann = connect_as(&server, "ann");
     assert!(ann.call(&["GET", "k"]).starts_with("NOPERM"));
 
     assert_eq!(admin.call(&["ACL", "SETUSER", "bob", "on", ">b", "(+get ~b)"]), "OK");
@@ -217,8 +217,8 @@ fn users_are_loaded_from_their_file_and_saved_to_it() {
 }
 
 #[test]
-fn users_of_the_configuration_are_made_and_written_back() {
-    let place = Place::new();
+fn users_of_the_configuration_are_created_and_written_back() {
+    let place = TestDirectory::new();
     let config = place.write("weft.conf", "user joe on nopass (+get ~a +set)\nuser ann on >x +ping\n");
     let server = Server::start_from(Some(&config), &[]);
     let mut admin = Client::connect(server.port);
@@ -244,8 +244,8 @@ fn users_of_the_configuration_are_made_and_written_back() {
 }
 
 #[test]
-fn wrong_users_stop_the_start() {
-    let place = Place::new();
+fn invalid_users_prevent_the_start() {
+    let place = TestDirectory::new();
     let file = place.write("users.acl", "user joe on\nuser joe off\nwhat\n");
     let missing = place.directory() + "/missing";
     let cases: [(&[&str], &str); 7] = [
@@ -270,7 +270,7 @@ fn wrong_users_stop_the_start() {
         (&["--aclfile", &file, "--user", "joe", "on"], "in one place"),
     ];
     for (options, expected) in cases {
-        let said = place.refused(options);
+        let said = place.output_of_refused_start(options);
         assert!(said.contains(expected), "{options:?}: {said}");
     }
 }

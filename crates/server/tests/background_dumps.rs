@@ -74,7 +74,7 @@ impl Client {
 }
 
 /// Returns a server that has loaded a copy of the RDB file that `from` wrote.
-fn loaded(from: &mut Client) -> Server {
+fn start_with_dump(from: &mut Client) -> Server {
     let server = Server::start(&["--io-threads", "1", "--databases", "8", "--enable-debug-command", "yes"]);
     let mut client = Client::connect(server.port);
     let dump = from.directory().join("dump.rdb");
@@ -84,9 +84,9 @@ fn loaded(from: &mut Client) -> Server {
 }
 
 /// A load that changes data without end; it gets a random number each time.
-type Work = Box<dyn FnMut(&mut Client, usize) + Send>;
+type Load = Box<dyn FnMut(&mut Client, usize) + Send>;
 
-fn at_once(server: &Server, works: Vec<Work>, until: impl FnOnce(&mut Client)) {
+fn run_loads(server: &Server, works: Vec<Load>, until: impl FnOnce(&mut Client)) {
     let stop = Arc::new(AtomicBool::new(false));
     let threads: Vec<_> = works
         .into_iter()
@@ -150,8 +150,8 @@ fn fill(client: &mut Client) {
 }
 
 /// Returns the loads, each of which preserves sums and counts.
-fn works() -> Vec<Work> {
-    let mut works: Vec<Work> = Vec::new();
+fn loads() -> Vec<Load> {
+    let mut works: Vec<Load> = Vec::new();
     for _ in 0..3 {
         works.push(Box::new(|client, random| {
             let (from, to) = (random % ACCOUNTS, random / 64 % ACCOUNTS);
@@ -331,14 +331,14 @@ fn start() -> Server {
 fn a_dump_shows_all_data_at_one_moment() {
     let server = start();
     fill(&mut Client::connect(server.port));
-    at_once(&server, works(), |client| {
+    run_loads(&server, loads(), |client| {
         for round in 0..6 {
             // Some saves are slow, so that much changes in slots that are saved, not saved, and partly saved.
             let delay = ["0", "15", "40"][round % 3];
             client.call(&["CONFIG", "SET", "rdb-key-save-delay", delay]);
             thread::sleep(Duration::from_millis(100));
             client.dump();
-            let copy = loaded(client);
+            let copy = start_with_dump(client);
             check(&mut Client::connect(copy.port));
         }
     });
@@ -397,7 +397,7 @@ fn a_dump_within_a_transaction_comes_after_it() {
     assert_eq!(replies, "(OK Background saving scheduled OK)");
     client.wait_for("rdb_saves", "1");
     client.wait_for("rdb_bgsave_in_progress", "0");
-    let copy = loaded(&mut client);
+    let copy = start_with_dump(&mut client);
     assert_eq!(Client::connect(copy.port).call(&["GET", "key"]), "other");
     client.call(&["DEBUG", "PAUSE-CRON", "1"]);
     client.transact(&[&["BGSAVE"]]);
@@ -408,7 +408,7 @@ fn a_dump_within_a_transaction_comes_after_it() {
 }
 
 #[test]
-fn a_dump_that_fails_is_told_and_nothing_is_lost() {
+fn a_failed_dump_is_reported_and_nothing_is_lost() {
     let server = start();
     let mut client = Client::connect(server.port);
     client.call(&["CONFIG", "SET", "save", "3600 1000000"]);
@@ -455,7 +455,7 @@ fn a_dump_that_fails_is_told_and_nothing_is_lost() {
 }
 
 #[test]
-fn save_points_begin_dumps() {
+fn save_points_start_dumps() {
     let server = start();
     let mut client = Client::connect(server.port);
     client.call(&["CONFIG", "SET", "save", "1 3"]);
@@ -467,12 +467,12 @@ fn save_points_begin_dumps() {
     client.call(&["SET", "key", "3"]);
     client.wait_for("rdb_saves", "1");
     client.wait_for("rdb_changes_since_last_save", "0");
-    let copy = loaded(&mut client);
+    let copy = start_with_dump(&mut client);
     assert_eq!(Client::connect(copy.port).call(&["GET", "key"]), "3");
 }
 
 #[test]
-fn emptying_everything_ends_a_dump_and_replaces_the_last_one() {
+fn flushall_ends_a_dump_and_replaces_the_last_one() {
     let server = start();
     let mut client = Client::connect(server.port);
     client.call(&["SET", "key", "value"]);
@@ -482,13 +482,13 @@ fn emptying_everything_ends_a_dump_and_replaces_the_last_one() {
     assert_eq!(client.call(&["FLUSHALL"]), "OK");
     client.wait_for("rdb_bgsave_in_progress", "0");
     assert_eq!(files(&mut client), ["dump.rdb"]);
-    let copy = loaded(&mut client);
+    let copy = start_with_dump(&mut client);
     assert_eq!(Client::connect(copy.port).call(&["DBSIZE"]), "0");
     assert_eq!(client.info("rdb_changes_since_last_save"), "0");
 }
 
 #[test]
-fn emptying_a_database_leaves_a_dump_alone() {
+fn flushdb_does_not_end_a_dump() {
     let server = start();
     let mut client = Client::connect(server.port);
     client.call(&["DEBUG", "POPULATE", "2000"]);
@@ -500,7 +500,7 @@ fn emptying_a_database_leaves_a_dump_alone() {
     assert_eq!(client.call(&["SET", "key:1", "new"]), "OK");
     assert_eq!(client.info("rdb_bgsave_in_progress"), "1", "nobody waited for it");
     client.wait_for("rdb_bgsave_in_progress", "0");
-    let copy = loaded(&mut client);
+    let copy = start_with_dump(&mut client);
     let mut other = Client::connect(copy.port);
     assert_eq!(other.call(&["DBSIZE"]), "2001");
     assert_eq!(other.call(&["GET", "key:1"]), "value:1");
@@ -508,7 +508,7 @@ fn emptying_a_database_leaves_a_dump_alone() {
 }
 
 #[test]
-fn data_may_be_loaded_anew_while_a_dump_is_written() {
+fn data_can_be_reloaded_while_a_dump_is_written() {
     let server = start();
     let mut client = Client::connect(server.port);
     client.call(&["DEBUG", "POPULATE", "2000"]);
@@ -520,7 +520,7 @@ fn data_may_be_loaded_anew_while_a_dump_is_written() {
         assert_eq!(client.call(how), "OK");
         assert_eq!(client.call(&["GET", "key:7"]), "changed");
         client.wait_for("rdb_bgsave_in_progress", "0");
-        let copy = loaded(&mut client);
+        let copy = start_with_dump(&mut client);
         let mut other = Client::connect(copy.port);
         assert_eq!(other.call(&["DBSIZE"]), "2000");
         assert_eq!(other.call(&["GET", "key:7"]), "value:7", "that is what it was");

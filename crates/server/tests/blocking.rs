@@ -24,7 +24,7 @@ fn connect(port: u16) -> Client {
 }
 
 /// Returns a client that has sent these words and is blocked. `before` other clients are already blocked.
-fn waiting(server: &Server, watcher: &mut Client, before: u64, words: &[&str]) -> Client {
+fn connect_blocked(server: &Server, watcher: &mut Client, before: u64, words: &[&str]) -> Client {
     let mut client = connect(server.port);
     client.send(words);
     watcher.await_info("blocked_clients", before + 1);
@@ -33,7 +33,7 @@ fn waiting(server: &Server, watcher: &mut Client, before: u64, words: &[&str]) -
 
 impl Client {
     /// Returns `true` if nothing arrives for 30 milliseconds.
-    fn hears_nothing(&mut self) -> bool {
+    fn receives_nothing(&mut self) -> bool {
         let stream = self.0.get_ref();
         stream
             .set_read_timeout(Some(Duration::from_millis(30)))
@@ -67,7 +67,7 @@ impl Client {
     }
 
     /// Checks that no client is blocked and that no state of blocked clients is left.
-    fn expect_nobody_waits(&mut self) {
+    fn expect_no_blocked_clients(&mut self) {
         self.await_info("blocked_clients", 0);
         for field in [
             "clients_in_timeout_table",
@@ -80,7 +80,7 @@ impl Client {
 }
 
 #[test]
-fn one_push_serves_waiters_in_the_order_of_their_arrival() {
+fn one_push_serves_waiters_in_order_of_arrival() {
     let server = start();
     let mut pusher = connect(server.port);
     let commands = [
@@ -91,7 +91,7 @@ fn one_push_serves_waiters_in_the_order_of_their_arrival() {
         &["BLPOP", "k", "k", "100"],
     ];
     let mut waiters: Vec<Client> = (0..40)
-        .map(|index| waiting(&server, &mut pusher, index as u64, commands[index % commands.len()]))
+        .map(|index| connect_blocked(&server, &mut pusher, index as u64, commands[index % commands.len()]))
         .collect();
     assert_eq!(pusher.info("total_blocking_keys"), 2);
     assert_eq!(pusher.info("clients_in_timeout_table"), 8);
@@ -112,21 +112,21 @@ fn one_push_serves_waiters_in_the_order_of_their_arrival() {
         pusher.call(&["LRANGE", "to", "0", "-1"]),
         "(e3 e8 e13 e18 e23 e28 e33 e38)"
     );
-    pusher.expect_nobody_waits();
+    pusher.expect_no_blocked_clients();
 }
 
 #[test]
-fn each_push_serves_the_one_who_waits_longest() {
+fn each_push_serves_the_client_that_has_waited_longest() {
     let server = start();
     let mut pusher = connect(server.port);
     let mut waiters: Vec<Client> = (0..30)
-        .map(|before| waiting(&server, &mut pusher, before, &["BLPOP", "k", "0"]))
+        .map(|before| connect_blocked(&server, &mut pusher, before, &["BLPOP", "k", "0"]))
         .collect();
     for (number, waiter) in waiters.iter_mut().enumerate() {
         pusher.call(&["LPUSH", "k", &number.to_string()]);
         assert_eq!(waiter.answer(), format!("(k {number})"));
     }
-    pusher.expect_nobody_waits();
+    pusher.expect_no_blocked_clients();
 }
 
 #[test]
@@ -153,35 +153,35 @@ fn a_wait_is_never_shorter_than_its_timeout() {
         assert!(elapsed < Duration::from_millis(*timeout_ms + 10_000), "{elapsed:?}");
     }
     // A timeout of 0 is unlimited.
-    assert!(waiters[0].0.hears_nothing());
+    assert!(waiters[0].0.receives_nothing());
     assert_eq!(watcher.info("blocked_clients"), 1);
     drop(waiters);
-    watcher.expect_nobody_waits();
+    watcher.expect_no_blocked_clients();
 }
 
 #[test]
-fn whoever_goes_away_takes_nothing_with_it() {
+fn a_client_that_disconnects_takes_no_element() {
     let server = start();
     let mut watcher = connect(server.port);
     for round in 0..20 {
-        let mut first = waiting(&server, &mut watcher, 0, &["BLPOP", "k", "l", "m", "0"]);
+        let mut first = connect_blocked(&server, &mut watcher, 0, &["BLPOP", "k", "l", "m", "0"]);
         if round % 2 == 0 {
             // Bytes behind the command must not hide the end of the connection.
             first.send(&["PING"]);
         }
-        let mut second = waiting(&server, &mut watcher, 1, &["BLPOP", "k", "0"]);
+        let mut second = connect_blocked(&server, &mut watcher, 1, &["BLPOP", "k", "0"]);
         drop(first);
         watcher.await_info("blocked_clients", 1);
         watcher.await_info("total_blocking_keys", 1);
         assert_eq!(watcher.call(&["RPUSH", "k", "x", "y"]), "2");
         assert_eq!(second.answer(), "(k x)");
         assert_eq!(watcher.call(&["LPOP", "k"]), "y");
-        watcher.expect_nobody_waits();
+        watcher.expect_no_blocked_clients();
     }
 }
 
 #[test]
-fn a_wait_may_be_ended_by_others() {
+fn other_clients_can_unblock_a_client() {
     let server = start();
     let mut watcher = connect(server.port);
     let id_of = |client: &mut Client| client.call(&["CLIENT", "ID"]);
@@ -203,18 +203,18 @@ fn a_wait_may_be_ended_by_others() {
         assert_eq!(watcher.call(how), "1");
         assert_eq!(watcher.call(how), "0");
         assert_eq!(waiter.answer(), answer);
-        watcher.expect_nobody_waits();
+        watcher.expect_no_blocked_clients();
     }
     waiter.send(&["BLPOP", "k", "0"]);
     watcher.await_info("blocked_clients", 1);
     assert_eq!(watcher.call(&["CLIENT", "KILL", "ID", &id]), "1");
-    watcher.expect_nobody_waits();
+    watcher.expect_no_blocked_clients();
     assert_eq!(watcher.call(&["LPUSH", "k", "x"]), "1");
     assert_eq!(watcher.call(&["LLEN", "k"]), "1");
 }
 
 #[test]
-fn commands_behind_a_waiting_one_wait_with_it() {
+fn commands_behind_a_blocked_one_wait() {
     let server = start();
     let mut other = connect(server.port);
     let mut client = connect(server.port);
@@ -225,7 +225,7 @@ fn commands_behind_a_waiting_one_wait_with_it() {
     client.send(&["GET", "s"]);
     assert_eq!(client.answer(), "OK");
     other.await_info("blocked_clients", 1);
-    assert!(client.hears_nothing());
+    assert!(client.receives_nothing());
     assert_eq!(other.call(&["GET", "s"]), "1");
     other.call(&["LPUSH", "k", "x"]);
     assert_eq!(client.answer(), "(k x)");
@@ -243,7 +243,7 @@ fn chains_of_moves_are_served_to_their_end() {
         .map(|from| {
             let names = [format!("k{from}"), format!("k{}", from + 1)];
             let words = ["BLMOVE", &names[0], &names[1], "LEFT", "RIGHT", "0"];
-            waiting(&server, &mut pusher, from as u64, &words)
+            connect_blocked(&server, &mut pusher, from as u64, &words)
         })
         .collect();
     // The reply comes when all moves are done.
@@ -253,16 +253,16 @@ fn chains_of_moves_are_served_to_their_end() {
     for waiter in &mut waiters {
         assert_eq!(waiter.answer(), "x");
     }
-    pusher.expect_nobody_waits();
+    pusher.expect_no_blocked_clients();
 }
 
 #[test]
-fn moves_in_circles_and_in_place_end() {
+fn circular_and_in_place_moves_terminate() {
     let server = start();
     let mut pusher = connect(server.port);
     let mut circle = [
-        waiting(&server, &mut pusher, 0, &["BRPOPLPUSH", "a", "b", "0"]),
-        waiting(&server, &mut pusher, 1, &["BRPOPLPUSH", "b", "a", "0"]),
+        connect_blocked(&server, &mut pusher, 0, &["BRPOPLPUSH", "a", "b", "0"]),
+        connect_blocked(&server, &mut pusher, 1, &["BRPOPLPUSH", "b", "a", "0"]),
     ];
     pusher.call(&["RPUSH", "a", "x"]);
     for waiter in &mut circle {
@@ -271,37 +271,37 @@ fn moves_in_circles_and_in_place_end() {
     assert_eq!(pusher.call(&["LRANGE", "a", "0", "-1"]), "(x)");
     assert_eq!(pusher.call(&["EXISTS", "b"]), "0");
     let mut in_place = [
-        waiting(&server, &mut pusher, 0, &["BLMOVE", "s", "s", "LEFT", "RIGHT", "0"]),
-        waiting(&server, &mut pusher, 1, &["BLMOVE", "s", "s", "LEFT", "RIGHT", "0"]),
+        connect_blocked(&server, &mut pusher, 0, &["BLMOVE", "s", "s", "LEFT", "RIGHT", "0"]),
+        connect_blocked(&server, &mut pusher, 1, &["BLMOVE", "s", "s", "LEFT", "RIGHT", "0"]),
     ];
     pusher.call(&["RPUSH", "s", "x", "y"]);
     assert_eq!(in_place[0].answer(), "x");
     assert_eq!(in_place[1].answer(), "y");
     assert_eq!(pusher.call(&["LRANGE", "s", "0", "-1"]), "(x y)");
-    pusher.expect_nobody_waits();
+    pusher.expect_no_blocked_clients();
 }
 
 #[test]
-fn a_move_to_what_is_no_list_fails_and_leaves_its_element_to_the_next() {
+fn a_move_to_a_wrong_type_fails_and_leaves_its_element_to_the_next_waiter() {
     let server = start();
     let mut pusher = connect(server.port);
     pusher.call(&["SET", "string", "x"]);
-    let mut first = waiting(
+    let mut first = connect_blocked(
         &server,
         &mut pusher,
         0,
         &["BLMOVE", "k", "string", "LEFT", "RIGHT", "0"],
     );
-    let mut second = waiting(&server, &mut pusher, 1, &["BLPOP", "k", "0"]);
+    let mut second = connect_blocked(&server, &mut pusher, 1, &["BLPOP", "k", "0"]);
     pusher.call(&["RPUSH", "k", "e"]);
     assert!(first.answer().starts_with("WRONGTYPE"));
     assert_eq!(second.answer(), "(k e)");
     assert_eq!(pusher.call(&["GET", "string"]), "x");
-    pusher.expect_nobody_waits();
+    pusher.expect_no_blocked_clients();
 }
 
 #[test]
-fn whatever_leaves_a_list_there_serves_its_waiters() {
+fn every_command_that_creates_a_list_serves_its_waiters() {
     let server = start();
     let mut pusher = connect(server.port);
     pusher.call(&["RPUSH", "source", "x"]);
@@ -315,24 +315,24 @@ fn whatever_leaves_a_list_there_serves_its_waiters() {
     for words in dump {
         pusher.call(&["DEL", "source", "k"]);
         pusher.call(&["RPUSH", "source", "x"]);
-        let mut waiter = waiting(&server, &mut pusher, 0, &["BLPOP", "k", "0"]);
+        let mut waiter = connect_blocked(&server, &mut pusher, 0, &["BLPOP", "k", "0"]);
         pusher.call(&["SET", "k", "another type"]);
-        assert!(waiter.hears_nothing());
+        assert!(waiter.receives_nothing());
         pusher.call(&["DEL", "k"]);
         pusher.call(words);
         assert_eq!(waiter.answer(), "(k x)", "{words:?}");
         assert_eq!(pusher.call(&["EXISTS", "k"]), "0", "{words:?}");
     }
     for words in [&["SWAPDB", "0", "1"][..], &["MOVE", "k", "0"]] {
-        let mut waiter = waiting(&server, &mut pusher, 0, &["BLPOP", "k", "0"]);
+        let mut waiter = connect_blocked(&server, &mut pusher, 0, &["BLPOP", "k", "0"]);
         let mut elsewhere = connect(server.port);
         elsewhere.call(&["SELECT", "1"]);
         elsewhere.call(&["RPUSH", "k", "x"]);
-        assert!(waiter.hears_nothing());
+        assert!(waiter.receives_nothing());
         elsewhere.call(words);
         assert_eq!(waiter.answer(), "(k x)", "{words:?}");
     }
-    pusher.expect_nobody_waits();
+    pusher.expect_no_blocked_clients();
 }
 
 /// A client reads the destination of a move for a long time. The push that causes the move is answered after the move.
@@ -347,8 +347,8 @@ fn a_destination_that_is_being_read_is_waited_for() {
         pusher.call(&words);
     }
     for round in 0..5 {
-        let mut first = waiting(&server, &mut pusher, 0, &["BLMOVE", "k", "large", "LEFT", "RIGHT", "0"]);
-        let mut second = waiting(&server, &mut pusher, 1, &["BLPOP", "k", "0"]);
+        let mut first = connect_blocked(&server, &mut pusher, 0, &["BLMOVE", "k", "large", "LEFT", "RIGHT", "0"]);
+        let mut second = connect_blocked(&server, &mut pusher, 1, &["BLPOP", "k", "0"]);
         let mut reader = connect(server.port);
         reader.send(&["LRANGE", "large", "0", "-1"]);
         // By now the reader usually holds its lease.
@@ -359,7 +359,7 @@ fn a_destination_that_is_being_read_is_waited_for() {
         assert_eq!(first.answer(), "x");
         assert_eq!(second.answer(), "(k y)");
         reader.answer();
-        pusher.expect_nobody_waits();
+        pusher.expect_no_blocked_clients();
     }
 }
 
@@ -435,6 +435,6 @@ fn every_element_reaches_exactly_one_of_many_consumers() {
         assert_eq!(all.get(&element), Some(&1), "element {element}");
     }
     let mut client = connect(server.port);
-    client.expect_nobody_waits();
+    client.expect_no_blocked_clients();
     assert_eq!(client.call(&["DBSIZE"]), "0");
 }

@@ -16,10 +16,10 @@ use client::Client;
 use server::{PATIENCE, Server};
 
 /// The time after which the absence of a reply is certain enough.
-const A_WHILE: Duration = Duration::from_millis(150);
+const QUIET_TIME: Duration = Duration::from_millis(150);
 
 /// Starts a session; the script is stopped at its first line.
-fn debug(server: &Server, mode: &str, words: &[&str]) -> Client {
+fn start_session(server: &Server, mode: &str, words: &[&str]) -> Client {
     let mut client = Client::connect(server.port);
     assert_eq!(client.call(&["SCRIPT", "DEBUG", mode]), "OK");
     let stop = client.call(words);
@@ -59,7 +59,7 @@ fn clients(client: &mut Client) -> usize {
 }
 
 #[test]
-fn others_go_on_beside_a_session_and_see_nothing_of_it() {
+fn other_clients_continue_during_a_session_and_see_none_of_its_writes() {
     for threads in ["1", "2"] {
         let server = Server::start(&["--io-threads", threads]);
         let mut other = Client::connect(server.port);
@@ -75,7 +75,7 @@ fn others_go_on_beside_a_session_and_see_nothing_of_it() {
         let before = clients(&mut other);
         let script = "redis.call('incr', 'mine')\nredis.call('rpush', 'queue', 'x')\n\
                       redis.call('publish', 'news', 'x')\nreturn redis.call('get', 'later')";
-        let mut session = debug(&server, "YES", &["EVAL", script, "0"]);
+        let mut session = start_session(&server, "YES", &["EVAL", script, "0"]);
         assert_eq!(clients(&mut other), before, "a session is no client");
         assert_eq!(
             session.call(&["step"]),
@@ -109,7 +109,7 @@ fn others_go_on_beside_a_session_and_see_nothing_of_it() {
 }
 
 #[test]
-fn everybody_waits_for_a_synchronous_session_and_what_it_wrote_stays() {
+fn all_clients_wait_for_a_synchronous_session_and_its_writes_stay() {
     for threads in ["1", "2"] {
         let server = Server::start(&[
             "--io-threads",
@@ -127,19 +127,19 @@ fn everybody_waits_for_a_synchronous_session_and_what_it_wrote_stays() {
         });
         let script =
             "redis.call('set', 'key', '1')\nredis.call('rpush', 'queue', 'x')\nreturn redis.call('incr', 'key')";
-        let mut session = debug(&server, "SYNC", &["EVAL", script, "0"]);
+        let mut session = start_session(&server, "SYNC", &["EVAL", script, "0"]);
         session.call(&["step"]);
         let since = Instant::now();
         let asking = thread::spawn(move || {
             let answer = other.call(&["GET", "key"]);
             (answer, since.elapsed(), other)
         });
-        thread::sleep(A_WHILE);
+        thread::sleep(QUIET_TIME);
         assert!(!asking.is_finished(), "it waits");
         assert_eq!(finish(&mut session), "2");
         let (answer, waited, mut other) = asking.join().expect("it is answered");
         assert_eq!(answer, "2");
-        assert!(waited >= A_WHILE);
+        assert!(waited >= QUIET_TIME);
         assert_eq!(waiting.answer(), "(queue x)", "who waits for keys is served");
         assert_eq!(other.call(&["DBSIZE"]), "1");
         // The propagation log contains the session as one transaction.
@@ -154,19 +154,19 @@ fn everybody_waits_for_a_synchronous_session_and_what_it_wrote_stays() {
 }
 
 #[test]
-fn who_leaves_a_session_is_not_waited_for() {
+fn a_user_that_disconnects_is_not_waited_for() {
     let server = Server::start(&[]);
     let mut other = Client::connect(server.port);
     let script = "local n = 1\nredis.call('set', 'left', n)\nreturn n";
     // The writes of this session are discarded.
-    drop(debug(&server, "YES", &["EVAL", script, "0"]));
+    drop(start_session(&server, "YES", &["EVAL", script, "0"]));
     assert_eq!(other.call(&["GET", "left"]), "-");
     // The script runs to its end.
-    drop(debug(&server, "SYNC", &["EVAL", script, "0"]));
+    drop(start_session(&server, "SYNC", &["EVAL", script, "0"]));
     assert_eq!(other.call(&["GET", "left"]), "1");
     assert_eq!(other.call(&["DEL", "left"]), "1");
     // Only half of the connection is closed: the client still reads.
-    let mut session = debug(&server, "SYNC", &["EVAL", script, "0"]);
+    let mut session = start_session(&server, "SYNC", &["EVAL", script, "0"]);
     session.0.get_mut().shutdown(Shutdown::Write).expect("closes");
     assert_eq!(session.answer(), "(<endsession>)");
     assert_eq!(session.answer(), "1");
@@ -178,7 +178,7 @@ fn a_session_without_a_user_ends_even_if_its_script_does_not() {
     let server = Server::start(&[]);
     let mut other = Client::connect(server.port);
     for way in 0..2 {
-        let mut session = debug(
+        let mut session = start_session(
             &server,
             "YES",
             &["EVAL", "local n = 1\nwhile true do n = n + 1 end", "0"],
@@ -187,7 +187,7 @@ fn a_session_without_a_user_ends_even_if_its_script_does_not() {
             0 => session.send(&["continue"]),
             _ => session.send(&["eval", "while true do end"]),
         }
-        thread::sleep(A_WHILE);
+        thread::sleep(QUIET_TIME);
         drop(session);
     }
     let (pid, deadline) = (pid_of(&mut other), Instant::now() + PATIENCE);
@@ -213,13 +213,13 @@ fn threads_named(pid: &str, name: &str) -> usize {
 }
 
 #[test]
-fn the_process_ends_in_spite_of_sessions() {
+fn the_process_ends_despite_sessions() {
     for mode in ["YES", "SYNC"] {
         let mut server = Server::start(&["--save", "3600 1"]);
         let mut other = Client::connect(server.port);
         other.call(&["SET", "key", "1"]);
         let pid = pid_of(&mut other);
-        let mut session = debug(
+        let mut session = start_session(
             &server,
             mode,
             &["EVAL", "redis.call('set', 'written', 1)\nreturn 1", "0"],
@@ -244,7 +244,7 @@ fn several_sessions_run_at_a_time() {
     other.call(&["SET", "n", "0"]);
     let script = "local n = redis.call('incr', 'n')\nn = redis.call('incrby', 'n', ARGV[1])\nreturn n";
     let mut sessions: Vec<Client> = (0..12)
-        .map(|number| debug(&server, "YES", &["EVAL", script, "0", &number.to_string()]))
+        .map(|number| start_session(&server, "YES", &["EVAL", script, "0", &number.to_string()]))
         .collect();
     for session in &mut sessions {
         assert!(session.call(&["step"]).contains("<reply> 1"));
@@ -258,7 +258,7 @@ fn several_sessions_run_at_a_time() {
 }
 
 #[test]
-fn large_values_are_copied_and_their_writers_go_on() {
+fn large_values_are_copied_while_writers_continue() {
     let server = Server::start(&[]);
     let mut other = Client::connect(server.port);
     let members: Vec<String> = (0..20_000).map(|number| format!("member:{number}")).collect();
@@ -273,7 +273,7 @@ fn large_values_are_copied_and_their_writers_go_on() {
     let script = "local n = redis.call('scard', 'set')\nn = redis.call('sadd', 'set', 'new')\n\
                   redis.call('append', 'text', 'y')\n\
                   return {redis.call('scard', 'set'), redis.call('strlen', 'text'), #redis.call('keys', '*')}";
-    let mut session = debug(&server, "YES", &["EVAL", script, "0"]);
+    let mut session = start_session(&server, "YES", &["EVAL", script, "0"]);
     session.call(&["step"]);
     session.call(&["step"]);
     assert_eq!(other.call(&["SADD", "set", "other", "new"]), "2");
@@ -289,7 +289,7 @@ fn large_values_are_copied_and_their_writers_go_on() {
 }
 
 #[test]
-fn a_session_keeps_to_what_its_user_and_the_server_allow() {
+fn a_session_respects_permissions_and_limits() {
     let server = Server::start(&[]);
     let mut other = Client::connect(server.port);
     other.call(&["ACL", "SETUSER", "reader", "on", ">word", "+@all", "-set", "~*", "&*"]);
@@ -305,13 +305,13 @@ fn a_session_keeps_to_what_its_user_and_the_server_allow() {
     assert!(finish(&mut session).contains("ACL failure in script"));
     // Memory is short: commands that may need some are refused.
     other.call(&["CONFIG", "SET", "maxmemory", "1"]);
-    let mut session = debug(&server, "YES", &["EVAL", "return redis.call('set', 'k', '1')", "0"]);
+    let mut session = start_session(&server, "YES", &["EVAL", "return redis.call('set', 'k', '1')", "0"]);
     assert!(finish(&mut session).starts_with("OOM"));
     other.call(&["CONFIG", "SET", "maxmemory", "0"]);
 }
 
 #[test]
-fn in_a_cluster_a_session_knows_which_keys_are_here() {
+fn in_a_cluster_a_session_knows_its_own_slots() {
     let server = Server::start_node(&["--cluster-require-full-coverage", "no"]);
     let mut other = Client::connect(server.port);
     assert_eq!(
@@ -324,7 +324,7 @@ fn in_a_cluster_a_session_knows_which_keys_are_here() {
     call_until(&mut other, &["SET", "{a}k", "1"], |answer| answer == "OK");
     let script = "local n = redis.call('get', KEYS[1])\nreturn {n, #redis.call('keys', '*')}";
     for mode in ["YES", "SYNC"] {
-        let mut session = debug(&server, mode, &["EVAL", script, "1", "{a}k"]);
+        let mut session = start_session(&server, mode, &["EVAL", script, "1", "{a}k"]);
         // The slot of foo is not assigned.
         let refused = session.call(&["v", "get", "foo"]);
         assert!(refused.contains("-ERR"), "{refused}");
@@ -333,7 +333,7 @@ fn in_a_cluster_a_session_knows_which_keys_are_here() {
 }
 
 #[test]
-fn scripts_without_a_session_run_as_ever() {
+fn scripts_without_a_session_run_normally() {
     let server = Server::start(&[]);
     let mut client = Client::connect(server.port);
     assert_eq!(

@@ -20,15 +20,15 @@ use port::free_port;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A temporary directory for one test, removed at its end.
-struct Place(PathBuf);
+struct TestDirectory(PathBuf);
 
-impl Place {
-    fn new() -> Place {
+impl TestDirectory {
+    fn new() -> TestDirectory {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("weft-dumps-{}-{number}", std::process::id()));
         fs::create_dir_all(&path).expect("creates a directory");
-        Place(path)
+        TestDirectory(path)
     }
 
     fn dump(&self) -> PathBuf {
@@ -71,7 +71,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TestDirectory {
     fn drop(&mut self) {
         // Anything left over is in the directory for temporary files.
         let _ = fs::remove_dir_all(&self.0);
@@ -89,7 +89,7 @@ impl Server {
         kill(Pid::from_raw(self.child.id() as i32), Signal::SIGTERM).expect("signals");
     }
 
-    fn ends(&mut self) -> ExitStatus {
+    fn wait_for_end(&mut self) -> ExitStatus {
         let start = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait().expect("waits") {
@@ -154,7 +154,7 @@ fn fill(client: &mut Client) -> String {
 
 #[test]
 fn the_next_server_has_what_was_saved() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let (server, mut client) = place.start(&["--save", ""]);
     let digest = fill(&mut client);
     assert_ne!(client.info("rdb_changes_since_last_save"), "0");
@@ -181,7 +181,7 @@ fn the_next_server_has_what_was_saved() {
 
 #[test]
 fn data_is_reloaded_in_place() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let (_server, mut client) = place.start(&["--save", ""]);
     let digest = fill(&mut client);
     assert_eq!(client.call("DEBUG RELOAD"), "+OK");
@@ -199,7 +199,7 @@ fn data_is_reloaded_in_place() {
 #[test]
 fn the_last_dump_is_written_before_the_end() {
     for by_signal in [true, false] {
-        let place = Place::new();
+        let place = TestDirectory::new();
         let (mut server, mut client) = place.start(&["--save", "3600 1"]);
         client.call("SET key value");
         if by_signal {
@@ -207,12 +207,12 @@ fn the_last_dump_is_written_before_the_end() {
         } else {
             client.send("SHUTDOWN");
         }
-        assert!(server.ends().success());
+        assert!(server.wait_for_end().success());
         let (mut server, mut client) = place.start(&["--save", "3600 1"]);
         assert_eq!(client.call("GET key"), "value");
         client.call("SET key other");
         client.send("SHUTDOWN NOSAVE");
-        assert!(server.ends().success());
+        assert!(server.wait_for_end().success());
         let (_server, mut client) = place.start(&["--save", ""]);
         assert_eq!(client.call("GET key"), "value");
     }
@@ -220,7 +220,7 @@ fn the_last_dump_is_written_before_the_end() {
 
 #[test]
 fn a_server_that_cannot_save_does_not_end() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let (mut server, mut client) = place.start(&["--save", ""]);
     client.call("SET key value");
     // A directory cannot be replaced by a file.
@@ -238,12 +238,12 @@ fn a_server_that_cannot_save_does_not_end() {
             .all(|file| !file.file_name().to_string_lossy().starts_with("temp-"))
     );
     client.send("SHUTDOWN SAVE FORCE");
-    assert!(server.ends().success());
+    assert!(server.wait_for_end().success());
 }
 
 #[test]
-fn a_damaged_dump_ends_the_start() {
-    let place = Place::new();
+fn a_damaged_dump_prevents_the_start() {
+    let place = TestDirectory::new();
     let (server, mut client) = place.start(&["--save", ""]);
     fill(&mut client);
     assert_eq!(client.call("SAVE"), "+OK");
@@ -251,7 +251,7 @@ fn a_damaged_dump_ends_the_start() {
     let whole = fs::read(place.dump()).expect("reads");
     fs::write(place.dump(), &whole[..whole.len() / 2]).expect("writes");
     let mut server = place.spawn(&["--save", ""]);
-    assert_eq!(server.ends().code(), Some(1));
+    assert_eq!(server.wait_for_end().code(), Some(1));
     let log = place.log();
     for line in [
         "Short read or OOM loading DB. Unrecoverable error, aborting now.",
@@ -264,8 +264,8 @@ fn a_damaged_dump_ends_the_start() {
 
 /// Newer versions of other servers use these types and opcodes in a different way.
 #[test]
-fn a_type_that_is_newer_than_its_file_ends_the_start() {
-    let place = Place::new();
+fn a_type_newer_than_its_file_prevents_the_start() {
+    let place = TestDirectory::new();
     let (server, mut client) = place.start(&["--save", ""]);
     assert_eq!(client.call("HSETEX hash EX 1000 FIELDS 1 field value"), ":1");
     assert_eq!(client.call("SAVE"), "+OK");
@@ -275,15 +275,15 @@ fn a_type_that_is_newer_than_its_file_ends_the_start() {
     dump[..9].copy_from_slice(b"REDIS0011");
     fs::write(place.dump(), &dump).expect("writes");
     let mut server = place.spawn(&["--save", "", "--rdbchecksum", "no"]);
-    assert_eq!(server.ends().code(), Some(1));
+    assert_eq!(server.wait_for_end().code(), Some(1));
     let log = place.log();
     let line = "Can't handle foreign type or opcode 22 in RDB with version 11";
     assert!(log.contains(line), "{log}");
 }
 
 #[test]
-fn a_dump_without_its_whole_checksum_ends_the_start() {
-    let place = Place::new();
+fn a_dump_with_a_truncated_checksum_prevents_the_start() {
+    let place = TestDirectory::new();
     let (server, mut client) = place.start(&["--save", ""]);
     fill(&mut client);
     assert_eq!(client.call("SAVE"), "+OK");
@@ -292,14 +292,14 @@ fn a_dump_without_its_whole_checksum_ends_the_start() {
     for missing in [1, 4, 8] {
         fs::write(place.dump(), &whole[..whole.len() - missing]).expect("writes");
         let mut server = place.spawn(&["--save", "", "--rdbchecksum", "no"]);
-        assert_eq!(server.ends().code(), Some(1), "{missing} bytes are missing");
+        assert_eq!(server.wait_for_end().code(), Some(1), "{missing} bytes are missing");
     }
 }
 
 /// Any client may send payloads, so the number of log lines that they cause is limited.
 #[test]
-fn bad_payloads_do_not_fill_the_log() {
-    let place = Place::new();
+fn invalid_payloads_do_not_flood_the_log() {
+    let place = TestDirectory::new();
     let (server, mut client) = place.start(&["--save", ""]);
     assert_eq!(client.call("DEBUG SET-SKIP-CHECKSUM-VALIDATION 1"), "+OK");
     let start = Instant::now();

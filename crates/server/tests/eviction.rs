@@ -112,7 +112,7 @@ fn many_writers_stay_within_the_limit_and_lose_nothing_that_was_not_evicted() {
 }
 
 #[test]
-fn entries_that_share_a_run_of_cells_count_one_by_one() {
+fn entries_that_share_a_slab_run_are_counted_one_by_one() {
     const KEYS: u64 = 100_000;
     const CELL: u64 = 88;
     let server = Server::start(&["--io-threads", "2"]);
@@ -138,7 +138,7 @@ fn entries_that_share_a_run_of_cells_count_one_by_one() {
     let half = used(&mut client);
     assert!(full - half >= KEYS / 2 * CELL, "{} of {full}", full - half);
     let text = client.call(&["MEMORY", "MALLOC-STATS"]);
-    assert!(text.contains("Cells of entries"), "{text}");
+    assert!(text.contains("Slab of entries"), "{text}");
     // The number of keys to evict follows from the memory of the keys, and no more are evicted.
     let excess = 15_000;
     let limit = half - excess * CELL;
@@ -168,7 +168,7 @@ fn entries_that_share_a_run_of_cells_count_one_by_one() {
 }
 
 #[test]
-fn what_is_freed_in_the_background_counts_as_free_at_once() {
+fn memory_freed_in_the_background_counts_as_free_at_once() {
     let server = Server::start(&["--io-threads", "2"]);
     let mut client = Client::connect(server.port);
     let mut words = vec!["SADD", "template"];
@@ -271,7 +271,7 @@ fn an_eviction_is_an_event_and_invalidates_copies_before_the_next_reply() {
 }
 
 #[test]
-fn the_largest_clients_go_when_all_take_too_much() {
+fn the_largest_clients_are_evicted_when_all_exceed_the_limit() {
     let server = Server::start(&["--io-threads", "4"]);
     let mut control = Client::connect(server.port);
     control.call(&["CLIENT", "NO-EVICT", "ON"]);

@@ -53,7 +53,7 @@ impl Client {
         }
     }
 
-    fn ask(&mut self, words: &[&[u8]]) -> Vec<Vec<u8>> {
+    fn call(&mut self, words: &[&[u8]]) -> Vec<Vec<u8>> {
         self.send(words);
         self.answer()
     }
@@ -62,11 +62,11 @@ impl Client {
     fn set_all(&mut self, keys: &[Vec<u8>], value: &[u8]) {
         let mut words: Vec<&[u8]> = vec![b"MSET"];
         words.extend(keys.iter().flat_map(|key| [key.as_slice(), value]));
-        assert_eq!(self.ask(&words), [b"+OK"]);
+        assert_eq!(self.call(&words), [b"+OK"]);
     }
 }
 
-fn on_keys<'a>(command: &'a [u8], keys: &'a [Vec<u8>]) -> Vec<&'a [u8]> {
+fn with_keys<'a>(command: &'a [u8], keys: &'a [Vec<u8>]) -> Vec<&'a [u8]> {
     let mut words = vec![command];
     words.extend(keys.iter().map(Vec::as_slice));
     words
@@ -78,30 +78,30 @@ fn many_keys() -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn commands_of_many_keys_answer_as_short_ones() {
+fn commands_with_many_keys_reply_as_short_ones() {
     let server = start("2");
     let mut client = connect(&server);
     let keys = many_keys();
     client.set_all(&keys, b"value");
     let large = vec![b'x'; 100_000];
-    assert_eq!(client.ask(&[b"SET", &keys[17], &large]), [b"+OK"]);
-    assert_eq!(client.ask(&[b"DEL", &keys[18]]), [b":1"]);
-    let values = client.ask(&on_keys(b"MGET", &keys));
+    assert_eq!(client.call(&[b"SET", &keys[17], &large]), [b"+OK"]);
+    assert_eq!(client.call(&[b"DEL", &keys[18]]), [b":1"]);
+    let values = client.call(&with_keys(b"MGET", &keys));
     assert_eq!(values.len(), keys.len());
     assert_eq!(values[16], b"value");
     assert!(values[17] == large);
     assert_eq!(values[18], b"(nil)");
-    assert_eq!(client.ask(&on_keys(b"EXISTS", &keys)), [b":5999"]);
-    assert_eq!(client.ask(&on_keys(b"TOUCH", &keys)), [b":5999"]);
-    assert_eq!(client.ask(&on_keys(b"UNLINK", &keys)), [b":5999"]);
-    assert_eq!(client.ask(&[b"DBSIZE"]), [b":0"]);
+    assert_eq!(client.call(&with_keys(b"EXISTS", &keys)), [b":5999"]);
+    assert_eq!(client.call(&with_keys(b"TOUCH", &keys)), [b":5999"]);
+    assert_eq!(client.call(&with_keys(b"UNLINK", &keys)), [b":5999"]);
+    assert_eq!(client.call(&[b"DBSIZE"]), [b":0"]);
 }
 
 #[test]
 fn replies_keep_the_order_of_the_requests_around_a_long_one() {
     let server = start("2");
     let mut client = connect(&server);
-    client.ask(&[b"SETBIT", b"bits", b"80000000", b"1"]);
+    client.call(&[b"SETBIT", b"bits", b"80000000", b"1"]);
     for round in 0..20 {
         client.send(&[b"SET", b"number", b"1"]);
         client.send(&[b"BITCOUNT", b"bits"]);
@@ -125,30 +125,30 @@ fn replies_keep_the_order_of_the_requests_around_a_long_one() {
     assert_eq!(client.answer(), [b":3"]);
     // Errors are also returned from the background.
     let keys = many_keys();
-    let mut words = on_keys(b"MSET", &keys);
+    let mut words = with_keys(b"MSET", &keys);
     words.truncate(5800);
     let wanted: &[u8] = b"-ERR wrong number of arguments for 'mset' command";
-    assert_eq!(client.ask(&words), [wanted]);
+    assert_eq!(client.call(&words), [wanted]);
 }
 
 #[test]
-fn a_worker_serves_others_while_a_long_command_runs() {
+fn a_worker_serves_other_clients_while_a_long_command_runs() {
     let server = start("1");
     let (mut long, mut short) = (connect(&server), connect(&server));
-    long.ask(&[b"SETBIT", b"bits", b"800000000", b"1"]);
-    short.ask(&[b"SET", b"key", b"value"]);
+    long.call(&[b"SETBIT", b"bits", b"800000000", b"1"]);
+    short.call(&[b"SET", b"key", b"value"]);
     let rounds = 40;
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
             for _ in 0..rounds {
-                assert_eq!(long.ask(&[b"BITCOUNT", b"bits"]), [b":1"]);
+                assert_eq!(long.call(&[b"BITCOUNT", b"bits"]), [b":1"]);
             }
             done.store(true, Ordering::Relaxed);
         });
         let mut served = 0;
         while !done.load(Ordering::Relaxed) {
-            assert_eq!(short.ask(&[b"GET", b"key"]), [b"value"]);
+            assert_eq!(short.call(&[b"GET", b"key"]), [b"value"]);
             served += 1;
         }
         // If the commands had alternated, there would be about one for each.
@@ -174,7 +174,7 @@ fn long_writes_of_the_same_keys_are_all_or_nothing() {
         }
         let mut client = connect(&server);
         while !done.load(Ordering::Relaxed) {
-            let values = client.ask(&on_keys(b"MGET", &keys));
+            let values = client.call(&with_keys(b"MGET", &keys));
             assert_eq!(values.len(), keys.len());
             assert!(
                 values.iter().all(|value| *value == values[0]),
@@ -194,7 +194,7 @@ fn long_algebra_sees_all_sets_at_one_moment() {
     for part in members.chunks(1000) {
         let mut words: Vec<&[u8]> = vec![b"SADD", b"one"];
         words.extend(part.iter().map(Vec::as_slice));
-        assert_eq!(filler.ask(&words), [format!(":{}", part.len()).as_bytes()]);
+        assert_eq!(filler.call(&words), [format!(":{}", part.len()).as_bytes()]);
     }
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -207,17 +207,17 @@ fn long_algebra_sees_all_sets_at_one_moment() {
                 } else {
                     (b"two", b"one")
                 };
-                assert_eq!(mover.ask(&[b"SMOVE", from, to, &members[moves % MEMBERS]]), [b":1"]);
+                assert_eq!(mover.call(&[b"SMOVE", from, to, &members[moves % MEMBERS]]), [b":1"]);
                 moves += 1;
             }
             assert!(moves > 0, "something moved meanwhile");
         });
         let mut client = connect(&server);
         for _ in 0..20 {
-            assert_eq!(client.ask(&[b"SUNION", b"one", b"two"]).len(), MEMBERS);
-            assert_eq!(client.ask(&[b"SINTERCARD", b"2", b"one", b"two"]), [b":0"]);
+            assert_eq!(client.call(&[b"SUNION", b"one", b"two"]).len(), MEMBERS);
+            assert_eq!(client.call(&[b"SINTERCARD", b"2", b"one", b"two"]), [b":0"]);
             assert_eq!(
-                client.ask(&[b"SUNIONSTORE", b"all", b"two", b"one"]),
+                client.call(&[b"SUNIONSTORE", b"all", b"two", b"one"]),
                 [format!(":{MEMBERS}").as_bytes()]
             );
         }
@@ -239,12 +239,12 @@ fn a_sort_sees_the_weights_of_one_moment() {
                 ]
             })
             .collect();
-        assert_eq!(client.ask(&on_keys(b"MSET", &pairs)), [b"+OK"]);
+        assert_eq!(client.call(&with_keys(b"MSET", &pairs)), [b"+OK"]);
     };
     let mut client = connect(&server);
     let mut words: Vec<&[u8]> = vec![b"RPUSH", b"numbers"];
     words.extend(numbers.iter().map(Vec::as_slice));
-    assert_eq!(client.ask(&words), [format!(":{ELEMENTS}").as_bytes()]);
+    assert_eq!(client.call(&words), [format!(":{ELEMENTS}").as_bytes()]);
     set_weights(&mut client, &|number| number);
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -257,7 +257,7 @@ fn a_sort_sees_the_weights_of_one_moment() {
         });
         let mut seen = [0, 0];
         for _ in 0..60 {
-            let mut sorted = client.ask(&[b"SORT", b"numbers", b"BY", b"w_*"]);
+            let mut sorted = client.call(&[b"SORT", b"numbers", b"BY", b"w_*"]);
             if sorted[0] != numbers[0] {
                 sorted.reverse();
                 seen[1] += 1;
@@ -265,9 +265,9 @@ fn a_sort_sees_the_weights_of_one_moment() {
                 seen[0] += 1;
             }
             assert!(sorted == numbers, "weights of two moments were mixed");
-            let stored = client.ask(&[b"SORT", b"numbers", b"BY", b"w_*", b"GET", b"w_*", b"STORE", b"weights"]);
+            let stored = client.call(&[b"SORT", b"numbers", b"BY", b"w_*", b"GET", b"w_*", b"STORE", b"weights"]);
             assert_eq!(stored, [format!(":{ELEMENTS}").as_bytes()]);
-            let weights = client.ask(&[b"LRANGE", b"weights", b"0", b"-1"]);
+            let weights = client.call(&[b"LRANGE", b"weights", b"0", b"-1"]);
             let is_sorted = weights.is_sorted_by_key(|weight| String::from_utf8_lossy(weight).parse::<usize>().ok());
             assert!(is_sorted, "what was sorted by and what was shown are of two moments");
         }
@@ -287,10 +287,10 @@ fn freed_in_background(client: &mut Client) -> u64 {
     };
     let start = Instant::now();
     loop {
-        let info = client.ask(&[b"INFO", b"memory"]).concat();
+        let info = client.call(&[b"INFO", b"memory"]).concat();
         let info = String::from_utf8_lossy(&info).into_owned();
         if figure(&info, "lazyfree_pending_objects:") == 0 {
-            assert_eq!(client.ask(&[b"CONFIG", b"RESETSTAT"]), [b"+OK"]);
+            assert_eq!(client.call(&[b"CONFIG", b"RESETSTAT"]), [b"+OK"]);
             return figure(&info, "lazyfreed_objects:");
         }
         assert!(start.elapsed() < PATIENCE, "some objects are never freed");
@@ -299,21 +299,21 @@ fn freed_in_background(client: &mut Client) -> u64 {
 }
 
 #[test]
-fn who_frees_a_large_collection_depends_on_what_removed_it() {
+fn the_removing_command_decides_where_a_large_collection_is_freed() {
     type Removal = fn(&mut Client);
     let server = start("1");
     let mut client = connect(&server);
     let members: Vec<Vec<u8>> = (0..65).map(|number| vec![b'm'; 100 + number]).collect();
-    let delete: Removal = |client| drop(client.ask(&[b"DEL", b"set"]));
-    let unlink: Removal = |client| drop(client.ask(&[b"UNLINK", b"set"]));
-    let overwrite: Removal = |client| drop(client.ask(&[b"SET", b"set", b"string"]));
+    let delete: Removal = |client| drop(client.call(&[b"DEL", b"set"]));
+    let unlink: Removal = |client| drop(client.call(&[b"UNLINK", b"set"]));
+    let overwrite: Removal = |client| drop(client.call(&[b"SET", b"set", b"string"]));
     let expire: Removal = |client| {
-        client.ask(&[b"PEXPIRE", b"set", b"1"]);
-        while client.ask(&[b"DBSIZE"]) != [b":0"] {
+        client.call(&[b"PEXPIRE", b"set", b"1"]);
+        while client.call(&[b"DBSIZE"]) != [b":0"] {
             thread::sleep(Duration::from_millis(1));
         }
     };
-    let empty: Removal = |client| drop(client.ask(&[b"FLUSHALL", b"ASYNC"]));
+    let empty: Removal = |client| drop(client.call(&[b"FLUSHALL", b"ASYNC"]));
     let cases: &[(&str, Removal, &str, usize, u64)] = &[
         ("DEL", delete, "lazyfree-lazy-user-del yes", 65, 1),
         ("DEL", delete, "lazyfree-lazy-user-del no", 65, 0),
@@ -328,12 +328,12 @@ fn who_frees_a_large_collection_depends_on_what_removed_it() {
     ];
     for (what, remove, setting, count, freed) in cases {
         let (parameter, value) = setting.split_once(' ').expect("two words");
-        client.ask(&[b"CONFIG", b"SET", parameter.as_bytes(), value.as_bytes()]);
-        client.ask(&[b"DEL", b"set"]);
+        client.call(&[b"CONFIG", b"SET", parameter.as_bytes(), value.as_bytes()]);
+        client.call(&[b"DEL", b"set"]);
         freed_in_background(&mut client);
         let mut words: Vec<&[u8]> = vec![b"SADD", b"set"];
         words.extend(members[..*count].iter().map(Vec::as_slice));
-        assert_eq!(client.ask(&words), [format!(":{count}").as_bytes()]);
+        assert_eq!(client.call(&words), [format!(":{count}").as_bytes()]);
         remove(&mut client);
         assert_eq!(
             freed_in_background(&mut client),

@@ -51,16 +51,16 @@ impl Client {
         }
     }
 
-    fn ask(&mut self, words: &[&str]) -> String {
+    fn call(&mut self, words: &[&str]) -> String {
         self.send(words);
         self.answer()
     }
 
     /// Repeats a command until the answer begins with `wanted`.
-    fn ask_until(&mut self, words: &[&str], wanted: &str) {
+    fn call_until(&mut self, words: &[&str], wanted: &str) {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let answer = self.ask(words);
+            let answer = self.call(words);
             if answer.starts_with(wanted) {
                 return;
             }
@@ -83,7 +83,7 @@ const SUM: &str = "local sum = 0 for _, key in ipairs(redis.call('keys', 'acc:*'
 const READ: &str = "local sum = 0 for i = 0, 19 do sum = sum + tonumber(redis.call('get', 'acc:' .. i)) end return sum";
 
 /// Runs one client's share of the work. The seed makes a failure reproducible.
-fn work(server: &Server, seed: u64, stop: &AtomicBool) {
+fn run_client(server: &Server, seed: u64, stop: &AtomicBool) {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut client = Client::connect(server);
     let total = format!(":{}", ACCOUNTS * 100);
@@ -94,23 +94,23 @@ fn work(server: &Server, seed: u64, stop: &AtomicBool) {
         );
         let (key, other_key) = (format!("acc:{one}"), format!("acc:{other}"));
         match random.u8(..7) {
-            0 | 1 => assert_eq!(client.ask(&["EVAL", TRANSFER, "0", &one, &other]), ":1"),
-            2 => assert!(client.ask(&["EVAL", DECLARED, "2", &key, &other_key]).starts_with(':')),
-            3 => assert_eq!(client.ask(&["EVAL_RO", READ, "0"]), total, "seed {seed}"),
-            4 => assert_eq!(client.ask(&["EVAL", SUM, "0"]), total, "seed {seed}"),
+            0 | 1 => assert_eq!(client.call(&["EVAL", TRANSFER, "0", &one, &other]), ":1"),
+            2 => assert!(client.call(&["EVAL", DECLARED, "2", &key, &other_key]).starts_with(':')),
+            3 => assert_eq!(client.call(&["EVAL_RO", READ, "0"]), total, "seed {seed}"),
+            4 => assert_eq!(client.call(&["EVAL", SUM, "0"]), total, "seed {seed}"),
             5 => {
-                client.ask(&["MULTI"]);
-                client.ask(&["DECR", &key]);
-                client.ask(&["EVAL", TRANSFER, "0", &other, &one]);
-                client.ask(&["INCR", &key]);
-                assert!(!client.ask(&["EXEC"]).contains("ERR"));
+                client.call(&["MULTI"]);
+                client.call(&["DECR", &key]);
+                client.call(&["EVAL", TRANSFER, "0", &other, &one]);
+                client.call(&["INCR", &key]);
+                assert!(!client.call(&["EXEC"]).contains("ERR"));
             }
             _ => {
                 let mut words = vec!["MGET".to_owned()];
                 words.extend((0..ACCOUNTS).map(|account| format!("acc:{account}")));
                 let words: Vec<&str> = words.iter().map(String::as_str).collect();
                 let sum: i64 = client
-                    .ask(&words)
+                    .call(&words)
                     .split(' ')
                     .map(|word| word.parse::<i64>().unwrap())
                     .sum();
@@ -121,17 +121,17 @@ fn work(server: &Server, seed: u64, stop: &AtomicBool) {
 }
 
 #[test]
-fn nobody_sees_a_part_of_a_script() {
+fn no_client_sees_a_partially_executed_script() {
     let server = Server::start(&["--io-threads", "4"]);
     let mut client = Client::connect(&server);
     for account in 0..ACCOUNTS {
-        client.ask(&["SET", &format!("acc:{account}"), "100"]);
+        client.call(&["SET", &format!("acc:{account}"), "100"]);
     }
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let (server, stop) = (&server, &stop);
         let workers: Vec<_> = (1..=8)
-            .map(|seed| scope.spawn(move || work(server, seed, stop)))
+            .map(|seed| scope.spawn(move || run_client(server, seed, stop)))
             .collect();
         thread::sleep(Duration::from_secs(2));
         stop.store(true, Ordering::Relaxed);
@@ -142,7 +142,7 @@ fn nobody_sees_a_part_of_a_script() {
 }
 
 #[test]
-fn an_endless_script_bothers_only_those_who_need_its_keys_and_can_be_killed() {
+fn an_endless_script_delays_only_clients_that_need_its_keys_and_can_be_killed() {
     let server = Server::start(&[
         "--io-threads",
         "1",
@@ -152,31 +152,31 @@ fn an_endless_script_bothers_only_those_who_need_its_keys_and_can_be_killed() {
         "affected",
     ]);
     let (mut runner, mut client) = (Client::connect(&server), Client::connect(&server));
-    client.ask(&["MSET", "mine", "1", "yours", "1"]);
+    client.call(&["MSET", "mine", "1", "yours", "1"]);
     runner.send(&["EVAL", "while true do end", "1", "mine"]);
-    client.ask_until(&["GET", "mine"], "-BUSY");
-    assert_eq!(client.ask(&["SET", "yours", "2"]), "+OK");
-    assert!(client.ask(&["FLUSHALL"]).starts_with("-BUSY"), "nobody waits for ever");
-    assert!(client.ask(&["KEYS", "*"]).starts_with("-BUSY"));
-    assert!(client.ask(&["FUNCTION", "KILL"]).starts_with("-BUSY"));
-    assert_eq!(client.ask(&["SCRIPT", "KILL"]), "+OK");
+    client.call_until(&["GET", "mine"], "-BUSY");
+    assert_eq!(client.call(&["SET", "yours", "2"]), "+OK");
+    assert!(client.call(&["FLUSHALL"]).starts_with("-BUSY"), "nobody waits for ever");
+    assert!(client.call(&["KEYS", "*"]).starts_with("-BUSY"));
+    assert!(client.call(&["FUNCTION", "KILL"]).starts_with("-BUSY"));
+    assert_eq!(client.call(&["SCRIPT", "KILL"]), "+OK");
     assert!(
         runner
             .answer()
             .starts_with("-ERR Script killed by user with SCRIPT KILL.")
     );
-    assert_eq!(client.ask(&["GET", "mine"]), "1");
-    assert!(client.ask(&["SCRIPT", "KILL"]).starts_with("-NOTBUSY"));
+    assert_eq!(client.call(&["GET", "mine"]), "1");
+    assert!(client.call(&["SCRIPT", "KILL"]).starts_with("-NOTBUSY"));
 }
 
 #[test]
-fn a_busy_script_is_told_to_everybody_unless_the_scope_is_smaller() {
+fn a_busy_script_is_reported_to_all_clients_within_its_scope() {
     let server = Server::start(&["--io-threads", "2", "--busy-reply-threshold", "20"]);
     let (mut runner, mut client) = (Client::connect(&server), Client::connect(&server));
     let mut in_multi = Client::connect(&server);
-    assert_eq!(in_multi.ask(&["MULTI"]), "+OK");
+    assert_eq!(in_multi.call(&["MULTI"]), "+OK");
     runner.send(&["EVAL", "while true do end", "0"]);
-    client.ask_until(
+    client.call_until(
         &["PING"],
         "-BUSY Valkey is busy running a script. You can only call SCRIPT KILL",
     );
@@ -186,15 +186,15 @@ fn a_busy_script_is_told_to_everybody_unless_the_scope_is_smaller() {
         &["INFO"],
         &["EVAL", "return 1", "0"],
     ] {
-        assert!(client.ask(words).starts_with("-BUSY"), "{words:?}");
+        assert!(client.call(words).starts_with("-BUSY"), "{words:?}");
     }
     // A refused command makes the transaction fail.
-    assert!(in_multi.ask(&["INCR", "key"]).starts_with("-BUSY"));
-    assert!(in_multi.ask(&["EXEC"]).starts_with("-EXECABORT"));
-    assert_eq!(client.ask(&["SCRIPT", "KILL"]), "+OK");
+    assert!(in_multi.call(&["INCR", "key"]).starts_with("-BUSY"));
+    assert!(in_multi.call(&["EXEC"]).starts_with("-EXECABORT"));
+    assert_eq!(client.call(&["SCRIPT", "KILL"]), "+OK");
     assert!(runner.answer().starts_with("-ERR Script killed by user"));
-    client.ask_until(&["PING"], "+PONG");
-    assert_eq!(client.ask(&["EXISTS", "key"]), ":0");
+    client.call_until(&["PING"], "+PONG");
+    assert_eq!(client.call(&["EXISTS", "key"]), ":0");
 }
 
 /// A script on a script thread queries the workers about their clients and waits for the replies.
@@ -209,7 +209,7 @@ fn a_long_script_sees_clients() {
         "yes",
     ]);
     let (mut runner, mut client) = (Client::connect(&server), Client::connect(&server));
-    client.ask(&["DEBUG", "SET-DISABLE-DENY-SCRIPTS", "1"]);
+    client.call(&["DEBUG", "SET-DISABLE-DENY-SCRIPTS", "1"]);
     runner.send(&[
         "EVAL",
         "redis.call('lpush', KEYS[1], 'a') while true do local clients = redis.call('client', 'list') \
@@ -217,10 +217,10 @@ fn a_long_script_sees_clients() {
         "1",
         "list",
     ]);
-    client.ask_until(&["PING"], "-BUSY");
-    client.ask(&["HELLO", "2", "SETNAME", "please-end"]);
+    client.call_until(&["PING"], "-BUSY");
+    client.call(&["HELLO", "2", "SETNAME", "please-end"]);
     assert!(runner.answer().contains("name=please-end"));
-    client.ask_until(&["PING"], "+PONG");
+    client.call_until(&["PING"], "+PONG");
 }
 
 #[test]
@@ -230,10 +230,10 @@ fn a_script_that_has_written_is_not_killed() {
     let (mut runner, mut client) = (Client::connect(&server), Client::connect(&server));
     let script = "redis.call('set', KEYS[1], 'x') local s = os.clock() while os.clock() - s < 1 do end return 1";
     runner.send(&["EVAL", script, "1", "k"]);
-    client.ask_until(&["SCRIPT", "KILL"], "-UNKILLABLE");
-    assert_eq!(client.ask(&["PING"]), "+PONG");
+    client.call_until(&["SCRIPT", "KILL"], "-UNKILLABLE");
+    assert_eq!(client.call(&["PING"]), "+PONG");
     assert_eq!(runner.answer(), ":1");
-    assert_eq!(client.ask(&["GET", "k"]), "x");
+    assert_eq!(client.call(&["GET", "k"]), "x");
 }
 
 #[test]
@@ -241,23 +241,23 @@ fn an_endless_script_that_has_written_ends_with_the_server() {
     let server = Server::start(&["--io-threads", "1", "--busy-reply-threshold", "20"]);
     let (mut runner, mut client) = (Client::connect(&server), Client::connect(&server));
     runner.send(&["EVAL", "redis.call('set', KEYS[1], 'x') while true do end", "1", "k"]);
-    client.ask_until(&["PING"], "-BUSY");
-    assert!(client.ask(&["SCRIPT", "KILL"]).starts_with("-UNKILLABLE"));
+    client.call_until(&["PING"], "-BUSY");
+    assert!(client.call(&["SCRIPT", "KILL"]).starts_with("-UNKILLABLE"));
     client.send(&["SHUTDOWN", "NOSAVE"]);
     let ended = client.0.read(&mut [0]).map_err(|error| error.kind());
     assert!(matches!(ended, Ok(0) | Err(ErrorKind::ConnectionReset)), "{ended:?}");
 }
 
 #[test]
-fn scripts_of_eval_are_evicted_and_those_of_script_load_stay() {
+fn eval_scripts_are_evicted_and_loaded_scripts_stay() {
     let server = Server::start(&[]);
     let mut client = Client::connect(&server);
-    let kept = client.ask(&["SCRIPT", "LOAD", "return 'kept'"]);
+    let kept = client.call(&["SCRIPT", "LOAD", "return 'kept'"]);
     for number in 0..520 {
-        client.ask(&["EVAL", &format!("return {number}"), "0"]);
+        client.call(&["EVAL", &format!("return {number}"), "0"]);
     }
-    assert_eq!(client.ask(&["EVALSHA", &kept, "0"]), "kept");
-    let statistics = client.ask(&["INFO"]);
+    assert_eq!(client.call(&["EVALSHA", &kept, "0"]), "kept");
+    let statistics = client.call(&["INFO"]);
     assert!(statistics.contains("evicted_scripts:20\r\n"));
     assert!(statistics.contains("number_of_cached_scripts:501\r\n"));
 }
@@ -267,21 +267,21 @@ fn libraries_are_in_dumps() {
     let server = Server::start(&["--enable-debug-command", "yes"]);
     let mut client = Client::connect(&server);
     let code = "#!lua name=lib\nredis.register_function('f', function() return 'there' end)";
-    assert_eq!(client.ask(&["FUNCTION", "LOAD", code]), "lib");
-    assert_eq!(client.ask(&["DEBUG", "RELOAD"]), "+OK");
-    assert_eq!(client.ask(&["FCALL", "f", "0"]), "there");
+    assert_eq!(client.call(&["FUNCTION", "LOAD", code]), "lib");
+    assert_eq!(client.call(&["DEBUG", "RELOAD"]), "+OK");
+    assert_eq!(client.call(&["FCALL", "f", "0"]), "there");
     assert!(
-        client.ask(&["DEBUG", "RELOAD", "NOFLUSH"]).starts_with("-ERR"),
+        client.call(&["DEBUG", "RELOAD", "NOFLUSH"]).starts_with("-ERR"),
         "the name is taken"
     );
-    assert_eq!(client.ask(&["DEBUG", "RELOAD", "NOFLUSH", "MERGE"]), "+OK");
-    assert_eq!(client.ask(&["FUNCTION", "DELETE", "lib"]), "+OK");
-    assert_eq!(client.ask(&["FCALL", "f", "0"]), "-ERR Function not found");
+    assert_eq!(client.call(&["DEBUG", "RELOAD", "NOFLUSH", "MERGE"]), "+OK");
+    assert_eq!(client.call(&["FUNCTION", "DELETE", "lib"]), "+OK");
+    assert_eq!(client.call(&["FCALL", "f", "0"]), "-ERR Function not found");
 }
 
 /// The declared flags of a queued script count when EXEC runs, not only when the script is queued.
 #[test]
-fn a_transaction_is_refused_for_a_script_that_says_it_may_write() {
+fn a_transaction_is_refused_for_a_script_that_may_write() {
     let server = Server::start(&[]);
     let (mut client, mut other) = (Client::connect(&server), Client::connect(&server));
     for (script, wanted) in [
@@ -292,12 +292,12 @@ fn a_transaction_is_refused_for_a_script_that_says_it_may_write() {
         ("#!lua flags=no-writes\nreturn 1", ":1"),
         ("return 1", ":1"),
     ] {
-        assert_eq!(client.ask(&["MULTI"]), "+OK");
-        assert_eq!(client.ask(&["EVAL", script, "0"]), "+QUEUED");
-        assert_eq!(other.ask(&["CONFIG", "SET", "min-replicas-to-write", "1"]), "+OK");
-        let answer = client.ask(&["EXEC"]);
+        assert_eq!(client.call(&["MULTI"]), "+OK");
+        assert_eq!(client.call(&["EVAL", script, "0"]), "+QUEUED");
+        assert_eq!(other.call(&["CONFIG", "SET", "min-replicas-to-write", "1"]), "+OK");
+        let answer = client.call(&["EXEC"]);
         assert!(answer.starts_with(wanted), "{script}: {answer}");
-        assert_eq!(other.ask(&["CONFIG", "SET", "min-replicas-to-write", "0"]), "+OK");
+        assert_eq!(other.call(&["CONFIG", "SET", "min-replicas-to-write", "0"]), "+OK");
     }
 }
 
@@ -308,18 +308,18 @@ fn any_number_of_scripts_can_be_loaded() {
     let mut client = Client::connect(&server);
     let mut first = String::new();
     for number in 0..9000 {
-        let digest = client.ask(&["SCRIPT", "LOAD", &format!("return {number}")]);
+        let digest = client.call(&["SCRIPT", "LOAD", &format!("return {number}")]);
         assert_eq!(digest.len(), 40, "script {number}: {digest}");
         if number == 0 {
             first = digest;
         }
     }
-    assert_eq!(client.ask(&["EVALSHA", &first, "0"]), ":0");
-    assert_eq!(client.ask(&["EVAL", "return 8999", "0"]), ":8999");
+    assert_eq!(client.call(&["EVALSHA", &first, "0"]), ":0");
+    assert_eq!(client.call(&["EVAL", "return 8999", "0"]), ":8999");
 }
 
 #[test]
-fn a_function_calls_with_as_many_words_as_a_script() {
+fn a_function_can_call_with_as_many_arguments_as_a_script() {
     let server = Server::start(&[]);
     let mut client = Client::connect(&server);
     let body = "local a = {} for i = 1, 7970 do a[i] = i end return redis.call('RPUSH', KEY, unpack(a))";
@@ -328,10 +328,10 @@ fn a_function_calls_with_as_many_words_as_a_script() {
         "#!lua name=many\nredis.register_function('many', function(keys) {} end)",
         body.replace("KEY", "keys[1]")
     );
-    assert_eq!(client.ask(&["FUNCTION", "LOAD", &library]), "many");
-    assert_eq!(client.ask(&["EVAL", &script, "1", "list"]), ":7970");
-    assert_eq!(client.ask(&["FCALL", "many", "1", "list"]), ":15940");
-    assert_eq!(client.ask(&["LINDEX", "list", "-1"]), "7970");
+    assert_eq!(client.call(&["FUNCTION", "LOAD", &library]), "many");
+    assert_eq!(client.call(&["EVAL", &script, "1", "list"]), ":7970");
+    assert_eq!(client.call(&["FCALL", "many", "1", "list"]), ":15940");
+    assert_eq!(client.call(&["LINDEX", "list", "-1"]), "7970");
 }
 
 /// The values that a script can reach in an interpreter, which it shares with the scripts of all other users.
@@ -343,7 +343,7 @@ const LIBRARIES: &str = "{redis=redis, server=server, string=string, table=table
 /// it finds. The scripts of other users must not see a change: replacing `redis.call` would give the attacker the
 /// permissions of the next caller.
 #[test]
-fn no_script_changes_what_the_scripts_of_others_see() {
+fn no_script_changes_what_scripts_of_other_users_see() {
     let attack = format!(
         "local function candidates(t)
            local all = {{t}}
@@ -391,40 +391,40 @@ fn no_script_changes_what_the_scripts_of_others_see() {
     );
     let server = Server::start(&["--io-threads", "1"]);
     let (mut admin, mut user) = (Client::connect(&server), Client::connect(&server));
-    admin.ask(&["ACL", "SETUSER", "user", "on", "nopass", "+eval"]);
-    admin.ask(&[
+    admin.call(&["ACL", "SETUSER", "user", "on", "nopass", "+eval"]);
+    admin.call(&[
         "FUNCTION",
         "LOAD",
         &format!("#!lua name=checks\nredis.register_function('check', function() {check} end)"),
     ]);
-    assert_eq!(user.ask(&["AUTH", "user", "x"]), "+OK");
+    assert_eq!(user.call(&["AUTH", "user", "x"]), "+OK");
     // Every script thread has its own interpreter. With this many attempts, attack and check use the same one.
     for _ in 0..40 {
-        assert_eq!(user.ask(&["EVAL", &attack, "0"]), "done");
+        assert_eq!(user.call(&["EVAL", &attack, "0"]), "done");
     }
     for _ in 0..40 {
-        assert_eq!(admin.ask(&["EVAL", &check, "0"]), "PONG xx");
+        assert_eq!(admin.call(&["EVAL", &check, "0"]), "PONG xx");
     }
     // Functions have their own interpreter, and their environment differs while their library is loaded.
     let of_function = format!("#!lua name=a\nredis.register_function('attack', function() {attack} end)");
-    admin.ask(&["FUNCTION", "LOAD", &of_function]);
+    admin.call(&["FUNCTION", "LOAD", &of_function]);
     for _ in 0..40 {
-        assert_eq!(admin.ask(&["FCALL", "attack", "0"]), "done");
+        assert_eq!(admin.call(&["FCALL", "attack", "0"]), "done");
     }
     let while_loaded = "#!lua name=b\n\
         for _, t in next, {redis, server, select(2, pairs(redis)), select(2, pairs(_G)), getmetatable(_G)} do \
         pcall(function() t.stolen = 1 end) pcall(rawset, t, 'stolen', 1) end \
         redis.register_function('b', function() return 1 end)";
-    admin.ask(&["FUNCTION", "LOAD", while_loaded]);
+    admin.call(&["FUNCTION", "LOAD", while_loaded]);
     for _ in 0..40 {
-        assert_eq!(admin.ask(&["FCALL", "check", "0"]), "PONG xx");
+        assert_eq!(admin.call(&["FCALL", "check", "0"]), "PONG xx");
     }
 }
 
 /// Each of these has crashed a process that runs Lua 5.1: by a range whose size overflows, by recursion on a small
 /// stack, by compiled code, or by values that the parser does not keep alive.
 #[test]
-fn no_script_ends_the_process() {
+fn no_script_crashes_the_process() {
     let nested = |body: &str| {
         format!(
             "local function f(n) if n == 0 then {body} end \
@@ -481,10 +481,10 @@ fn no_script_ends_the_process() {
         let server = Server::start(&["--io-threads", threads, "--io-threads-always-active", "yes"]);
         for (script, wanted) in &scripts {
             for _ in 0..2 {
-                let answer = Client::connect(&server).ask(&["EVAL", script, "0"]);
+                let answer = Client::connect(&server).call(&["EVAL", script, "0"]);
                 assert!(answer.contains(wanted), "{script}: {answer}");
             }
         }
-        assert_eq!(Client::connect(&server).ask(&["PING"]), "+PONG");
+        assert_eq!(Client::connect(&server).call(&["PING"]), "+PONG");
     }
 }

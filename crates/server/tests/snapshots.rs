@@ -40,7 +40,7 @@ fn fill_sorted_set(client: &mut Client, key: &str, members: usize) {
 }
 
 /// Runs `beside` repeatedly while a client repeats a long command. Returns the replies to the long command.
-fn while_repeated(server: &Server, rounds: usize, line: &str, mut beside: impl FnMut(usize)) -> Vec<String> {
+fn run_while_repeated(server: &Server, rounds: usize, line: &str, mut beside: impl FnMut(usize)) -> Vec<String> {
     let done = AtomicBool::new(false);
     let answered = AtomicUsize::new(0);
     thread::scope(|scope| {
@@ -74,13 +74,13 @@ fn figure(client: &mut Client, section: &str, name: &str) -> u64 {
 }
 
 #[test]
-fn a_writer_of_the_same_key_waits_for_the_reader_and_then_wins() {
+fn a_writer_of_the_same_key_waits_for_the_reader_and_then_runs() {
     let server = start();
     let mut client = Client::connect(server.port);
     fill_set(&mut client, "set", 0..MEMBERS);
     let mut writer = Client::connect(server.port);
     let mut added = 0;
-    let replies = while_repeated(&server, 6, "SUNION set", |_| {
+    let replies = run_while_repeated(&server, 6, "SUNION set", |_| {
         assert_eq!(writer.call(&["SADD", "set", &format!("further:{added}")]), "1");
         assert_eq!(writer.call(&["SISMEMBER", "set", &format!("further:{added}")]), "1");
         added += 1;
@@ -138,7 +138,7 @@ fn writers_of_other_keys_of_the_slots_do_not_wait() {
 }
 
 #[test]
-fn what_is_stored_is_of_the_moment_in_which_it_is_stored() {
+fn a_stored_result_reflects_the_moment_of_storing() {
     let server = start();
     let mut client = Client::connect(server.port);
     fill_set(&mut client, "one", 0..MEMBERS / 2);
@@ -177,7 +177,7 @@ fn what_is_stored_is_of_the_moment_in_which_it_is_stored() {
 }
 
 #[test]
-fn the_destination_may_be_a_source_and_may_be_anything() {
+fn the_destination_may_be_a_source_and_of_any_type() {
     let server = start();
     let mut client = Client::connect(server.port);
     fill_set(&mut client, "set", 0..MEMBERS);
@@ -207,7 +207,7 @@ fn the_destination_may_be_a_source_and_may_be_anything() {
 }
 
 #[test]
-fn a_copy_of_something_large_is_made_beside_its_worker() {
+fn a_large_value_is_copied_outside_its_worker() {
     let server = start();
     let mut client = Client::connect(server.port);
     fill_set(&mut client, "set", 0..MEMBERS);
@@ -229,7 +229,7 @@ fn a_copy_of_something_large_is_made_beside_its_worker() {
 }
 
 #[test]
-fn a_flush_does_not_wait_for_long_readers_and_they_do_not_mind() {
+fn a_flush_does_not_wait_for_long_readers_nor_disturb_them() {
     let server = start();
     let mut client = Client::connect(server.port);
     for round in 0..5 {
@@ -272,7 +272,7 @@ fn a_hash_that_is_being_read_loses_its_fields_later() {
         client.call(&["HPEXPIRE", "hash", "30", "FIELDS", "2", "field:1", "field:2"]),
         "(1 1)"
     );
-    let replies = while_repeated(&server, 12, "HGETALL hash", |_| thread::sleep(Duration::from_millis(1)));
+    let replies = run_while_repeated(&server, 12, "HGETALL hash", |_| thread::sleep(Duration::from_millis(1)));
     for reply in &replies {
         let words = reply.split(' ').count();
         assert!(words == 2 * fields || words == 2 * (fields - 2), "{words} words");
@@ -292,7 +292,7 @@ fn transactions_that_change_what_is_being_read_wait_too_and_blocked_clients_are_
     let mut writer = Client::connect(server.port);
     let mut watcher = Client::connect(server.port);
     let mut number = 0;
-    let replies = while_repeated(&server, 5, "SUNION set", |_| {
+    let replies = run_while_repeated(&server, 5, "SUNION set", |_| {
         watcher.call(&["WATCH", "set"]);
         writer.call(&["MULTI"]);
         writer.call(&["SADD", "set", &format!("further:{number}")]);
@@ -324,7 +324,7 @@ fn a_storing_command_is_counted_once() {
     client.call(&["CONFIG", "RESETSTAT"]);
     let mut changer = Client::connect(server.port);
     let mut changes = 0;
-    while_repeated(&server, 5, "SUNIONSTORE union set small", |_| {
+    run_while_repeated(&server, 5, "SUNIONSTORE union set small", |_| {
         // A small set is changed at once, and the result computed from its old value is discarded.
         changer.call(&["SADD", "small", &changes.to_string()]);
         changes += 1;

@@ -14,7 +14,7 @@ mod server;
 use client::Client;
 use server::{PATIENCE, Server};
 
-const LASTING: Duration = Duration::from_secs(3);
+const TEST_DURATION: Duration = Duration::from_secs(3);
 
 fn start() -> Server {
     Server::start(&["--io-threads", "8", "--enable-debug-command", "yes"])
@@ -60,7 +60,7 @@ fn for_a_while(server: &Server, threads: usize, work: impl Fn(&mut Client, usize
             })
         })
         .collect();
-    thread::sleep(LASTING);
+    thread::sleep(TEST_DURATION);
     stop.store(true, Ordering::Relaxed);
     for thread in threads {
         thread.join().expect("no thread failed");
@@ -142,7 +142,7 @@ fn transactions_over_the_whole_keyspace_mix_with_others() {
 }
 
 #[test]
-fn answers_of_other_threads_keep_their_place() {
+fn replies_of_other_threads_keep_their_order() {
     let server = start();
     let mut client = connect(server.port);
     for _ in 0..20 {
@@ -199,7 +199,7 @@ fn an_expired_watched_key_fails_exec() {
 }
 
 #[test]
-fn watches_of_clients_that_are_gone_leave_nothing() {
+fn watches_of_disconnected_clients_are_removed() {
     let server = start();
     let mut observer = connect(server.port);
     let clients: Vec<Client> = (0..40)
@@ -275,7 +275,7 @@ fn replies(client: &mut Client, commands: &[&[&str]]) -> Vec<String> {
 }
 
 #[test]
-fn info_tells_of_its_place_in_a_transaction() {
+fn info_shows_the_state_at_its_position_in_a_transaction() {
     let server = start();
     let (mut client, mut waiting) = (connect(server.port), connect(server.port));
     let id = waiting.call(&["CLIENT", "ID"]);
@@ -330,7 +330,7 @@ fn info_tells_of_its_place_in_a_transaction() {
 }
 
 #[test]
-fn clients_are_listed_and_killed_at_their_place_in_a_transaction() {
+fn clients_are_listed_and_killed_at_the_position_in_a_transaction() {
     let server = start();
     let mut client = connect(server.port);
     let mut others: Vec<Client> = (0..16).map(|_| connect(server.port)).collect();
@@ -372,7 +372,7 @@ fn clients_are_listed_and_killed_at_their_place_in_a_transaction() {
 }
 
 #[test]
-fn a_transaction_that_does_not_run_kills_nobody() {
+fn a_transaction_that_does_not_run_kills_no_client() {
     let server = start();
     let (mut client, mut other) = (connect(server.port), connect(server.port));
     let id = other.call(&["CLIENT", "ID"]);
@@ -383,7 +383,7 @@ fn a_transaction_that_does_not_run_kills_nobody() {
 }
 
 #[test]
-fn debug_and_memory_look_at_the_data_in_the_middle_of_a_transaction() {
+fn debug_and_memory_see_the_data_in_the_middle_of_a_transaction() {
     let server = start();
     let mut client = connect(server.port);
     client.call(&["SET", "a", "1"]);

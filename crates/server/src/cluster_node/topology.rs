@@ -79,7 +79,7 @@ pub fn change<R>(
     change: impl FnOnce(&mut State, &Keys<'_, '_>) -> R,
 ) -> R {
     let running = &server.scripts.running;
-    while !running.try_keep_out() {
+    while !running.try_exclude_runs() {
         std::thread::sleep(RETRY);
     }
     let row = seat.index();
@@ -97,7 +97,7 @@ pub fn change<R>(
     let before = put_in_place(server, cluster);
     let taken = emptied.then(|| empty(server, &mut all, row));
     drop(all);
-    running.let_in();
+    running.end_exclusion();
     save(server, cluster);
     tell(server, cluster, before);
     cluster.wake_bus();
@@ -109,7 +109,7 @@ pub fn change<R>(
 
 /// Has the replicas repeat a command; returns its ticket in the log. On a background thread.
 fn repeat(server: &Arc<Server>, seat: &mut Seat, words: &[&[u8]]) -> u64 {
-    server.scripts.running.keep_out();
+    server.scripts.running.exclude_runs();
     let ticket = {
         let _all = seat.exclusive();
         let mut log_writer = server.propagation.log_writer();
@@ -119,7 +119,7 @@ fn repeat(server: &Arc<Server>, seat: &mut Seat, words: &[&[u8]]) -> u64 {
         }
         log_writer.last_sequence()
     };
-    server.scripts.running.let_in();
+    server.scripts.running.end_exclusion();
     server.propagation.wake();
     server.repl.replicas.ask();
     ticket
@@ -217,12 +217,12 @@ pub fn hand_over_at_end(server: &Arc<Server>, patience: Duration) {
     }
     server.pause_clients(PauseReason::Shutdown, unix_ms(), u64::MAX, false);
     // Whoever writes at this moment is done when the gate could be closed.
-    server.scripts.running.keep_out();
+    server.scripts.running.exclude_runs();
     let last_ticket = {
         let _all = seat.exclusive();
         server.propagation.last_sequence()
     };
-    server.scripts.running.let_in();
+    server.scripts.running.end_exclusion();
     let start = Instant::now();
     replicas.ask();
     let target = loop {
@@ -255,7 +255,7 @@ pub fn hand_over_at_end(server: &Arc<Server>, patience: Duration) {
 /// its own.
 pub fn publish(server: &Arc<Server>, cluster: &Cluster, seat: &mut Seat) -> bool {
     let running = &server.scripts.running;
-    if !running.try_keep_out() {
+    if !running.try_exclude_runs() {
         if cluster.lock(&server.config).me().is_replica() && !server.repl.follows() {
             // Whatever is written from now on would be lost.
             server.repl.put(ReplicationState::YIELDS, true);
@@ -265,7 +265,7 @@ pub fn publish(server: &Arc<Server>, cluster: &Cluster, seat: &mut Seat) -> bool
     let all = seat.exclusive();
     let before = put_in_place(server, cluster);
     drop(all);
-    running.let_in();
+    running.end_exclusion();
     tell(server, cluster, before);
     true
 }

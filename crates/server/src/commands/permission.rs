@@ -20,7 +20,7 @@ use crate::acl::{
 };
 use crate::clients_waiting::blocking::Waiter;
 use crate::config::id;
-use crate::net::client::{Buffers, Client};
+use crate::net::client::{BufferFigures, Client};
 use crate::observability::lock;
 use crate::observability::metrics::Counter;
 use crate::state::Server;
@@ -386,12 +386,12 @@ pub fn explain(reason: Reason, user: &[u8], command: &Command<Binding>, object: 
 /// Notes that a client's command was refused; returns the error.
 pub fn refuse<Args: Arguments + ?Sized>(
     (server, seat, now_ms): (&Server, usize, u64),
-    (client, buffers): (&Client, Buffers),
+    (client, buffers): (&Client, BufferFigures),
     (command, args): (&Command<Binding>, &Args),
     denial: Denial,
 ) -> CommandError {
     let refusal = refusal(client, scene_of(client), (command, args), denial);
-    note((server, seat, now_ms), refusal, client.describe(now_ms, buffers));
+    note((server, seat, now_ms), refusal, client.list_line(now_ms, buffers));
     error(denial.reason, client.login.name(), command)
 }
 

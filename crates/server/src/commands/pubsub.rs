@@ -2,9 +2,9 @@
 
 use super::context::{Binding, CommandResult, Context, leased};
 use super::error::CommandError;
-use crate::net::client::Flags;
+use crate::net::client::ClientFlags;
 use crate::notify::messages::{NotificationSender, subscriber};
-use crate::notify::pubsub::{Kind, Space};
+use crate::notify::pubsub::{ChannelNamespace, SubscriptionKind};
 use crate::propagation::Target;
 use weft_resp::Reply;
 
@@ -29,11 +29,11 @@ pub const BINDINGS: &[(&str, Binding)] = &[
 // ---- subscribing ------------------------------------------------------------------------------------------
 
 fn subscribe(ctx: &mut Context<'_, '_>) -> CommandResult {
-    subscribe_to(ctx, Kind::Channel, b"subscribe")
+    subscribe_to(ctx, SubscriptionKind::Channel, b"subscribe")
 }
 
 fn psubscribe(ctx: &mut Context<'_, '_>) -> CommandResult {
-    subscribe_to(ctx, Kind::Pattern, b"psubscribe")
+    subscribe_to(ctx, SubscriptionKind::Pattern, b"psubscribe")
 }
 
 fn ssubscribe(ctx: &mut Context<'_, '_>) -> CommandResult {
@@ -43,10 +43,10 @@ fn ssubscribe(ctx: &mut Context<'_, '_>) -> CommandResult {
             "ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client",
         ));
     }
-    subscribe_to(ctx, Kind::ShardChannel, b"ssubscribe")
+    subscribe_to(ctx, SubscriptionKind::ShardChannel, b"ssubscribe")
 }
 
-fn subscribe_to(ctx: &mut Context<'_, '_>, kind: Kind, word: &[u8]) -> CommandResult {
+fn subscribe_to(ctx: &mut Context<'_, '_>, kind: SubscriptionKind, word: &[u8]) -> CommandResult {
     let who = subscriber(ctx.client);
     for index in 1..ctx.argc() {
         let name = ctx.arg(index);
@@ -54,23 +54,23 @@ fn subscribe_to(ctx: &mut Context<'_, '_>, kind: Kind, word: &[u8]) -> CommandRe
         ctx.server.pubsub.subscribe(subscriptions, kind, name, who);
         confirm(ctx, kind, word, Some(name));
     }
-    ctx.client.flags.put(Flags::PUBSUB, true);
+    ctx.client.flags.set(ClientFlags::PUBSUB, true);
     Ok(())
 }
 
 fn unsubscribe(ctx: &mut Context<'_, '_>) -> CommandResult {
-    unsubscribe_from(ctx, Kind::Channel, b"unsubscribe")
+    unsubscribe_from(ctx, SubscriptionKind::Channel, b"unsubscribe")
 }
 
 fn punsubscribe(ctx: &mut Context<'_, '_>) -> CommandResult {
-    unsubscribe_from(ctx, Kind::Pattern, b"punsubscribe")
+    unsubscribe_from(ctx, SubscriptionKind::Pattern, b"punsubscribe")
 }
 
 fn sunsubscribe(ctx: &mut Context<'_, '_>) -> CommandResult {
-    unsubscribe_from(ctx, Kind::ShardChannel, b"sunsubscribe")
+    unsubscribe_from(ctx, SubscriptionKind::ShardChannel, b"sunsubscribe")
 }
 
-fn unsubscribe_from(ctx: &mut Context<'_, '_>, kind: Kind, word: &[u8]) -> CommandResult {
+fn unsubscribe_from(ctx: &mut Context<'_, '_>, kind: SubscriptionKind, word: &[u8]) -> CommandResult {
     let who = subscriber(ctx.client);
     let named: Vec<Vec<u8>> = match ctx.argc() {
         1 => match &ctx.client.subscriptions {
@@ -90,16 +90,19 @@ fn unsubscribe_from(ctx: &mut Context<'_, '_>, kind: Kind, word: &[u8]) -> Comma
     }
     if ctx.client.subscriptions.as_ref().is_none_or(|left| left.is_empty()) {
         ctx.client.subscriptions = None;
-        ctx.client.flags.put(Flags::PUBSUB, false);
+        ctx.client.flags.set(ClientFlags::PUBSUB, false);
     }
     Ok(())
 }
 
 /// Confirms a subscription or its end. A confirmation is a message, so it comes even if the client wants no replies.
-fn confirm(ctx: &mut Context<'_, '_>, kind: Kind, word: &[u8], name: Option<&[u8]>) {
+fn confirm(ctx: &mut Context<'_, '_>, kind: SubscriptionKind, word: &[u8], name: Option<&[u8]>) {
     let count = match kind {
-        Kind::ShardChannel => ctx.client.subscribed(kind),
-        Kind::Channel | Kind::Pattern => ctx.client.subscribed(Kind::Channel) + ctx.client.subscribed(Kind::Pattern),
+        SubscriptionKind::ShardChannel => ctx.client.subscription_count(kind),
+        SubscriptionKind::Channel | SubscriptionKind::Pattern => {
+            ctx.client.subscription_count(SubscriptionKind::Channel)
+                + ctx.client.subscription_count(SubscriptionKind::Pattern)
+        }
     };
     let write = |reply: &mut Reply<'_>| {
         reply.push(3);
@@ -110,7 +113,11 @@ fn confirm(ctx: &mut Context<'_, '_>, kind: Kind, word: &[u8], name: Option<&[u8
         }
         reply.integer(count as i64);
     };
-    if !ctx.client.flags.has_any(Flags::REPLY_OFF.with(Flags::REPLY_SKIP)) {
+    if !ctx
+        .client
+        .flags
+        .intersects(ClientFlags::REPLY_OFF.union(ClientFlags::REPLY_SKIP))
+    {
         return write(&mut ctx.reply);
     }
     let bytes = super::context::reply_bytes(ctx.client.protocol, write);
@@ -121,20 +128,20 @@ fn confirm(ctx: &mut Context<'_, '_>, kind: Kind, word: &[u8], name: Option<&[u8
 // ---- publishing -------------------------------------------------------------------------------------------
 
 fn publish(ctx: &mut Context<'_, '_>) -> CommandResult {
-    publish_to(ctx, Space::Channels)
+    publish_to(ctx, ChannelNamespace::Channels)
 }
 
 fn spublish(ctx: &mut Context<'_, '_>) -> CommandResult {
-    publish_to(ctx, Space::ShardChannels)
+    publish_to(ctx, ChannelNamespace::ShardChannels)
 }
 
-fn publish_to(ctx: &mut Context<'_, '_>, space: Space) -> CommandResult {
+fn publish_to(ctx: &mut Context<'_, '_>, space: ChannelNamespace) -> CommandResult {
     let (channel, payload) = (ctx.arg(1), ctx.arg(2));
     let seat = ctx.keys.access.seat;
     let receivers = NotificationSender::new(ctx.server, ctx.keys.effects, seat).publish(space, channel, payload);
     match &ctx.server.cluster {
         // Replicas hear it as all nodes do.
-        Some(cluster) => cluster.publish(space == Space::ShardChannels, channel, payload),
+        Some(cluster) => cluster.publish(space == ChannelNamespace::ShardChannels, channel, payload),
         None => ctx.keys.effects.log_for(Target::REPLICAS),
     }
     ctx.reply.integer(receivers as i64);
@@ -144,20 +151,20 @@ fn publish_to(ctx: &mut Context<'_, '_>, space: Space) -> CommandResult {
 // ---- looking ----------------------------------------------------------------------------------------------
 
 fn channels(ctx: &mut Context<'_, '_>) -> CommandResult {
-    reply_with_active(ctx, Space::Channels)
+    reply_with_active(ctx, ChannelNamespace::Channels)
 }
 
 fn shardchannels(ctx: &mut Context<'_, '_>) -> CommandResult {
-    reply_with_active(ctx, Space::ShardChannels)
+    reply_with_active(ctx, ChannelNamespace::ShardChannels)
 }
 
-fn reply_with_active(ctx: &mut Context<'_, '_>, space: Space) -> CommandResult {
+fn reply_with_active(ctx: &mut Context<'_, '_>, space: ChannelNamespace) -> CommandResult {
     let pattern = match ctx.argc() {
         2 => None,
         3 => Some(ctx.arg(2)),
         _ => return Err(wrong_words(ctx)),
     };
-    let active = ctx.server.pubsub.active(space, pattern);
+    let active = ctx.server.pubsub.active_channels(space, pattern);
     ctx.reply.array(active.len());
     for channel in active {
         ctx.reply.bulk(&channel);
@@ -175,25 +182,26 @@ fn wrong_words(ctx: &Context<'_, '_>) -> CommandError {
 }
 
 fn numsub(ctx: &mut Context<'_, '_>) -> CommandResult {
-    reply_with_subscribers(ctx, Space::Channels)
+    reply_with_subscribers(ctx, ChannelNamespace::Channels)
 }
 
 fn shardnumsub(ctx: &mut Context<'_, '_>) -> CommandResult {
-    reply_with_subscribers(ctx, Space::ShardChannels)
+    reply_with_subscribers(ctx, ChannelNamespace::ShardChannels)
 }
 
-fn reply_with_subscribers(ctx: &mut Context<'_, '_>, space: Space) -> CommandResult {
+fn reply_with_subscribers(ctx: &mut Context<'_, '_>, space: ChannelNamespace) -> CommandResult {
     ctx.reply.array((ctx.argc() - 2) * 2);
     for index in 2..ctx.argc() {
         let channel = ctx.arg(index);
         ctx.reply.bulk(channel);
-        ctx.reply.integer(ctx.server.pubsub.subscribers(space, channel) as i64);
+        ctx.reply
+            .integer(ctx.server.pubsub.subscriber_count(space, channel) as i64);
     }
     Ok(())
 }
 
 fn numpat(ctx: &mut Context<'_, '_>) -> CommandResult {
-    ctx.reply.integer(ctx.server.pubsub.patterns() as i64);
+    ctx.reply.integer(ctx.server.pubsub.pattern_count() as i64);
     Ok(())
 }
 

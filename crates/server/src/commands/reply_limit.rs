@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::config::ClientClass;
-use crate::net::client::{Client, Flags};
+use crate::net::client::{Client, ClientFlags};
 use crate::state::Server;
 
 /// Output up to which the limit does not matter, bytes: the worker only looks at longer ones.
@@ -24,10 +24,12 @@ pub struct ReplyLimit {
 impl ReplyLimit {
     /// The limit of a client. What a script or the log repeats has none.
     pub fn of(server: &Arc<Server>, client: &Client) -> ReplyLimit {
-        let is_client = !client
-            .flags
-            .has_any(Flags::SCRIPT.with(Flags::PRIMARY).with(Flags::REPLAYS));
-        let class = match client.flags.has(Flags::PUBSUB) {
+        let is_client = !client.flags.intersects(
+            ClientFlags::SCRIPT
+                .union(ClientFlags::PRIMARY)
+                .union(ClientFlags::REPLAY),
+        );
+        let class = match client.flags.contains(ClientFlags::PUBSUB) {
             true => ClientClass::Pubsub,
             false => ClientClass::Normal,
         };
@@ -46,6 +48,6 @@ impl ReplyLimit {
     pub fn is_passed(&self, bytes: usize) -> bool {
         bytes > self.bytes
             || (self.client != 0 && self.server.directory.worker_of(self.client).is_none())
-            || self.server.scripts.running.is_ending()
+            || self.server.scripts.running.is_shutting_down()
     }
 }

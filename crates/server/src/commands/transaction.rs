@@ -3,7 +3,7 @@
 use super::context::{Binding, CommandResult, Context, leased, leased_to_write};
 use super::error::CommandError;
 use crate::keyspace::access::is_expired;
-use crate::net::client::Flags;
+use crate::net::client::ClientFlags;
 use crate::net::transaction::Transaction;
 
 /// The commands of this file and their handlers.
@@ -17,7 +17,9 @@ pub const BINDINGS: &[(&str, Binding)] = &[
 
 fn multi(ctx: &mut Context<'_, '_>) -> CommandResult {
     ctx.client.transaction = Some(Box::new(Transaction::new(ctx.client.db)));
-    ctx.client.flags.put(Flags::MULTI.with(Flags::TRANSACTED), true);
+    ctx.client
+        .flags
+        .set(ClientFlags::MULTI.union(ClientFlags::TRANSACTED), true);
     ctx.reply.ok();
     Ok(())
 }
@@ -39,7 +41,7 @@ fn discard(ctx: &mut Context<'_, '_>) -> CommandResult {
 /// Ends the client's transaction, if it has one, and forgets what it watches.
 pub fn discard_all(ctx: &mut Context<'_, '_>) {
     ctx.client.transaction = None;
-    ctx.client.flags.put(Flags::MULTI, false);
+    ctx.client.flags.set(ClientFlags::MULTI, false);
     forget_watches(ctx);
 }
 
@@ -56,7 +58,7 @@ fn unwatch(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 fn watch(ctx: &mut Context<'_, '_>) -> CommandResult {
-    ctx.client.flags.put(Flags::TRANSACTED, true);
+    ctx.client.flags.set(ClientFlags::TRANSACTED, true);
     ctx.reply.ok();
     // EXEC will fail: nothing more is worth watching.
     if ctx.client.is_dirty() {

@@ -12,7 +12,7 @@ use crate::commands::registry::{Command, Lookup, Registry};
 use crate::commands::spec::Flags;
 use crate::config::id;
 use crate::keyspace::access::PlannedKey;
-use crate::net::client::{Client, Flags as ClientFlags};
+use crate::net::client::{Client, ClientFlags};
 use crate::observability::log;
 use crate::replication::ReplicationState;
 use crate::state::Server;
@@ -72,7 +72,7 @@ pub fn admit<'a>(
         return Admission::Denied(denial);
     }
     // Taken out and put back: counting references would pass the view's line around among the workers.
-    if let Some(view) = thread.view.take_if(|_| !client.flags.has_any(REPEATS)) {
+    if let Some(view) = thread.view.take_if(|_| !client.flags.intersects(REPEATS)) {
         let routed = redirect::route(thread, &view, client, command, args(), keys);
         thread.view = Some(view);
         if let Err(error) = routed {
@@ -96,11 +96,11 @@ pub fn admit<'a>(
             Admission::Refused(error)
         };
     }
-    if client.flags.has_any(LISTENS) {
+    if client.flags.intersects(LISTENS) {
         if let Some(error) = out_of_mode(client, command) {
             return Admission::Refused(error);
         }
-        if client.flags.has(ClientFlags::MONITOR) {
+        if client.flags.contains(ClientFlags::MONITOR) {
             // Nothing that it may do changes anything.
             return Admission::Run;
         }
@@ -113,14 +113,14 @@ pub fn admit<'a>(
 }
 
 /// Clients whose commands were run already, by who may run them.
-const REPEATS: ClientFlags = ClientFlags::PRIMARY.with(ClientFlags::REPLAYS);
+const REPEATS: ClientFlags = ClientFlags::PRIMARY.union(ClientFlags::REPLAY);
 
 /// Why a command may not do what it would do to memory or to data.
 #[cold]
 fn guarded(thread: &Thread, client: &Client, command: &Command<Binding>) -> Option<CommandError> {
     let tunables = &thread.tunables;
-    if client.flags.has_any(REPEATS) {
-        if client.flags.has(ClientFlags::PRIMARY) && (tunables.refuses_writes || tunables.aof_fails) {
+    if client.flags.intersects(REPEATS) {
+        if client.flags.contains(ClientFlags::PRIMARY) && (tunables.refuses_writes || tunables.aof_fails) {
             obey_unsaved(thread, client, command);
         }
         return None;
@@ -167,7 +167,7 @@ pub fn not_appended(server: &Server) -> CommandError {
 /// Whether a command writes; EXEC does if a command of the transaction does, or a script that says so.
 fn writes(client: &Client, command: &Command<Binding>) -> bool {
     let transaction = client.transaction.as_ref().filter(|_| command.full_name == "exec");
-    has(client, command, Flags::WRITE) || transaction.is_some_and(|transaction| transaction.scripts_write)
+    has(client, command, Flags::WRITE) || transaction.is_some_and(|transaction| transaction.script_may_write)
 }
 
 /// Whether a command has a flag; EXEC does if a command of the transaction does.
@@ -218,16 +218,16 @@ fn permitted(
 /// The error of a command that does not go with this server's role, or with the state of its data.
 #[inline(never)]
 fn out_of_standing(thread: &Thread, client: &Client, command: &'static Command<Binding>) -> Option<CommandError> {
-    if client.flags.has_any(REPEATS) {
+    if client.flags.intersects(REPEATS) {
         return None;
     }
     let (standing, config) = (thread.standing, &thread.server.config);
     let writes = || writes(client, command);
     let refused = CommandError::constant;
-    let redirects = client.flags.has(ClientFlags::CAPA_REDIRECT)
+    let redirects = client.flags.contains(ClientFlags::CAPA_REDIRECT)
         && standing.has(ReplicationState::FOLLOWS)
         && thread.server.cluster.is_none();
-    let reads_elsewhere = || !client.flags.has(ClientFlags::READONLY) && has(client, command, Flags::READONLY);
+    let reads_elsewhere = || !client.flags.contains(ClientFlags::READONLY) && has(client, command, Flags::READONLY);
     if redirects && (reads_elsewhere() || writes()) {
         let state = thread.server.repl.state();
         return state
@@ -267,13 +267,13 @@ fn out_of_standing(thread: &Thread, client: &Client, command: &'static Command<B
 }
 
 /// Clients whose commands are restricted.
-const LISTENS: ClientFlags = ClientFlags::PUBSUB.with(ClientFlags::MONITOR);
+const LISTENS: ClientFlags = ClientFlags::PUBSUB.union(ClientFlags::MONITOR);
 
 /// The error of a command that does not go with what its client listens to.
 #[cold]
 fn out_of_mode(client: &Client, command: &'static Command<Binding>) -> Option<CommandError> {
     let name = command.full_name;
-    let subscribed = client.flags.has(ClientFlags::PUBSUB);
+    let subscribed = client.flags.contains(ClientFlags::PUBSUB);
     if subscribed && client.protocol == Protocol::Resp2 {
         let changes = matches!(name, "subscribe" | "psubscribe" | "ssubscribe");
         let ends = matches!(name, "unsubscribe" | "punsubscribe" | "sunsubscribe");
@@ -285,7 +285,7 @@ fn out_of_mode(client: &Client, command: &'static Command<Binding>) -> Option<Co
         }
     }
     let on_data = CHANGES.with(Flags::READONLY);
-    (client.flags.has(ClientFlags::MONITOR) && command.spec.flags.intersects(on_data))
+    (client.flags.contains(ClientFlags::MONITOR) && command.spec.flags.intersects(on_data))
         .then_some(CommandError::constant("ERR Replica can't interact with the keyspace"))
 }
 
@@ -330,7 +330,7 @@ fn transaction_writes(client: &Client) -> bool {
     client
         .transaction
         .as_ref()
-        .is_some_and(|transaction| transaction.writes)
+        .is_some_and(|transaction| transaction.may_write)
 }
 
 /// Whether a command may make memory grow; EXEC does if a command of the transaction does.
@@ -340,7 +340,7 @@ fn needs_memory(client: &Client, command: &Command<Binding>) -> bool {
             && client
                 .transaction
                 .as_ref()
-                .is_some_and(|transaction| transaction.denied_out_of_memory)
+                .is_some_and(|transaction| transaction.is_denied_out_of_memory)
     };
     command.spec.flags.contains(Flags::DENYOOM) || of_transaction()
 }

@@ -145,7 +145,7 @@ impl Detached {
             ranges: request.ranges[plan.args.0 as usize..plan.args.1 as usize].to_vec(),
             keys: keys.to_vec(),
             snapshot,
-            client: connection.client.view(),
+            client: connection.client.handler_view(),
             failures: 0,
             reservation: None,
         })
@@ -177,13 +177,13 @@ impl Detached {
         let mut thread = Thread::new(server.clone(), seat.index());
         thread.for_script = true;
         self.run_as(thread, seat, worker, &mut |thread, seat, request, keys, connection| {
-            if !running.try_begin_on_own_thread() {
+            if !running.try_begin_on_script_thread() {
                 return Outcome::Contended;
             }
             let outcome = attempt(thread, seat, request, keys, connection);
-            running.end_on_own_thread();
+            running.end_on_script_thread();
             if matches!(outcome, Outcome::Contended)
-                && running.any_overdue()
+                && running.has_overdue()
                 && let Some(error) = script::busy(
                     &thread.server,
                     keys.iter().map(|key| key.slot),
@@ -191,7 +191,10 @@ impl Detached {
                 )
             {
                 write_error(thread, &error, &mut connection.output.bytes);
-                thread.server.metrics.rejected(thread.seat, request.command.id as usize);
+                thread
+                    .server
+                    .metrics
+                    .record_rejection(thread.seat, request.command.id as usize);
                 return Outcome::Done;
             }
             outcome
@@ -245,7 +248,7 @@ impl Detached {
         wake(&server, &mut thread.effects);
         thread.effects.log_writer.wake();
         match ended {
-            Some(after) => TurnOutcome::Ran(connection.output, after, connection.client.log_ticket),
+            Some(after) => TurnOutcome::Ran(connection.output, after, connection.client.last_write_sequence),
             None => TurnOutcome::GivesWay(Box::new(Detached {
                 reservation: reserve(&server, &thread, &self.keys, self.reservation),
                 command: self.command,

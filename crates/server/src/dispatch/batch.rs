@@ -13,8 +13,8 @@ use crate::keyspace::access::{Lease, PlannedKey};
 use crate::keyspace::effects::Effects;
 use crate::keyspace::expiry::{delete_found_within, forget_found};
 use crate::keyspace::{GatePassage, Seat};
-use crate::net::client::Flags;
-use crate::net::connection::{Connection, State};
+use crate::net::client::ClientFlags;
+use crate::net::connection::{Connection, ConnectionState};
 use crate::notify::messages::NotificationSender;
 use crate::observability::metrics::{Counter, Maximum};
 
@@ -217,11 +217,11 @@ fn run_one_exclusive(
         return;
     }
     let server = thread.server.clone();
-    if !server.scripts.running.try_keep_out() {
+    if !server.scripts.running.try_exclude_runs() {
         transaction::forget_answer(&mut connection.client);
         // Nobody stands at the gate for as long as a script pleases.
         let outcome = match script::busy(&server, std::iter::empty(), true) {
-            Some(error) if !connection.client.flags.has(Flags::PRIMARY) => {
+            Some(error) if !connection.client.flags.contains(ClientFlags::PRIMARY) => {
                 refuse_busy(thread, &request, connection, error)
             }
             _ => Outcome::Contended,
@@ -236,12 +236,12 @@ fn run_one_exclusive(
     // A primary that is not followed any more is none of the connections either.
     let Some(connection) = connections.connection(plan.token) else {
         drop(all);
-        server.scripts.running.let_in();
+        server.scripts.running.end_exclusion();
         return;
     };
     if changed && !admitted(thread, plan, (&plans.ranges, keys), connection) {
         drop(all);
-        server.scripts.running.let_in();
+        server.scripts.running.end_exclusion();
         return;
     }
     thread.ticks = thread.timer.raw();
@@ -254,7 +254,7 @@ fn run_one_exclusive(
     }
     connections.pass_ends();
     drop(all);
-    server.scripts.running.let_in();
+    server.scripts.running.end_exclusion();
     if thread.effects.has_notices() {
         connections.notify(thread);
     }
@@ -268,11 +268,11 @@ fn refused_by_script(
     keys: &[PlannedKey],
     connection: &mut Connection,
 ) -> Outcome {
-    if !thread.server.scripts.running.any_overdue() || connection.client.flags.has(Flags::PRIMARY) {
+    if !thread.server.scripts.running.has_overdue() || connection.client.flags.contains(ClientFlags::PRIMARY) {
         return Outcome::Contended;
     }
     let queued = connection.client.transaction.as_deref();
-    let runs_script = request.binding.mode == Mode::Script || queued.is_some_and(|transaction| transaction.scripts);
+    let runs_script = request.binding.mode == Mode::Script || queued.is_some_and(|transaction| transaction.runs_script);
     // It may also be the token that a script was refused.
     let any = runs_script && connection.lease_failures > PATIENCE;
     let queued = queued.map_or(&[][..], |transaction| &transaction.keys);
@@ -289,7 +289,10 @@ fn refuse_busy(
     connection: &mut Connection,
     error: CommandError,
 ) -> Outcome {
-    thread.server.metrics.rejected(thread.seat, request.command.id as usize);
+    thread
+        .server
+        .metrics
+        .record_rejection(thread.seat, request.command.id as usize);
     let error = transaction::refused(thread, &mut connection.client, Some(request.command), error);
     reply_error(thread, connection, &error);
     Outcome::Done
@@ -311,7 +314,7 @@ fn must_wait_for_offset(thread: &Thread, role: &Role, connection: &mut Connectio
         return false;
     }
     let server = &thread.server;
-    let ticket = &mut connection.client.log_ticket;
+    let ticket = &mut connection.client.last_write_sequence;
     if connection.lease_failures == 0 {
         *ticket = server.propagation.last_sequence().max(*ticket);
     }
@@ -333,11 +336,11 @@ fn needs_everything(role: &Role, binding: Binding) -> bool {
 }
 
 fn is_runnable(connection: &Connection) -> bool {
-    connection.state == State::Ready
+    connection.state == ConnectionState::Ready
         && !connection
             .client
             .flags
-            .has_any(Flags::CLOSE_ASAP.with(Flags::CLOSE_AFTER_REPLY))
+            .intersects(ClientFlags::CLOSE_ASAP.union(ClientFlags::CLOSE_AFTER_REPLY))
 }
 
 /// Whether the plan may run; if not, the refusal is written or the connection waits.
@@ -362,15 +365,15 @@ fn admitted(
     match admission {
         Admission::Run => true,
         Admission::Paused => {
-            connection.state = State::Paused;
+            connection.state = ConnectionState::Paused;
             transaction::forget_answer(&mut connection.client);
-            connection.client.flags.put(Flags::ASKED, false);
-            connection.client.flags.put(Flags::BLOCKED, true);
+            connection.client.flags.set(ClientFlags::ASKED, false);
+            connection.client.flags.set(ClientFlags::BLOCKED, true);
             connection.client.last_command = command.full_name;
             false
         }
         Admission::Redirected(error) => {
-            thread.server.metrics.rejected(thread.seat, command.id as usize);
+            thread.server.metrics.record_rejection(thread.seat, command.id as usize);
             book_refused(thread, plan, command, (ranges, keys), connection);
             connection.client.last_command = command.full_name;
             transaction::redirected(thread, &mut connection.client, command);
@@ -397,7 +400,7 @@ fn admitted(
             false
         }
         Admission::Unwelcome => {
-            connection.client.flags.put(Flags::CLOSE_ASAP, true);
+            connection.client.flags.set(ClientFlags::CLOSE_ASAP, true);
             false
         }
     }
@@ -426,7 +429,7 @@ fn reject(
     connection: &mut Connection,
     error: CommandError,
 ) {
-    thread.server.metrics.rejected(thread.seat, command.id as usize);
+    thread.server.metrics.record_rejection(thread.seat, command.id as usize);
     connection.client.last_command = command.full_name;
     let error = transaction::refused(thread, &mut connection.client, Some(command), error);
     reply_error(thread, connection, &error);
@@ -447,7 +450,7 @@ fn refuse(thread: &mut Thread, plan: &Plan, ranges: &[weft_resp::ArgRange], conn
             let mut text = b"ERR ".to_vec();
             text.extend_from_slice(&error.message());
             reply_error(thread, connection, &CommandError::bytes(text));
-            connection.client.flags.put(Flags::CLOSE_AFTER_REPLY, true);
+            connection.client.flags.set(ClientFlags::CLOSE_AFTER_REPLY, true);
         }
         Kind::Unknown | Kind::Command(..) => {
             let commands = crate::commands::registry();
@@ -457,7 +460,7 @@ fn refuse(thread: &mut Thread, plan: &Plan, ranges: &[weft_resp::ArgRange], conn
                     "Closing a connection that sent a line of HTTP: {}",
                     connection.client.address
                 );
-                connection.client.flags.put(Flags::CLOSE_ASAP, true);
+                connection.client.flags.set(ClientFlags::CLOSE_ASAP, true);
                 return;
             }
             let error = if must_log_in(&thread.server, &connection.client) {
@@ -470,7 +473,7 @@ fn refuse(thread: &mut Thread, plan: &Plan, ranges: &[weft_resp::ArgRange], conn
                 Lookup::UnknownCommand | Lookup::UnknownSubcommand { .. } => None,
             };
             if let Some(command) = command {
-                thread.server.metrics.rejected(thread.seat, command.id as usize);
+                thread.server.metrics.record_rejection(thread.seat, command.id as usize);
             }
             let error = transaction::refused(thread, &mut connection.client, command, error);
             reply_error(thread, connection, &error);
@@ -482,7 +485,7 @@ fn refuse(thread: &mut Thread, plan: &Plan, ranges: &[weft_resp::ArgRange], conn
 fn reply_error(thread: &Thread, connection: &mut Connection, error: &CommandError) {
     let before = connection.output.mark();
     write_error(thread, error, &mut connection.output.bytes);
-    connection.settle_reply(before);
+    connection.apply_reply_mode(before);
 }
 
 /// Books the end of an execution; returns what the connection now waits for.
@@ -490,7 +493,7 @@ fn settle(plan: &Plan, connection: &mut Connection, outcome: Outcome) -> Option<
     match outcome {
         Outcome::Contended => {
             connection.lease_failures += 1;
-            connection.state = State::Deferred;
+            connection.state = ConnectionState::Deferred;
             None
         }
         Outcome::Done => {

@@ -17,7 +17,7 @@ use crate::keyspace::clock::AccessClock;
 use crate::keyspace::effects::{Effects, Hooks};
 use crate::keyspace::prefetch_policy::PrefetchPolicy;
 use crate::keyspace::{Exclusive, GatePassage};
-use crate::net::client::{Client, Flags};
+use crate::net::client::{Client, ClientFlags};
 use crate::net::client_snapshot::ClientSnapshot;
 use crate::net::connection::Connection;
 use crate::observability::metrics::Counter;
@@ -229,8 +229,8 @@ impl<'a> ThreadFrame<'a> {
             clock: self.clock,
             counts: &self.server.keyspace.counts,
             seat: self.seat,
-            touch: !client.flags.has(Flags::NO_TOUCH),
-            sees_expired: client.flags.has(Flags::IMPORT_SOURCE)
+            touch: !client.flags.contains(ClientFlags::NO_TOUCH),
+            sees_expired: client.flags.contains(ClientFlags::IMPORT_SOURCE)
                 && self.server.config.boolean(crate::config::id::IMPORT_MODE),
         }
     }
@@ -494,7 +494,7 @@ pub fn run_exclusive(
     keys: &[PlannedKey],
     connection: &mut Connection,
 ) -> Outcome {
-    thread.server.metrics.add(thread.seat, Counter::Exclusives, 1);
+    thread.server.metrics.add(thread.seat, Counter::ExclusiveCommands, 1);
     let held = HeldLeases::Everything(all);
     if let Err(error) = settle_moving(thread, request, keys, &held, connection) {
         return refuse_moving(thread, (request, keys), connection, error);
@@ -532,12 +532,15 @@ pub(super) fn refuse_moving(
     connection: &mut Connection,
     error: CommandError,
 ) -> Outcome {
-    thread.server.metrics.rejected(thread.seat, request.command.id as usize);
+    thread
+        .server
+        .metrics
+        .record_rejection(thread.seat, request.command.id as usize);
     book_refused(thread, request, keys, connection);
     connection.client.last_command = request.command.full_name;
     let before = connection.output.mark();
     write_error(thread, &error, &mut connection.output.bytes);
-    connection.settle_reply(before);
+    connection.apply_reply_mode(before);
     Outcome::Done
 }
 
@@ -631,7 +634,7 @@ pub(super) fn run_as<'p>(
             announce(&mut context, runs_again, Caller::Client);
         }
         if context.keys.effects.log_writer.has_pending_ops() {
-            context.client.log_ticket = propagate::commit(context.keys.effects);
+            context.client.last_write_sequence = propagate::commit(context.keys.effects);
         }
         (result, context.after, unserved)
     };
@@ -694,7 +697,7 @@ pub(super) fn run_as<'p>(
             // Nothing to drop: a call to find that out would cost more than all else here.
             std::mem::forget(after);
             let Some(unserved) = unserved else {
-                connection.settle_reply(before);
+                connection.apply_reply_mode(before);
                 return Outcome::Done;
             };
             let reply = connection.output.split_off(before);
@@ -745,9 +748,9 @@ pub(super) fn finish_command(thread: &mut Thread, command: &'static Command<Bind
     let nanoseconds = thread.timer.delta_as_nanos(thread.ticks, now);
     thread.ticks = now;
     let metrics = &thread.server.metrics;
-    metrics.executed(thread.seat, command.id as usize, nanoseconds, failed);
+    metrics.record_execution(thread.seat, command.id as usize, nanoseconds, failed);
     if thread.tunables.latency_tracking {
-        metrics.latency(thread.seat, command.id as usize, nanoseconds);
+        metrics.record_latency(thread.seat, command.id as usize, nanoseconds);
     }
     nanoseconds
 }

@@ -26,7 +26,7 @@ use crate::keyspace::eviction::{Chooser, EvictionAttempt, EvictionContext, Polic
 use crate::notify::messages::NotificationSender;
 use crate::observability::memory;
 use crate::observability::metrics::Counter;
-use crate::observability::used_memory::Cell;
+use crate::observability::used_memory::ThreadBalance;
 use crate::replication::ReplicationState;
 
 use super::effects::release;
@@ -47,7 +47,7 @@ const BUSY_ATTEMPTS: u32 = 4;
 #[derive(Default)]
 pub struct MemoryLimit {
     /// Where it counts what it takes; none while there is no limit.
-    cell: Option<Cell>,
+    cell: Option<ThreadBalance>,
     /// Its balance at which it looks again.
     look_at: i64,
     /// The batch in which it looked last.
@@ -75,7 +75,7 @@ pub fn time_limit(tenacity: i64) -> Duration {
 #[inline]
 pub fn make(thread: &mut Thread, pass: &GatePassage<'_>) {
     let room = &thread.room;
-    if room.cell.is_some() && room.batch == thread.batches && memory::balance() < room.look_at {
+    if room.cell.is_some() && room.batch == thread.batches && memory::thread_balance() < room.look_at {
         return;
     }
     look(thread, pass);
@@ -97,7 +97,7 @@ pub fn begin(thread: &mut Thread) {
 #[inline]
 pub fn put(thread: &mut Thread) {
     if let Some(cell) = &mut thread.room.cell {
-        thread.server.memory.put(cell);
+        thread.server.memory.store_balance(cell);
     }
 }
 
@@ -140,7 +140,7 @@ fn excess(thread: &mut Thread) -> u64 {
     put(thread);
     let server = &thread.server;
     let limit = thread.tunables.max_memory;
-    let mut used = server.memory.now();
+    let mut used = server.memory.used_bytes();
     if used > limit {
         used = used.saturating_sub(server.uncounted_memory());
     }
@@ -150,7 +150,7 @@ fn excess(thread: &mut Thread) -> u64 {
     let excess = used.saturating_sub(limit);
     // Above the limit every command looks: somebody may have made room.
     thread.room.look_at = match excess {
-        0 => memory::balance() + share,
+        0 => memory::thread_balance() + share,
         _ => i64::MIN,
     };
     excess

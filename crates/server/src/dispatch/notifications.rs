@@ -8,9 +8,9 @@ use crate::commands::context::Context;
 use crate::commands::spec::Flags as CommandFlags;
 use crate::config::id;
 use crate::keyspace::effects::Hooks;
-use crate::net::client::{Client, Flags};
+use crate::net::client::{Client, ClientFlags};
 use crate::notify::messages::NotificationSender;
-use crate::notify::monitor::line;
+use crate::notify::monitor::monitor_line;
 use crate::state::Server;
 
 use super::record::is_secret;
@@ -35,7 +35,7 @@ pub(super) fn announce(ctx: &mut Context<'_, '_>, runs_again: bool, caller: Call
     }
     let (seat, by) = (ctx.keys.access.seat, ctx.client.id);
     let shows = ctx.keys.effects.hooks.has(Hooks::MONITOR) && is_shown(ctx.command.spec.flags);
-    let shown = shows.then(|| monitor_line(ctx, caller));
+    let shown = shows.then(|| command_line(ctx, caller));
     let mut post = NotificationSender::new(ctx.server, ctx.keys.effects, seat);
     post.tell(by);
     if let Some(line) = shown {
@@ -51,7 +51,7 @@ pub(super) fn announce(ctx: &mut Context<'_, '_>, runs_again: bool, caller: Call
 /// CLIENT CACHING is about the next command alone.
 pub(super) fn forget_caching(client: &mut Client) {
     if let Some(tracking) = &mut client.tracking {
-        tracking.caching = false;
+        tracking.caching_was_called = false;
     }
 }
 
@@ -61,7 +61,7 @@ fn remember_keys(ctx: &Context<'_, '_>) {
     let Some(tracking) = ctx.client.tracking.as_deref().filter(|_| reads) else {
         return;
     };
-    if tracking.remembers() {
+    if tracking.should_remember_keys() {
         for index in 0..ctx.keys.len() {
             ctx.server.tracking.remember(ctx.keys.name(index), ctx.client.id);
         }
@@ -72,24 +72,24 @@ fn is_shown(flags: CommandFlags) -> bool {
     !flags.intersects(CommandFlags::ADMIN.with(CommandFlags::SKIP_MONITOR))
 }
 
-fn monitor_line(ctx: &Context<'_, '_>, caller: Caller) -> Vec<u8> {
+fn command_line(ctx: &Context<'_, '_>, caller: Caller) -> Vec<u8> {
     let name = ctx.command.full_name;
     let from = match caller {
         Caller::Script => "lua".to_owned(),
         Caller::Client | Caller::Transaction => who(ctx.server, ctx.client),
     };
-    line(unix_us(), ctx.client.db, &from, ctx.args.iter(), |index| {
+    monitor_line(unix_us(), ctx.client.db, &from, ctx.args.iter(), |index| {
         is_secret(name, ctx.args, index)
     })
 }
 
 /// The line of a client's command that is shown when its parts have been: of EXEC, or of a script.
 pub(super) fn line_of_whole<'a>(server: &Server, client: &Client, words: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
-    line(unix_us(), client.db, &who(server, client), words, |_| false)
+    monitor_line(unix_us(), client.db, &who(server, client), words, |_| false)
 }
 
 fn who(server: &Server, client: &Client) -> String {
-    if client.flags.has(Flags::UNIX_SOCKET) {
+    if client.flags.contains(ClientFlags::UNIX_SOCKET) {
         let path = server.config.text(id::UNIXSOCKET);
         return format!("unix:{}", String::from_utf8_lossy(&path));
     }

@@ -165,10 +165,10 @@ impl Planner<'_> {
                 }
             }
         };
-        connection.planned = position;
+        connection.planned_to = position;
         if planned > 0 {
             plans.tokens.push(token);
-            connection.in_batch = true;
+            connection.is_in_batch = true;
         }
         rest
     }

@@ -12,7 +12,7 @@ use crate::commands::registry::Command;
 use crate::commands::spec::Flags;
 use crate::config::{self, id};
 use crate::net::client::Client;
-use crate::observability::commandlog::{Kind, Subject, shown};
+use crate::observability::commandlog::{CommandLogKind, LoggedCommand, loggable_arguments};
 use crate::observability::metrics::Counter;
 use crate::state::{Blocked, Server};
 use weft_reactor::unix_ms;
@@ -70,7 +70,7 @@ pub fn remember(
     command: &Command<Binding>,
     thresholds: Thresholds,
     ending: &CommandEnd,
-    subject: impl FnOnce() -> Subject,
+    subject: impl FnOnce() -> LoggedCommand,
 ) {
     if thresholds.exceeded_by(ending) {
         remember_excess(server, command, thresholds, ending, subject());
@@ -83,7 +83,7 @@ fn remember_excess(
     command: &Command<Binding>,
     thresholds: Thresholds,
     ending: &CommandEnd,
-    subject: Subject,
+    subject: LoggedCommand,
 ) {
     let flags = command.spec.flags;
     let unix_s = unix_ms() / 1000;
@@ -103,17 +103,17 @@ fn remember_excess(
     }
     let excesses = [
         (
-            Kind::Slow,
+            CommandLogKind::Slow,
             ending.nanoseconds >= thresholds.slow_ns,
             ending.nanoseconds / 1000,
         ),
         (
-            Kind::LargeRequest,
+            CommandLogKind::LargeRequest,
             ending.request_bytes >= thresholds.request_bytes,
             ending.request_bytes as u64,
         ),
         (
-            Kind::LargeReply,
+            CommandLogKind::LargeReply,
             ending.reply_bytes >= thresholds.reply_bytes,
             ending.reply_bytes as u64,
         ),
@@ -129,18 +129,18 @@ fn remember_excess(
     }
 }
 
-fn max_len_of(kind: Kind) -> config::ParameterId {
+fn max_len_of(kind: CommandLogKind) -> config::ParameterId {
     match kind {
-        Kind::Slow => id::COMMANDLOG_SLOW_EXECUTION_MAX_LEN,
-        Kind::LargeRequest => id::COMMANDLOG_LARGE_REQUEST_MAX_LEN,
-        Kind::LargeReply => id::COMMANDLOG_LARGE_REPLY_MAX_LEN,
+        CommandLogKind::Slow => id::COMMANDLOG_SLOW_EXECUTION_MAX_LEN,
+        CommandLogKind::LargeRequest => id::COMMANDLOG_LARGE_REQUEST_MAX_LEN,
+        CommandLogKind::LargeReply => id::COMMANDLOG_LARGE_REPLY_MAX_LEN,
     }
 }
 
 /// The command and its client as the log shows them.
-pub fn subject_of(command: &Command<Binding>, args: Args<'_>, client: &Client) -> Subject {
-    Subject {
-        arguments: shown(args.iter(), |index| is_secret(command.full_name, args, index)),
+pub fn subject_of(command: &Command<Binding>, args: Args<'_>, client: &Client) -> LoggedCommand {
+    LoggedCommand {
+        arguments: loggable_arguments(args.iter(), |index| is_secret(command.full_name, args, index)),
         address: client.address.clone(),
         name: client.name.clone(),
     }
@@ -187,12 +187,14 @@ pub fn waited(
     got_it: bool,
 ) {
     let nanoseconds = blocked.nanoseconds + nanoseconds;
-    server.metrics.executed(row, blocked.command, nanoseconds, failed);
+    server
+        .metrics
+        .record_execution(row, blocked.command, nanoseconds, failed);
     if blocked.slot.is_some() {
         slot_stats::book_waited(server, row, blocked, nanoseconds, got_it.then_some(reply_bytes));
     }
     if tunables.latency_tracking {
-        server.metrics.latency(row, blocked.command, nanoseconds);
+        server.metrics.record_latency(row, blocked.command, nanoseconds);
     }
     let command = crate::commands::registry().commands().get(blocked.command);
     let (Some(command), Some(subject)) = (command, blocked.subject.take()) else {
@@ -224,9 +226,11 @@ pub fn counted(
         let row = seat.index();
         // Read now: a CONFIG SET of a threshold is measured by the new one.
         let tunables = Tunables::read(server);
-        server.metrics.executed(row, command.id as usize, nanoseconds, failed);
+        server
+            .metrics
+            .record_execution(row, command.id as usize, nanoseconds, failed);
         if tunables.latency_tracking {
-            server.metrics.latency(row, command.id as usize, nanoseconds);
+            server.metrics.record_latency(row, command.id as usize, nanoseconds);
         }
         if let Some(slot) = slot {
             let cost = (nanoseconds, request_bytes, bytes.len());

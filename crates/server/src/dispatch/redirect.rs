@@ -18,7 +18,7 @@ use crate::config::id;
 use crate::keyspace::GatePassage;
 use crate::keyspace::access::{HeldLeases, Lease, PlannedKey, is_expired};
 use crate::keyspace::hash::cluster_slot;
-use crate::net::client::{Client, Flags};
+use crate::net::client::{Client, ClientFlags};
 use crate::net::connection::Connection;
 use crate::net::transaction::Transaction;
 use crate::state::Server;
@@ -158,7 +158,7 @@ pub fn route(
     let mut collector = Collector::new();
     let transaction = client.transaction.as_deref().filter(|_| command.full_name == "exec");
     // One that was refused a command has nothing to run any more.
-    let transaction = transaction.filter(|transaction| !transaction.refused);
+    let transaction = transaction.filter(|transaction| !transaction.is_refused);
     match transaction {
         Some(transaction) => add_transaction(&mut collector, view, transaction),
         None => collector.add_command(view, command, args, planned),
@@ -169,13 +169,13 @@ pub fn route(
     };
     let server = &thread.server;
     // On a replica a script counts as a write unless it promises to write nothing, or says nothing at all.
-    let reads_here = view.is_replica && client.flags.has(Flags::READONLY);
+    let reads_here = view.is_replica && client.flags.contains(ClientFlags::READONLY);
     let runs_script = reads_here && matches!(command.full_name, "eval" | "evalsha" | "fcall");
     let writes = writes || (runs_script && super::script::may_write(server, command, args));
     if !view.up {
         down(server, wanted, writes)?;
     }
-    let asking = client.flags.has(Flags::ASKING) || command.spec.flags.contains(CommandFlags::ASKING);
+    let asking = client.flags.contains(ClientFlags::ASKING) || command.spec.flags.contains(CommandFlags::ASKING);
     let endpoint = Endpoint::of(&server.config);
     let migrates = command.full_name == "migrate";
     thread.moving = judge(view, client, wanted, (asking, writes, migrates), endpoint)?;
@@ -210,7 +210,7 @@ fn queues_writes(transaction: &Transaction) -> bool {
             .iter()
             .filter_map(|queued| commands.get(queued.command))
     };
-    transaction.writes && queued().any(|command| command.spec.flags.contains(CommandFlags::WRITE))
+    transaction.may_write && queued().any(|command| command.spec.flags.contains(CommandFlags::WRITE))
 }
 
 /// What is refused while the cluster is down.
@@ -238,7 +238,7 @@ fn judge(
 ) -> Result<Option<MigrationState>, CommandError> {
     let slot = wanted.slot;
     let mine = view.is_mine(slot);
-    let reads = client.flags.has(Flags::READONLY);
+    let reads = client.flags.contains(ClientFlags::READONLY);
     // A replica knows which keys its primary has, so whoever reads from it is sent on as from there.
     let minds = !view.is_replica || reads;
     let leaves = minds && view.is_of_my_shard(slot) && view.migrating(slot).is_some();
@@ -278,7 +278,7 @@ fn moved(view: &View, client: &Client, slot: u16, endpoint: Endpoint) -> Command
 pub fn origin(client: &Client) -> RequesterInfo {
     RequesterInfo {
         ipv6: client.local_address.starts_with('['),
-        tls: client.flags.has(Flags::TLS),
+        tls: client.flags.contains(ClientFlags::TLS),
     }
 }
 
@@ -369,14 +369,14 @@ pub fn settle_transaction(
 /// ASKING is for the next command alone. A command that was put off is still the same one.
 pub fn forget_asking(connection: &mut Connection, command: &Command<Binding>) {
     let flags = &mut connection.client.flags;
-    if connection.lease_failures == 0 && flags.has(Flags::ASKED) {
-        flags.put(Flags::ASKING.with(Flags::ASKED), false);
+    if connection.lease_failures == 0 && flags.contains(ClientFlags::ASKED) {
+        flags.set(ClientFlags::ASKING.union(ClientFlags::ASKED), false);
     }
     let stays = command.full_name == "asking"
         || command.full_name == "multi"
         || (connection.client.transaction.is_some() && command.full_name != "exec" && command.full_name != "discard");
-    if flags.has(Flags::ASKING) && !stays {
-        flags.put(Flags::ASKED, true);
+    if flags.contains(ClientFlags::ASKING) && !stays {
+        flags.set(ClientFlags::ASKED, true);
     }
 }
 
@@ -400,8 +400,8 @@ pub fn refusal_in_script(
     let wanted = collector.wanted.as_ref()?;
     let writes = command.spec.flags.contains(CommandFlags::WRITE);
     let mine = view.is_mine(wanted.slot)
-        || (view.is_importing(wanted.slot) && client.flags.has(Flags::ASKING))
-        || (view.is_of_my_shard(wanted.slot) && client.flags.has(Flags::READONLY) && !writes);
+        || (view.is_importing(wanted.slot) && client.flags.contains(ClientFlags::ASKING))
+        || (view.is_of_my_shard(wanted.slot) && client.flags.contains(ClientFlags::READONLY) && !writes);
     if !collector.unserved && !view.up {
         match down(server, wanted, writes) {
             Ok(()) => {}

@@ -15,7 +15,7 @@ use crate::commands::registry::{Command, Lookup};
 use crate::config::id;
 use crate::keyspace::Exclusive;
 use crate::keyspace::access::{HeldLeases, PlannedKey};
-use crate::net::client::{Client, Flags};
+use crate::net::client::{Client, ClientFlags};
 use crate::net::connection::Connection;
 use crate::observability::log;
 use crate::persistence::aof_files::reader::{Commands, Fault};
@@ -95,7 +95,7 @@ impl ReplayClient {
         (thread.may_leave, thread.may_block, thread.replays) = (false, false, true);
         let mut client = Client::new(u64::MAX, unix_ms(), 0);
         client.login = Login::repeating(&server.acl);
-        client.flags.put(Flags::REPLAYS, true);
+        client.flags.set(ClientFlags::REPLAY, true);
         ReplayClient {
             thread,
             connection: Connection::new(client),

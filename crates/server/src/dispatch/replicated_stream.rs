@@ -25,8 +25,8 @@ use crate::commands::spec::Flags as CommandFlags;
 use crate::config::id;
 use crate::keyspace::Seat;
 use crate::keyspace::access::KeyCounts;
-use crate::net::client::{Client, Flags};
-use crate::net::connection::{Connection, State};
+use crate::net::client::{Client, ClientFlags};
+use crate::net::connection::{Connection, ConnectionState};
 use crate::notify::messages::{NotificationSender, wake};
 use crate::observability::log;
 use crate::propagation::Milestone;
@@ -154,7 +154,7 @@ impl Connections for SingleConnection<'_> {
 
     fn after(&mut self, _: usize, after: NextStep) {
         // Commands behind it wait until that is done.
-        self.lane.connection.state = State::Parked(0);
+        self.lane.connection.state = ConnectionState::Parked(0);
         self.lane.after = Some(after);
     }
 
@@ -177,7 +177,7 @@ impl Stream {
         let mut thread = Thread::new(server.clone(), seat.index());
         (thread.may_leave, thread.may_block, thread.replays) = (false, false, true);
         client.login = server.acl.superuser();
-        client.flags.put(Flags::PRIMARY, true);
+        client.flags.set(ClientFlags::PRIMARY, true);
         let first_ticket = server.propagation.last_sequence();
         client.db = db.min(counts(server).databases() - 1);
         Stream {
@@ -269,7 +269,7 @@ impl Stream {
                 batch::run(&mut self.thread, seat, &mut self.plans, &mut only);
             }
             self.plans.clear();
-            self.lane.connection.in_batch = false;
+            self.lane.connection.is_in_batch = false;
             let after = self.lane.after.take();
             // Commands behind it have been received, and are to be planned anew.
             let held_up = after.is_some();
@@ -286,8 +286,8 @@ impl Stream {
                 return Err(StreamError::Protocol);
             }
             let connection = &mut self.lane.connection;
-            let refused = connection.state != State::Ready;
-            connection.state = State::Ready;
+            let refused = connection.state != ConnectionState::Ready;
+            connection.state = ConnectionState::Ready;
             match refused && !advanced {
                 true => {
                     std::thread::sleep(pause);
@@ -406,7 +406,7 @@ impl Stream {
             | NextStep::AsWriter
             | NextStep::Block(_) => {}
         }
-        self.lane.connection.state = State::Ready;
+        self.lane.connection.state = ConnectionState::Ready;
     }
 }
 

@@ -22,7 +22,7 @@ use crate::commands::keys;
 use crate::commands::registry::Command;
 use crate::keyspace::access::PlannedKey;
 use crate::keyspace::hash::cluster_slot;
-use crate::net::client::{Client, Flags};
+use crate::net::client::{Client, ClientFlags};
 use crate::net::transaction::Transaction;
 use crate::observability::slot_stats::SlotFigure;
 use crate::state::{Blocked, Server};
@@ -73,13 +73,15 @@ pub fn request_bytes(request: &[u8], args: Args<'_>) -> usize {
 
 /// Whether what a client does costs slots anything: not if it was done before.
 pub fn counts(client: &Client) -> bool {
-    !client.flags.has(Flags::REPLAYS)
+    !client.flags.contains(ClientFlags::REPLAY)
 }
 
 /// Whether a client gets the reply of the command that it runs.
 fn hears(client: &Client) -> bool {
-    let deaf = Flags::PRIMARY.with(Flags::REPLY_OFF).with(Flags::REPLY_SKIP);
-    !client.flags.has_any(deaf)
+    let deaf = ClientFlags::PRIMARY
+        .union(ClientFlags::REPLY_OFF)
+        .union(ClientFlags::REPLY_SKIP);
+    !client.flags.intersects(deaf)
 }
 
 /// What a command cost.

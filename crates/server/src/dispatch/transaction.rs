@@ -40,10 +40,10 @@ use crate::commands::spec::Flags as CommandFlags;
 use crate::keyspace::access::{GrowingLeases, HeldLeases, Lease, PlannedKey, is_expired};
 use crate::keyspace::effects::Hooks;
 use crate::keyspace::{Exclusive, GatePassage, Seat};
-use crate::net::client::{Buffers, Client, Flags};
-use crate::net::client_snapshot::Tally;
+use crate::net::client::{BufferFigures, Client, ClientFlags};
+use crate::net::client_snapshot::TransactionFigures;
 use crate::net::connection::Connection;
-use crate::net::transaction::{Queued, Transaction};
+use crate::net::transaction::{QueuedCommand, Transaction};
 use crate::notify::messages::NotificationSender;
 use crate::observability::metrics::Counter;
 use crate::state::{ClientVisitorHost, Server, UnservedKeys, WorkerQuery};
@@ -86,7 +86,7 @@ impl Role {
     fn inside(transaction: &Transaction, command: &Command<Binding>) -> Self {
         match command.full_name {
             "exec" => Role::Exec {
-                exclusive: transaction.exclusive && !transaction.refused,
+                exclusive: transaction.needs_exclusive && !transaction.is_refused,
             },
             "discard" | "multi" | "watch" | "quit" | "reset" => Role::Alone,
             _ => Role::Queued,
@@ -111,7 +111,7 @@ pub fn refused(
         return CommandError::bytes([b"EXECABORT Transaction discarded because of: ", reason].concat());
     }
     if let Some(transaction) = &mut client.transaction {
-        transaction.refused = true;
+        transaction.is_refused = true;
     }
     error
 }
@@ -121,7 +121,7 @@ pub fn redirected(thread: &mut Thread, client: &mut Client, command: &Command<Bi
     if command.full_name == "exec" {
         end(thread, client);
     } else if let Some(transaction) = &mut client.transaction {
-        transaction.refused = true;
+        transaction.is_refused = true;
     }
 }
 
@@ -152,7 +152,7 @@ fn end(thread: &mut Thread, client: &mut Client) -> Option<Box<Transaction>> {
     if let Some(watches) = client.watches.take() {
         thread.effects.unwatched.extend(watches.keys);
     }
-    client.flags.put(Flags::MULTI, false);
+    client.flags.set(ClientFlags::MULTI, false);
     client.transaction.take()
 }
 
@@ -166,31 +166,31 @@ pub fn queue(thread: &mut Thread, request: &Request<'_>, keys: &[PlannedKey], co
     let before = output.mark();
     let dirty = client.is_dirty();
     if let Some(transaction) = &mut client.transaction
-        && !transaction.refused
+        && !transaction.is_refused
         && !dirty
     {
         let (plan, flags) = (request.plan, request.command.spec.flags);
         let ranges = &request.ranges[plan.args.0 as usize..plan.args.1 as usize];
         transaction.push(request.command.id as usize, &input[plan.start..plan.end], ranges, keys);
-        transaction.writes |= flags.intersects(CHANGES);
-        transaction.denied_out_of_memory |= flags.contains(CommandFlags::DENYOOM);
+        transaction.may_write |= flags.intersects(CHANGES);
+        transaction.is_denied_out_of_memory |= flags.contains(CommandFlags::DENYOOM);
         let databases = permission::databases(&thread.server);
         let changed = db_after(request, &input[plan.start..plan.end], ranges).filter(|db| *db < databases);
         transaction.db = changed.unwrap_or(transaction.db);
         let binding = request.binding;
-        transaction.asks |= binding.asks;
-        transaction.exclusive |= binding.mode == Mode::Exclusive || binding.reaches_further || binding.asks;
+        transaction.reports_clients |= binding.asks;
+        transaction.needs_exclusive |= binding.mode == Mode::Exclusive || binding.reaches_further || binding.asks;
         if binding.mode == Mode::Script {
-            transaction.scripts = true;
+            transaction.runs_script = true;
             let args = Args::new(&input[plan.start..plan.end], ranges);
             if script::may_ask(&thread.server, request.command, args) {
-                (transaction.asks, transaction.exclusive) = (true, true);
+                (transaction.reports_clients, transaction.needs_exclusive) = (true, true);
             }
-            transaction.scripts_write |= script::may_write(&thread.server, request.command, args);
+            transaction.script_may_write |= script::may_write(&thread.server, request.command, args);
         }
     }
     Reply::new(&mut output.bytes, client.protocol).simple("QUEUED");
-    connection.settle_reply(before);
+    connection.apply_reply_mode(before);
     thread.ticks = thread.timer.raw();
     Outcome::Done
 }
@@ -217,7 +217,7 @@ pub fn unwatch(seat: &mut Seat, server: &Server, over: &mut Vec<Arc<Watch>>) {
 
 /// Whether the EXEC of a client has to know all clients first.
 pub fn must_ask(thread: &Thread, client: &Client) -> bool {
-    let unknown = |transaction: &Transaction| transaction.asks && transaction.client_snapshots.is_none();
+    let unknown = |transaction: &Transaction| transaction.reports_clients && transaction.client_snapshots.is_none();
     // On other threads nobody waits for what is told here.
     thread.may_leave && verdict(client).is_none() && client.transaction.as_deref().is_some_and(unknown)
 }
@@ -248,11 +248,11 @@ pub fn run_leased<'p>(
     let Some(transaction) = client.transaction.as_deref_mut() else {
         unreachable!("EXEC runs here only inside a transaction");
     };
-    transaction.keys.truncate(transaction.own_keys());
+    transaction.keys.truncate(transaction.command_key_count());
     if let Some(watches) = &client.watches {
         transaction.keys.extend(watches.keys.iter().map(|watch| planned(watch)));
     }
-    let scripts = transaction.scripts;
+    let scripts = transaction.runs_script;
     if scripts {
         // What they write in a slot is not known, and a reader's lease cannot become a writer's.
         transaction.keys.iter_mut().for_each(|key| key.write = true);
@@ -281,7 +281,7 @@ pub fn run_leased<'p>(
     };
     many.clear();
     if scripts {
-        thread.server.scripts.give_token_back();
+        thread.server.scripts.release_token();
     }
     if leased {
         settle_effects(thread);
@@ -296,7 +296,7 @@ pub fn run_exclusive(
     request: &Request<'_>,
     connection: &mut Connection,
 ) -> Outcome {
-    thread.server.metrics.add(thread.seat, Counter::Exclusives, 1);
+    thread.server.metrics.add(thread.seat, Counter::ExclusiveCommands, 1);
     let start = thread.ticks;
     let server = thread.server.clone();
     let keep_back = |keeps_back| {
@@ -342,7 +342,7 @@ fn verdict(client: &Client) -> Option<ExecRefusal> {
     if client
         .transaction
         .as_ref()
-        .is_some_and(|transaction| transaction.refused)
+        .is_some_and(|transaction| transaction.is_refused)
     {
         Some(ExecRefusal::Refused)
     } else if client.is_dirty() {
@@ -374,7 +374,7 @@ fn abort(
         }
     };
     finish_exec(thread, request, connection, start, failed);
-    connection.settle_reply(before);
+    connection.apply_reply_mode(before);
     Outcome::Done
 }
 
@@ -501,7 +501,7 @@ fn run_all<'p>(
         if !matches!(after, NextStep::Nothing) {
             parts.push((connection.output.mark(), after));
         }
-        if last.is_none() && connection.client.flags.has(Flags::CLOSE_AFTER_REPLY) {
+        if last.is_none() && connection.client.flags.contains(ClientFlags::CLOSE_AFTER_REPLY) {
             last = Some((connection.output.mark(), parts.len()));
         }
     }
@@ -519,7 +519,7 @@ fn run_queued<'p>(
     thread: &mut Thread,
     pass: Option<&'p GatePassage<'p>>,
     transaction: &Transaction,
-    queued: &Queued,
+    queued: &QueuedCommand,
     held: HeldLeases<'_, 'p>,
     connection: &mut Connection,
 ) -> NextStep {
@@ -531,7 +531,7 @@ fn run_queued<'p>(
     };
     let buffers = match binding.asks {
         true => connection.buffers(0),
-        false => Buffers::default(),
+        false => BufferFigures::default(),
     };
     let Connection { client, output, .. } = connection;
     let args = transaction.args(queued);
@@ -620,24 +620,24 @@ fn answer_here(
     thread: &mut Thread,
     transaction: &Transaction,
     query: &WorkerQuery,
-    (client, buffers): (&mut Client, Buffers),
+    (client, buffers): (&mut Client, BufferFigures),
 ) -> Vec<u8> {
     // It is inside its transaction until that has ended.
-    client.tally = Some(Box::new(Tally {
+    client.transaction_figures = Some(Box::new(TransactionFigures {
         queued: transaction.commands.len() as i64,
         queued_bytes: transaction.allocated_bytes(),
         watched: 0,
         is_dirty: false,
     }));
-    client.flags.put(Flags::MULTI, true);
+    client.flags.set(ClientFlags::MULTI, true);
     client.last_command = "exec";
     let part = (query.ask)(&mut ClientVisitorHost {
         server: &thread.server,
         client_snapshots: thread.client_snapshots.get_or_insert_default(),
         own: (client, buffers),
     });
-    client.flags.put(Flags::MULTI, false);
-    client.tally = None;
+    client.flags.set(ClientFlags::MULTI, false);
+    client.transaction_figures = None;
     (query.combine)(vec![part])
 }
 
@@ -669,7 +669,7 @@ fn still_permitted(
     permission::check(client.login.user(), &permission).map_err(|denial| {
         let refusal = permission::refusal(client, DenialContext::Transaction, (command, &args), denial);
         client.last_command = "exec";
-        let line = client.describe(thread.now_ms, Buffers::default());
+        let line = client.list_line(thread.now_ms, BufferFigures::default());
         permission::note((server, thread.seat, thread.now_ms), refusal, line);
         permission::changed_since_queued(denial.reason)
     })
@@ -679,7 +679,7 @@ fn still_permitted(
 fn finish_queued(
     thread: &mut Thread,
     command: &'static Command<Binding>,
-    (queued, args): (&Queued, Args<'_>),
+    (queued, args): (&QueuedCommand, Args<'_>),
     client: &Client,
     (failed, reply_bytes): (bool, usize),
 ) {
@@ -707,7 +707,7 @@ pub(super) fn serve_ready<'p>(
         false => serve_all(thread, pass, held, client),
     };
     if thread.effects.log_writer.has_pending_ops() {
-        client.log_ticket = propagate::commit(&mut thread.effects);
+        client.last_write_sequence = propagate::commit(&mut thread.effects);
     }
     unserved
 }
@@ -748,7 +748,7 @@ fn settle(
     if parts.is_empty() {
         return match unserved {
             None => {
-                connection.settle_reply(before);
+                connection.apply_reply_mode(before);
                 Outcome::Done
             }
             Some(unserved) => {

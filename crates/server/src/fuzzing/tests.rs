@@ -21,21 +21,21 @@ fn seeds() -> Vec<(String, Vec<u8>)> {
     seeds
 }
 
-fn sealed(body: &[u8]) -> Vec<u8> {
+fn with_footer(body: &[u8]) -> Vec<u8> {
     let mut sealed = body.to_vec();
     dump_payload::seal(&mut sealed, dump_payload::VERSION);
     sealed
 }
 
 #[test]
-fn every_seed_is_loaded_and_survives_being_dumped() {
+fn every_seed_is_loaded_and_dumped_unchanged() {
     for (name, body) in seeds() {
         println!("{name}");
         assert!(
-            with_loaded(&sealed(&body), &Config::defaults(), look).is_some(),
+            with_loaded(&with_footer(&body), &Config::defaults(), fingerprint_and_dump).is_some(),
             "{name} is refused"
         );
-        restore(&body);
+        check_restore(&body);
     }
 }
 
@@ -49,13 +49,13 @@ fn dumps_are_those_of_valkey_where_order_is_defined() {
         if name.starts_with("old") || unordered.contains(&&*name) || other_limits.contains(&&*name) {
             continue;
         }
-        let (_, dump) = with_loaded(&sealed(&body), &Config::defaults(), look).expect("is loaded");
-        assert_eq!(dump, sealed(&body), "{name}");
+        let (_, dump) = with_loaded(&with_footer(&body), &Config::defaults(), fingerprint_and_dump).expect("is loaded");
+        assert_eq!(dump, with_footer(&body), "{name}");
     }
 }
 
 #[test]
-fn a_damaged_payload_is_refused_or_is_a_value() {
+fn a_damaged_payload_is_refused_or_loads_as_a_value() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
@@ -63,15 +63,15 @@ fn a_damaged_payload_is_refused_or_is_a_value() {
     for round in 0..20_000 {
         let (name, body) = &seeds[random.usize(..seeds.len())];
         let damaged = damage(body, &mut random);
-        let culprit = Culprit(round, name, &damaged);
-        restore(culprit.2);
+        let culprit = PrintOnPanic(round, name, &damaged);
+        check_restore(culprit.2);
     }
 }
 
 /// Prints the payload and its origin if the test panics.
-struct Culprit<'a>(usize, &'a str, &'a [u8]);
+struct PrintOnPanic<'a>(usize, &'a str, &'a [u8]);
 
-impl Drop for Culprit<'_> {
+impl Drop for PrintOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             println!("round {}, made of {}: {}", self.0, self.1, hex::encode(self.2));

@@ -40,9 +40,9 @@ impl LazyFree {
                 let mut cell = counted.freeing_cell();
                 for load in receiver {
                     let LazyFreeLoad { objects, bytes, burden } = load;
-                    counted.begins_to_free();
+                    counted.note_freeing_started();
                     drop(burden);
-                    counted.left(bytes, &mut cell);
+                    counted.note_freed(bytes, &mut cell);
                     still_pending.fetch_sub(objects, Ordering::Relaxed);
                     done.fetch_add(objects, Ordering::Relaxed);
                 }
@@ -58,7 +58,7 @@ impl LazyFree {
     /// Hands over something that counts as `objects` objects and has about so many bytes, 0 if that is not known.
     pub fn free(&self, objects: u64, bytes: usize, burden: DeferredFree) {
         self.pending.fetch_add(objects, Ordering::Relaxed);
-        self.memory.leave(bytes);
+        self.memory.queue_for_freeing(bytes);
         let load = LazyFreeLoad { objects, bytes, burden };
         if let Err(mpsc::SendError(load)) = self.sender.send(load) {
             // The thread is gone only at shutdown; free here then.

@@ -4,86 +4,86 @@ use std::io::Write as _;
 
 use weft_resp::Protocol;
 
-use super::client_snapshot::Tally;
+use super::client_snapshot::TransactionFigures;
 use super::transaction::Transaction;
 use crate::acl::Login;
 use crate::clients_waiting::watch::Watches;
-use crate::notify::pubsub::{Kind, Subscriptions};
-use crate::notify::tracking::Tracking;
+use crate::notify::pubsub::{SubscriptionKind, Subscriptions};
+use crate::notify::tracking::TrackingOptions;
 
 /// The flags of a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Flags(u32);
+pub struct ClientFlags(u32);
 
-impl Flags {
+impl ClientFlags {
     /// No command gets a reply (CLIENT REPLY OFF).
-    pub const REPLY_OFF: Flags = Flags(1);
+    pub const REPLY_OFF: ClientFlags = ClientFlags(1);
     /// The next command gets no reply (CLIENT REPLY SKIP).
-    pub const REPLY_SKIP_NEXT: Flags = Flags(1 << 1);
+    pub const REPLY_SKIP_NEXT: ClientFlags = ClientFlags(1 << 1);
     /// The current command gets no reply.
-    pub const REPLY_SKIP: Flags = Flags(1 << 2);
+    pub const REPLY_SKIP: ClientFlags = ClientFlags(1 << 2);
     /// The connection is closed once its output is sent.
-    pub const CLOSE_AFTER_REPLY: Flags = Flags(1 << 3);
+    pub const CLOSE_AFTER_REPLY: ClientFlags = ClientFlags(1 << 3);
     /// The connection is closed at once; unsent output is dropped.
-    pub const CLOSE_ASAP: Flags = Flags(1 << 4);
+    pub const CLOSE_ASAP: ClientFlags = ClientFlags(1 << 4);
     /// The client is never evicted (CLIENT NO-EVICT).
-    pub const NO_EVICT: Flags = Flags(1 << 5);
+    pub const NO_EVICT: ClientFlags = ClientFlags(1 << 5);
     /// Reads do not update access clocks (CLIENT NO-TOUCH).
-    pub const NO_TOUCH: Flags = Flags(1 << 6);
+    pub const NO_TOUCH: ClientFlags = ClientFlags(1 << 6);
     /// The client is the source of an import (CLIENT IMPORT-SOURCE).
-    pub const IMPORT_SOURCE: Flags = Flags(1 << 7);
+    pub const IMPORT_SOURCE: ClientFlags = ClientFlags(1 << 7);
     /// The client is connected over a Unix socket.
-    pub const UNIX_SOCKET: Flags = Flags(1 << 8);
+    pub const UNIX_SOCKET: ClientFlags = ClientFlags(1 << 8);
     /// The client understands redirections (CLIENT CAPA redirect).
-    pub const CAPA_REDIRECT: Flags = Flags(1 << 9);
+    pub const CAPA_REDIRECT: ClientFlags = ClientFlags(1 << 9);
     /// The client is blocked in a command that CLIENT UNBLOCK can end.
-    pub const BLOCKED: Flags = Flags(1 << 10);
+    pub const BLOCKED: ClientFlags = ClientFlags(1 << 10);
     /// The client is between MULTI and EXEC.
-    pub const MULTI: Flags = Flags(1 << 11);
+    pub const MULTI: ClientFlags = ClientFlags(1 << 11);
     /// The client has begun a transaction or watched a key before.
-    pub const TRANSACTED: Flags = Flags(1 << 12);
+    pub const TRANSACTED: ClientFlags = ClientFlags(1 << 12);
     /// The client has a subscription.
-    pub const PUBSUB: Flags = Flags(1 << 13);
+    pub const PUBSUB: ClientFlags = ClientFlags(1 << 13);
     /// The client replays commands that were executed before, on another server or at another time. They must succeed.
-    pub const REPLAYS: Flags = Flags(1 << 15);
+    pub const REPLAY: ClientFlags = ClientFlags(1 << 15);
     /// The client receives the commands of all clients (MONITOR).
-    pub const MONITOR: Flags = Flags(1 << 14);
+    pub const MONITOR: ClientFlags = ClientFlags(1 << 14);
     /// The client may read from a replica in a cluster (READONLY).
-    pub const READONLY: Flags = Flags(1 << 16);
+    pub const READONLY: ClientFlags = ClientFlags(1 << 16);
     /// The client was redirected to a slot that is being imported (ASKING).
-    pub const ASKING: Flags = Flags(1 << 17);
+    pub const ASKING: ClientFlags = ClientFlags(1 << 17);
     /// The command after ASKING has been executed.
-    pub const ASKED: Flags = Flags(1 << 18);
+    pub const ASKED: ClientFlags = ClientFlags(1 << 18);
     /// The client is the primary that this server replicates.
-    pub const PRIMARY: Flags = Flags(1 << 19);
+    pub const PRIMARY: ClientFlags = ClientFlags(1 << 19);
     /// The client is a replica of this server.
-    pub const REPLICA: Flags = Flags(1 << 20);
+    pub const REPLICA: ClientFlags = ClientFlags(1 << 20);
     /// The client is connected over TLS.
-    pub const TLS: Flags = Flags(1 << 25);
+    pub const TLS: ClientFlags = ClientFlags(1 << 25);
     /// The client has authenticated at least once.
-    pub const HAS_AUTHENTICATED: Flags = Flags(1 << 26);
+    pub const HAS_AUTHENTICATED: ClientFlags = ClientFlags(1 << 26);
     /// The client represents the caller of a script while the script's commands run.
-    pub const SCRIPT: Flags = Flags(1 << 24);
+    pub const SCRIPT: ClientFlags = ClientFlags(1 << 24);
     /// The client's scripts run in debugger sessions (SCRIPT DEBUG).
-    pub const DEBUGS: Flags = Flags(1 << 21);
+    pub const DEBUG_SCRIPTS: ClientFlags = ClientFlags(1 << 21);
     /// The debugger sessions are synchronous: all other clients wait, and the script's writes are kept.
-    pub const DEBUGS_SYNC: Flags = Flags(1 << 22);
+    pub const DEBUG_SCRIPTS_SYNC: ClientFlags = ClientFlags(1 << 22);
 
     /// Returns `true` if all flags of `other` are set.
     #[inline]
-    pub const fn has(self, other: Flags) -> bool {
+    pub const fn contains(self, other: ClientFlags) -> bool {
         self.0 & other.0 == other.0
     }
 
     /// Returns `true` if any flag of `other` is set.
     #[inline]
-    pub const fn has_any(self, other: Flags) -> bool {
+    pub const fn intersects(self, other: ClientFlags) -> bool {
         self.0 & other.0 != 0
     }
 
     /// Sets or clears the flags of `other`.
     #[inline]
-    pub fn put(&mut self, other: Flags, on: bool) {
+    pub fn set(&mut self, other: ClientFlags, on: bool) {
         if on {
             self.0 |= other.0;
         } else {
@@ -92,22 +92,22 @@ impl Flags {
     }
 
     /// Returns the union of both sets of flags.
-    pub const fn with(self, other: Flags) -> Flags {
-        Flags(self.0 | other.0)
+    pub const fn union(self, other: ClientFlags) -> ClientFlags {
+        ClientFlags(self.0 | other.0)
     }
 }
 
 /// Represents [`Client::is_dirty`] in the letters of CLIENT LIST. It is never set in [`Client::flags`].
-const DIRTY: Flags = Flags(1 << 31);
+const DIRTY: ClientFlags = ClientFlags(1 << 31);
 /// Represents a client that tracks keys, in the same way.
-const TRACKING: Flags = Flags(1 << 30);
+const TRACKING: ClientFlags = ClientFlags(1 << 30);
 /// Represents a client whose invalidation messages go to a client that has disconnected.
-const BROKEN_REDIRECT: Flags = Flags(1 << 29);
+const BROKEN_REDIRECT: ClientFlags = ClientFlags(1 << 29);
 /// Represents a client that tracks keys in broadcast mode.
-const BROADCAST: Flags = Flags(1 << 28);
+const BROADCAST: ClientFlags = ClientFlags(1 << 28);
 
 /// Returns the part of a name that CLIENT LIST shows: the bytes before the first zero byte.
-pub fn shown(name: &[u8]) -> &[u8] {
+pub fn c_string_prefix(name: &[u8]) -> &[u8] {
     name.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
@@ -145,25 +145,25 @@ pub struct ReplicaHandshake {
     /// The address of the replica; empty if it is the address of the connection.
     pub address: String,
     /// `true` if the replica understands a full sync whose end is marked by a delimiter (capability `eof`).
-    pub knows_marks: bool,
+    pub supports_eof_mark: bool,
     /// `true` if the replica understands that a replication id is replaced by another one (capability `psync2`).
-    pub knows_renaming: bool,
+    pub supports_psync2: bool,
     /// The id of the replica's cluster node; empty if it was not announced.
-    pub node: String,
+    pub cluster_node: String,
     /// `true` if the replica wants the RDB only and no replication stream.
-    pub dump_only: bool,
+    pub wants_rdb_only: bool,
     /// `true` if the replica wants an RDB without keys.
-    pub without_data: bool,
+    pub excludes_data: bool,
     /// `true` if the replica wants an RDB without functions.
-    pub without_functions: bool,
+    pub excludes_functions: bool,
     /// The replica's version, with two hexadecimal digits for each part; 0 if it was not announced.
     pub version: u32,
     /// `true` if the replica can take the RDB over a second connection and this server is configured to send it so.
-    pub knows_dual_channel: bool,
+    pub supports_dual_channel: bool,
     /// `true` if this connection is such a second connection.
-    pub is_dump_channel: bool,
+    pub is_rdb_channel: bool,
     /// The id of the client that is the second connection of this replica.
-    pub dump_client: Option<u64>,
+    pub rdb_channel_client: Option<u64>,
 }
 
 impl ReplicaHandshake {
@@ -189,7 +189,7 @@ pub struct Client {
     /// The selected database.
     pub db: usize,
     /// The position of the client's last write in the propagation log; 0 for none.
-    pub log_ticket: u64,
+    pub last_write_sequence: u64,
     /// The protocol: RESP2 until HELLO 3.
     pub protocol: Protocol,
     /// The authenticated user and its permissions.
@@ -201,7 +201,7 @@ pub struct Client {
     /// The library version set by CLIENT SETINFO LIB-VER.
     pub lib_version: Vec<u8>,
     /// The flags.
-    pub flags: Flags,
+    pub flags: ClientFlags,
     /// The peer's address as replies and the log show it.
     pub address: String,
     /// The local address of the connection.
@@ -231,16 +231,16 @@ pub struct Client {
     /// The subscriptions.
     pub subscriptions: Option<Box<Subscriptions>>,
     /// The state of client-side caching (CLIENT TRACKING).
-    pub tracking: Option<Box<Tracking>>,
+    pub tracking: Option<Box<TrackingOptions>>,
     /// The properties that the client announced as a replica.
     pub handshake: Option<Box<ReplicaHandshake>>,
     /// Figures that replace those of `transaction` and `watches`: in snapshots of a client, and while EXEC runs.
-    pub tally: Option<Box<Tally>>,
+    pub transaction_figures: Option<Box<TransactionFigures>>,
 }
 
 /// Figures for CLIENT LIST that only the connection knows.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Buffers {
+pub struct BufferFigures {
     /// The unprocessed input, in bytes.
     pub input: usize,
     /// The free space in the input buffer, in bytes.
@@ -256,7 +256,7 @@ pub struct Buffers {
     /// The sum, in bytes.
     pub total: usize,
     /// `true` if the worker currently receives from the connection.
-    pub receiving: bool,
+    pub is_receiving: bool,
 }
 
 impl Client {
@@ -265,13 +265,13 @@ impl Client {
         Client {
             id,
             db: 0,
-            log_ticket: 0,
+            last_write_sequence: 0,
             protocol: Protocol::Resp2,
             login: Login::stranger(),
             name: Vec::new(),
             lib_name: Vec::new(),
             lib_version: Vec::new(),
-            flags: Flags::default(),
+            flags: ClientFlags::default(),
             address: String::new(),
             local_address: String::new(),
             fd: -1,
@@ -288,16 +288,16 @@ impl Client {
             subscriptions: None,
             tracking: None,
             handshake: None,
-            tally: None,
+            transaction_figures: None,
         }
     }
 
     /// Copies the part of the state that handlers may read, for a command that runs outside the client's worker. The
     /// flags that suppress replies are not copied; they are applied to the client itself.
-    pub fn view(&self) -> Client {
+    pub fn handler_view(&self) -> Client {
         let mut view = Client::new(self.id, self.created_ms, self.worker);
         view.db = self.db;
-        view.log_ticket = self.log_ticket;
+        view.last_write_sequence = self.last_write_sequence;
         view.protocol = self.protocol;
         view.login = self.login.clone();
         view.name.clone_from(&self.name);
@@ -306,16 +306,24 @@ impl Client {
         view.flags = self.flags;
         view.tracking.clone_from(&self.tracking);
         view.last_command = self.last_command;
-        let reply_switches = [Flags::REPLY_OFF, Flags::REPLY_SKIP, Flags::REPLY_SKIP_NEXT];
-        view.flags
-            .put(reply_switches.into_iter().fold(Flags::default(), Flags::with), false);
+        let reply_switches = [
+            ClientFlags::REPLY_OFF,
+            ClientFlags::REPLY_SKIP,
+            ClientFlags::REPLY_SKIP_NEXT,
+        ];
+        view.flags.set(
+            reply_switches
+                .into_iter()
+                .fold(ClientFlags::default(), ClientFlags::union),
+            false,
+        );
         view
     }
 
     /// Copies the state that replies about clients show, for a client whose connection no worker has: the view, and the
     /// figures of the connection.
     pub fn shown(&self) -> Client {
-        let mut view = self.view();
+        let mut view = self.handler_view();
         view.fd = self.fd;
         view.last_interaction_ms = self.last_interaction_ms;
         view.last_command = self.last_command;
@@ -333,7 +341,7 @@ impl Client {
         client_snapshot.lib_version.clone_from(&self.lib_version);
         client_snapshot.largest_output = self.largest_output;
         client_snapshot.subscriptions.clone_from(&self.subscriptions);
-        client_snapshot.tally = Some(Box::new(Tally {
+        client_snapshot.transaction_figures = Some(Box::new(TransactionFigures {
             queued: self.queued_commands(),
             queued_bytes: self.queued_bytes(),
             watched: self.watched_keys(),
@@ -351,20 +359,20 @@ impl Client {
         // Capabilities and the library belong to the program behind the connection, not to its session. A reply that is
         // to be skipped is the one to RESET itself.
         let kept = [
-            Flags::UNIX_SOCKET,
-            Flags::TLS,
-            Flags::CLOSE_AFTER_REPLY,
-            Flags::CLOSE_ASAP,
-            Flags::CAPA_REDIRECT,
-            Flags::REPLY_SKIP,
-            Flags::TRANSACTED,
-            Flags::HAS_AUTHENTICATED,
-            Flags::DEBUGS,
-            Flags::DEBUGS_SYNC,
+            ClientFlags::UNIX_SOCKET,
+            ClientFlags::TLS,
+            ClientFlags::CLOSE_AFTER_REPLY,
+            ClientFlags::CLOSE_ASAP,
+            ClientFlags::CAPA_REDIRECT,
+            ClientFlags::REPLY_SKIP,
+            ClientFlags::TRANSACTED,
+            ClientFlags::HAS_AUTHENTICATED,
+            ClientFlags::DEBUG_SCRIPTS,
+            ClientFlags::DEBUG_SCRIPTS_SYNC,
         ];
-        let mut flags = Flags::default();
+        let mut flags = ClientFlags::default();
         for flag in kept {
-            flags.put(flag, self.flags.has(flag));
+            flags.set(flag, self.flags.contains(flag));
         }
         self.flags = flags;
         self.transaction = None;
@@ -379,17 +387,17 @@ impl Client {
     /// Returns the number of queued commands, as CLIENT LIST counts them; -1 for a client that has never used
     /// transactions.
     fn queued_commands(&self) -> i64 {
-        match (&self.tally, &self.transaction) {
+        match (&self.transaction_figures, &self.transaction) {
             (Some(tally), _) => tally.queued,
             (None, Some(transaction)) => transaction.commands.len() as i64,
-            (None, None) if self.flags.has(Flags::TRANSACTED) => 0,
+            (None, None) if self.flags.contains(ClientFlags::TRANSACTED) => 0,
             (None, None) => -1,
         }
     }
 
     /// Returns the bytes of memory that the transaction takes.
     fn queued_bytes(&self) -> usize {
-        match (&self.tally, &self.transaction) {
+        match (&self.transaction_figures, &self.transaction) {
             (Some(tally), _) => tally.queued_bytes,
             (None, Some(transaction)) => transaction.allocated_bytes(),
             (None, None) => 0,
@@ -398,7 +406,7 @@ impl Client {
 
     /// Returns the number of watched keys; 0 once one of them has changed.
     pub fn watched_keys(&self) -> usize {
-        if let Some(tally) = &self.tally {
+        if let Some(tally) = &self.transaction_figures {
             return tally.watched;
         }
         let watches = self.watches.as_ref().filter(|watches| !watches.is_dirty());
@@ -406,7 +414,7 @@ impl Client {
     }
 
     /// Returns the number of subscriptions of a kind.
-    pub fn subscribed(&self, kind: Kind) -> usize {
+    pub fn subscription_count(&self, kind: SubscriptionKind) -> usize {
         self.subscriptions
             .as_ref()
             .map_or(0, |subscriptions| subscriptions.of(kind).len())
@@ -419,11 +427,11 @@ impl Client {
 
     /// Returns the kind by which CLIENT LIST and CLIENT KILL select the client with `TYPE`.
     pub fn kind(&self) -> ClientKind {
-        if self.flags.has(Flags::PRIMARY) {
+        if self.flags.contains(ClientFlags::PRIMARY) {
             ClientKind::Primary
-        } else if self.flags.has(Flags::REPLICA) {
+        } else if self.flags.contains(ClientFlags::REPLICA) {
             ClientKind::Replica
-        } else if self.flags.has(Flags::PUBSUB) {
+        } else if self.flags.contains(ClientFlags::PUBSUB) {
             ClientKind::PubSub
         } else {
             ClientKind::Normal
@@ -452,65 +460,71 @@ impl Client {
 
     /// Returns the letters of the field `capa` of CLIENT LIST.
     pub fn capability_letters(&self) -> &'static str {
-        if self.flags.has(Flags::CAPA_REDIRECT) { "r" } else { "" }
+        if self.flags.contains(ClientFlags::CAPA_REDIRECT) {
+            "r"
+        } else {
+            ""
+        }
     }
 
     /// Returns the letters of the field `flags` of CLIENT LIST.
     pub fn flag_letters(&self) -> String {
         let letters = [
-            (Flags::MONITOR, 'O'),
-            (Flags::REPLICA, 'S'),
-            (Flags::PRIMARY, 'M'),
-            (Flags::PUBSUB, 'P'),
-            (Flags::READONLY, 'r'),
-            (Flags::MULTI, 'x'),
-            (Flags::BLOCKED, 'b'),
+            (ClientFlags::MONITOR, 'O'),
+            (ClientFlags::REPLICA, 'S'),
+            (ClientFlags::PRIMARY, 'M'),
+            (ClientFlags::PUBSUB, 'P'),
+            (ClientFlags::READONLY, 'r'),
+            (ClientFlags::MULTI, 'x'),
+            (ClientFlags::BLOCKED, 'b'),
             (TRACKING, 't'),
             (BROKEN_REDIRECT, 'R'),
             (BROADCAST, 'B'),
             (DIRTY, 'd'),
-            (Flags::CLOSE_AFTER_REPLY, 'c'),
-            (Flags::CLOSE_ASAP, 'A'),
-            (Flags::UNIX_SOCKET, 'U'),
-            (Flags::NO_EVICT, 'e'),
-            (Flags::NO_TOUCH, 'T'),
-            (Flags::IMPORT_SOURCE, 'I'),
+            (ClientFlags::CLOSE_AFTER_REPLY, 'c'),
+            (ClientFlags::CLOSE_ASAP, 'A'),
+            (ClientFlags::UNIX_SOCKET, 'U'),
+            (ClientFlags::NO_EVICT, 'e'),
+            (ClientFlags::NO_TOUCH, 'T'),
+            (ClientFlags::IMPORT_SOURCE, 'I'),
         ];
         let mut flags = self.flags;
-        flags.put(
+        flags.set(
             DIRTY,
-            self.tally.as_ref().map_or(self.is_dirty(), |tally| tally.is_dirty),
+            self.transaction_figures
+                .as_ref()
+                .map_or(self.is_dirty(), |tally| tally.is_dirty),
         );
         if let Some(tracking) = &self.tracking {
-            flags.put(TRACKING, true);
-            flags.put(BROKEN_REDIRECT, tracking.broken_redirect);
-            flags.put(BROADCAST, tracking.broadcast);
+            flags.set(TRACKING, true);
+            flags.set(BROKEN_REDIRECT, tracking.is_redirect_broken);
+            flags.set(BROADCAST, tracking.is_broadcast);
         }
         let set: String = letters
             .iter()
-            .filter(|(flag, _)| flags.has(*flag))
+            .filter(|(flag, _)| flags.contains(*flag))
             .map(|(_, letter)| letter)
             .collect();
         if set.is_empty() { "N".to_owned() } else { set }
     }
 
     /// Formats the client's line of CLIENT LIST, without the newline.
-    pub fn describe(&self, now_ms: u64, buffers: Buffers) -> Vec<u8> {
+    pub fn list_line(&self, now_ms: u64, buffers: BufferFigures) -> Vec<u8> {
         let mut out = Vec::with_capacity(500);
         // Writing to a vector cannot fail.
-        let _ = self.describe_identity(&mut out, now_ms);
-        let _ = self.describe_buffers(&mut out, buffers);
-        let _ = self.describe_program(&mut out);
+        let _ = self.write_identity(&mut out, now_ms);
+        let _ = self.write_buffers(&mut out, buffers);
+        let _ = self.write_program(&mut out);
         out
     }
 
-    fn describe_identity(&self, out: &mut Vec<u8>, now_ms: u64) -> std::io::Result<()> {
+    fn write_identity(&self, out: &mut Vec<u8>, now_ms: u64) -> std::io::Result<()> {
         write!(
             out,
             "id={} addr={} laddr={} fd={} name=",
             self.id, self.address, self.local_address, self.fd
         )?;
-        out.extend_from_slice(shown(&self.name));
+        out.extend_from_slice(c_string_prefix(&self.name));
         write!(
             out,
             " age={} idle={} flags={} capa={} db={} sub={} psub={} ssub={} multi={} watch={}",
@@ -519,9 +533,9 @@ impl Client {
             self.flag_letters(),
             self.capability_letters(),
             self.db,
-            self.subscribed(Kind::Channel),
-            self.subscribed(Kind::Pattern),
-            self.subscribed(Kind::ShardChannel),
+            self.subscription_count(SubscriptionKind::Channel),
+            self.subscription_count(SubscriptionKind::Pattern),
+            self.subscription_count(SubscriptionKind::ShardChannel),
             self.queued_commands(),
             self.watched_keys()
         )
@@ -529,7 +543,7 @@ impl Client {
 
     /// Writes the buffer figures. There is one output buffer, of which `obl` of `rbs` bytes are used. The output that
     /// the kernel does not accept at once is counted as one list entry.
-    fn describe_buffers(&self, out: &mut Vec<u8>, buffers: Buffers) -> std::io::Result<()> {
+    fn write_buffers(&self, out: &mut Vec<u8>, buffers: BufferFigures) -> std::io::Result<()> {
         write!(
             out,
             " qbuf={} qbuf-free={} argv-mem={} multi-mem={} rbs={} rbp={} obl={} oll={} omem={} tot-mem={} events={}{}",
@@ -543,12 +557,12 @@ impl Client {
             usize::from(buffers.in_flight > 0),
             buffers.in_flight,
             buffers.total,
-            if buffers.receiving { "r" } else { "" },
+            if buffers.is_receiving { "r" } else { "" },
             if buffers.in_flight > 0 { "w" } else { "" },
         )
     }
 
-    fn describe_program(&self, out: &mut Vec<u8>) -> std::io::Result<()> {
+    fn write_program(&self, out: &mut Vec<u8>) -> std::io::Result<()> {
         let command = if self.last_command.is_empty() {
             "NULL"
         } else {
@@ -561,9 +575,9 @@ impl Client {
         write!(out, " cmd={command} user=")?;
         out.extend_from_slice(self.login.name());
         write!(out, " redir={} resp={resp} lib-name=", self.redirect())?;
-        out.extend_from_slice(shown(&self.lib_name));
+        out.extend_from_slice(c_string_prefix(&self.lib_name));
         out.extend_from_slice(b" lib-ver=");
-        out.extend_from_slice(shown(&self.lib_version));
+        out.extend_from_slice(c_string_prefix(&self.lib_version));
         write!(
             out,
             " tot-net-in={} tot-net-out={} tot-cmds={}",
@@ -573,22 +587,26 @@ impl Client {
 }
 
 /// The estimated bytes of one entry in a client's sets, without the name itself.
-const PLACE_BYTES: usize = 64;
+const SET_ENTRY_BYTES: usize = 64;
 
 impl Client {
     /// Returns the estimated bytes of the client's watches, subscriptions and tracked prefixes. Names that all clients
     /// share are not counted.
-    pub fn held_bytes(&self) -> usize {
-        let watched = self.watched_keys() * (size_of::<crate::clients_waiting::watch::Watch>() + PLACE_BYTES);
-        let kinds = [Kind::Channel, Kind::Pattern, Kind::ShardChannel];
-        let subscribed: usize = kinds.into_iter().map(|kind| self.subscribed(kind)).sum();
+    pub fn registration_bytes(&self) -> usize {
+        let watched = self.watched_keys() * (size_of::<crate::clients_waiting::watch::Watch>() + SET_ENTRY_BYTES);
+        let kinds = [
+            SubscriptionKind::Channel,
+            SubscriptionKind::Pattern,
+            SubscriptionKind::ShardChannel,
+        ];
+        let subscribed: usize = kinds.into_iter().map(|kind| self.subscription_count(kind)).sum();
         let prefixes = self.tracking.as_ref().map_or(0, |tracking| tracking.prefixes.len());
-        watched + (subscribed + prefixes) * PLACE_BYTES
+        watched + (subscribed + prefixes) * SET_ENTRY_BYTES
     }
 
     /// Returns `true` if the peer is on this machine.
     pub fn is_local(&self) -> bool {
         let address = &self.address;
-        self.flags.has(Flags::UNIX_SOCKET) || address.starts_with("127.") || address.starts_with("[::1]")
+        self.flags.contains(ClientFlags::UNIX_SOCKET) || address.starts_with("127.") || address.starts_with("[::1]")
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::client::{Buffers, Client};
+use super::client::{BufferFigures, Client};
 use crate::clients_waiting::blocking::Waiter;
 
 /// The event for which a client was waiting.
@@ -18,14 +18,14 @@ pub struct ClientSnapshot {
     /// The client.
     pub client: Client,
     /// The figures of its connection.
-    pub buffers: Buffers,
+    pub buffers: BufferFigures,
     /// The event for which the client was waiting.
-    pub waiting: Option<WaitState>,
+    pub awaited: Option<WaitState>,
 }
 
 /// Figures of a client's transaction and watches, for use where those themselves are not available.
 #[derive(Clone, Copy, Debug)]
-pub struct Tally {
+pub struct TransactionFigures {
     /// The number of commands that are queued, or that EXEC is running.
     pub queued: i64,
     /// The bytes of memory that the transaction takes.

@@ -26,7 +26,7 @@ pub struct AcceptedConnection {
 
 /// The error that a listening socket cannot be opened; the reason has been logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CannotListen;
+pub struct ListenError;
 
 /// The open listening sockets. The sockets themselves are in a reactor.
 #[derive(Debug, Default)]
@@ -47,7 +47,7 @@ struct OpenListener {
 
 /// The kinds of listening sockets that are open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Kinds {
+pub struct ListenerKinds {
     /// TCP without TLS.
     pub tcp: bool,
     /// TCP with TLS.
@@ -61,7 +61,7 @@ struct BindAddress<'config> {
     /// The address as configured, without the leading `-`.
     name: &'config str,
     /// `true` if the address may be absent from this machine.
-    optional: bool,
+    is_optional: bool,
 }
 
 impl Listeners {
@@ -69,16 +69,16 @@ impl Listeners {
     ///
     /// # Errors
     /// If a socket cannot be opened, or if the configuration names none.
-    pub fn open(config: &Config, reactor: &mut Reactor) -> Result<Listeners, CannotListen> {
+    pub fn open(config: &Config, reactor: &mut Reactor) -> Result<Listeners, ListenError> {
         let mut listeners = Listeners::default();
         listeners.listen_ports(config, reactor).map_err(|(port, is_tls)| {
             log::warning!("Failed listening on port {port} ({}), aborting.", kind_name(is_tls));
-            CannotListen
+            ListenError
         })?;
         listeners.listen_unix(config, reactor)?;
         if listeners.tcp.is_empty() && listeners.unix.is_none() {
             log::warning!("Configured to not listen anywhere, exiting.");
-            return Err(CannotListen);
+            return Err(ListenError);
         }
         Ok(listeners)
     }
@@ -88,8 +88,8 @@ impl Listeners {
     ///
     /// # Errors
     /// If a socket cannot be opened; then none of the missing ones is opened.
-    pub fn listen_tcp(&mut self, config: &Config, reactor: &mut Reactor) -> Result<(), CannotListen> {
-        self.listen_ports(config, reactor).map_err(|_| CannotListen)
+    pub fn listen_tcp(&mut self, config: &Config, reactor: &mut Reactor) -> Result<(), ListenError> {
+        self.listen_ports(config, reactor).map_err(|_| ListenError)
     }
 
     /// Does the same as [`Listeners::listen_tcp`]. The error is the port that failed, and `true` if it is the TLS port.
@@ -123,24 +123,24 @@ impl Listeners {
         (port, is_tls): (u16, bool),
         config: &Config,
         reactor: &mut Reactor,
-    ) -> Result<(), CannotListen> {
+    ) -> Result<(), ListenError> {
         let Err(error) = self.listen_at(place, (port, is_tls), config, reactor) else {
             return Ok(());
         };
         log::warning!(
             "Warning: Could not create server TCP listening socket {}:{port}: {}",
             place.name,
-            reason(&error)
+            describe_error(&error)
         );
-        match place.forgives(&error) {
+        match place.tolerates(&error) {
             true => Ok(()),
-            false => Err(CannotListen),
+            false => Err(ListenError),
         }
     }
 
     /// Returns the kinds of sockets that are open.
-    pub fn kinds(&self) -> Kinds {
-        Kinds {
+    pub fn kinds(&self) -> ListenerKinds {
+        ListenerKinds {
             tcp: self.tcp.iter().any(|open| !open.is_tls),
             tls: self.tcp.iter().any(|open| open.is_tls),
             unix: self.unix.is_some(),
@@ -185,12 +185,12 @@ impl Listeners {
         let backlog = config.unsigned(id::TCP_BACKLOG) as u32;
         let listener = match self.is_multipath {
             true => Listener::multipath_tcp(address, port, backlog).or_else(|error| {
-                log::warning!("Listening without Multipath TCP: {}", reason(&error));
+                log::warning!("Listening without Multipath TCP: {}", describe_error(&error));
                 Listener::tcp(address, port, backlog)
             })?,
             false => Listener::tcp(address, port, backlog)?,
         };
-        mark(&listener, config);
+        set_socket_mark(&listener, config);
         let token = self.register(listener, reactor)?;
         self.tcp.push(OpenListener {
             address,
@@ -201,7 +201,7 @@ impl Listeners {
         Ok(())
     }
 
-    fn listen_unix(&mut self, config: &Config, reactor: &mut Reactor) -> Result<(), CannotListen> {
+    fn listen_unix(&mut self, config: &Config, reactor: &mut Reactor) -> Result<(), ListenError> {
         let path = config.text(id::UNIXSOCKET);
         if path.is_empty() {
             return Ok(());
@@ -213,7 +213,7 @@ impl Listeners {
         };
         let opened = SocketFile::bind(path, permissions, config.unsigned(id::TCP_BACKLOG) as u32).and_then(
             |(file, listener)| {
-                file.give_to(&config.text(id::UNIXSOCKETGROUP))?;
+                file.set_group(&config.text(id::UNIXSOCKETGROUP))?;
                 self.register(listener, reactor)?;
                 Ok(file)
             },
@@ -224,8 +224,8 @@ impl Listeners {
                 Ok(())
             }
             Err(error) => {
-                log::warning!("Failed opening Unix socket: {}", reason(&error));
-                Err(CannotListen)
+                log::warning!("Failed opening Unix socket: {}", describe_error(&error));
+                Err(ListenError)
             }
         }
     }
@@ -246,10 +246,13 @@ impl Listeners {
 impl<'config> BindAddress<'config> {
     fn read(word: &'config str) -> BindAddress<'config> {
         match word.strip_prefix('-') {
-            Some(name) => BindAddress { name, optional: true },
+            Some(name) => BindAddress {
+                name,
+                is_optional: true,
+            },
             None => BindAddress {
                 name: word,
-                optional: false,
+                is_optional: false,
             },
         }
     }
@@ -272,9 +275,9 @@ impl<'config> BindAddress<'config> {
 
     /// Returns `true` if the server may run without this socket: the address is optional and absent from this machine,
     /// or the kernel does not support the protocol.
-    fn forgives(&self, error: &io::Error) -> bool {
+    fn tolerates(&self, error: &io::Error) -> bool {
         match error.raw_os_error().map(Errno::from_raw) {
-            Some(Errno::EADDRNOTAVAIL) => self.optional,
+            Some(Errno::EADDRNOTAVAIL) => self.is_optional,
             Some(
                 Errno::ENOPROTOOPT
                 | Errno::EPROTONOSUPPORT
@@ -289,13 +292,13 @@ impl<'config> BindAddress<'config> {
 
 /// Sets the mark of `socket-mark-id` on a listening socket; accepted connections inherit it. Setting it needs a
 /// privilege. A server without the privilege logs a warning and continues without the mark.
-pub fn mark(listener: &Listener, config: &Config) {
+pub fn set_socket_mark(listener: &Listener, config: &Config) {
     let mark = config.unsigned(id::SOCKET_MARK_ID) as u32;
     if mark == 0 {
         return;
     }
     if let Err(errno) = setsockopt(listener, sockopt::Mark, &mark) {
-        log::warning!("The mark of a socket could not be set: {}", errno.desc());
+        log::warning!("Could not set the mark of a listening socket: {}", errno.desc());
     }
 }
 
@@ -304,7 +307,7 @@ fn kind_name(is_tls: bool) -> &'static str {
 }
 
 /// Formats an error with the name of the system call that failed, if the error identifies it.
-fn reason(error: &io::Error) -> String {
+fn describe_error(error: &io::Error) -> String {
     let text = error_text(error);
     match error.raw_os_error().map(Errno::from_raw) {
         Some(Errno::EADDRINUSE | Errno::EADDRNOTAVAIL | Errno::EACCES | Errno::ENOENT) => format!("bind: {text}"),
@@ -339,13 +342,13 @@ impl SocketFile {
     }
 
     /// Sets the group of the file; an empty name leaves it unchanged.
-    fn give_to(&self, group: &[u8]) -> io::Result<()> {
+    fn set_group(&self, group: &[u8]) -> io::Result<()> {
         if group.is_empty() {
             return Ok(());
         }
         let name = String::from_utf8_lossy(group);
         let group = nix::unistd::Group::from_name(&name)?
-            .ok_or_else(|| io::Error::other(format!("there is no group '{name}'")))?;
+            .ok_or_else(|| io::Error::other(format!("group '{name}' does not exist")))?;
         Ok(nix::unistd::chown(&self.path, None, Some(group.gid))?)
     }
 }

@@ -12,7 +12,7 @@ use crate::keyspace::access::PlannedKey;
 
 /// One queued command.
 #[derive(Clone, Copy)]
-pub struct Queued {
+pub struct QueuedCommand {
     /// The index in the command registry.
     pub command: usize,
     /// The database in which the command runs.
@@ -22,7 +22,7 @@ pub struct Queued {
     keys: (usize, usize),
 }
 
-impl Queued {
+impl QueuedCommand {
     /// Returns the size of the request, in bytes.
     pub fn request_bytes(&self) -> usize {
         self.request.1 - self.request.0
@@ -42,25 +42,25 @@ pub struct Transaction {
     /// The keys of all commands. While EXEC runs, the watched keys follow them.
     pub keys: Vec<PlannedKey>,
     /// The commands.
-    pub commands: Vec<Queued>,
+    pub commands: Vec<QueuedCommand>,
     /// The database in which the next command will run.
     pub db: usize,
     /// Set if a command was refused, so EXEC will fail.
-    pub refused: bool,
+    pub is_refused: bool,
     /// Set if a command may change data, or must be propagated for another reason.
-    pub writes: bool,
+    pub may_write: bool,
     /// Set if a command is denied when memory is short.
-    pub denied_out_of_memory: bool,
+    pub is_denied_out_of_memory: bool,
     /// Set if a command needs exclusive use of the keyspace.
-    pub exclusive: bool,
+    pub needs_exclusive: bool,
     /// Set if a command reports about clients, for which EXEC needs their snapshots.
-    pub asks: bool,
+    pub reports_clients: bool,
     /// The snapshots of the other clients right before EXEC, once they have been requested and collected.
     pub client_snapshots: Option<Vec<ClientSnapshot>>,
     /// Set if a command runs a script.
-    pub scripts: bool,
+    pub runs_script: bool,
     /// Set if a script has a shebang line and may write.
-    pub scripts_write: bool,
+    pub script_may_write: bool,
 }
 
 impl Transaction {
@@ -78,7 +78,7 @@ impl Transaction {
         self.requests.extend_from_slice(request);
         self.ranges.extend_from_slice(ranges);
         self.keys.extend_from_slice(keys);
-        self.commands.push(Queued {
+        self.commands.push(QueuedCommand {
             command,
             db: self.db,
             request: (bytes, self.requests.len()),
@@ -88,7 +88,7 @@ impl Transaction {
     }
 
     /// Returns the arguments of a command.
-    pub fn args(&self, queued: &Queued) -> Args<'_> {
+    pub fn args(&self, queued: &QueuedCommand) -> Args<'_> {
         Args::new(
             &self.requests[queued.request.0..queued.request.1],
             &self.ranges[queued.args.0..queued.args.1],
@@ -96,12 +96,12 @@ impl Transaction {
     }
 
     /// Returns the keys of a command.
-    pub fn keys_of(&self, queued: &Queued) -> &[PlannedKey] {
+    pub fn keys_of(&self, queued: &QueuedCommand) -> &[PlannedKey] {
         &self.keys[queued.keys.0..queued.keys.1]
     }
 
     /// Returns the number of keys of all commands.
-    pub fn own_keys(&self) -> usize {
+    pub fn command_key_count(&self) -> usize {
         self.commands.last().map_or(0, |last| last.keys.1)
     }
 
@@ -115,6 +115,6 @@ impl Transaction {
         self.requests.capacity()
             + self.ranges.capacity() * size_of::<ArgRange>()
             + self.keys.capacity() * size_of::<PlannedKey>()
-            + self.commands.capacity() * size_of::<Queued>()
+            + self.commands.capacity() * size_of::<QueuedCommand>()
     }
 }

@@ -8,25 +8,25 @@ use weft_sync::StripedCounters;
 
 /// The binary digits of the client sizes of the first and of the last bucket. Smaller clients are in the first bucket,
 /// larger ones in the last.
-const DIGITS: (u32, u32) = (15, 33);
+const BUCKET_DIGITS: (u32, u32) = (15, 33);
 /// The number of buckets.
-const BUCKETS: usize = (DIGITS.1 - DIGITS.0 + 1) as usize;
+const BUCKETS: usize = (BUCKET_DIGITS.1 - BUCKET_DIGITS.0 + 1) as usize;
 
 /// The memory with which one client was counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
+pub struct ClientUsage {
     bytes: usize,
     /// The bucket; `None` if the client must not be evicted.
     bucket: Option<u8>,
 }
 
-impl Usage {
+impl ClientUsage {
     /// Creates the entry of a client that takes `bytes` bytes.
-    pub fn of(bytes: usize, may_be_evicted: bool) -> Self {
-        let digits = (usize::BITS - bytes.leading_zeros()).clamp(DIGITS.0, DIGITS.1);
-        Usage {
+    pub fn new(bytes: usize, may_be_evicted: bool) -> Self {
+        let digits = (usize::BITS - bytes.leading_zeros()).clamp(BUCKET_DIGITS.0, BUCKET_DIGITS.1);
+        ClientUsage {
             bytes,
-            bucket: may_be_evicted.then_some((digits - DIGITS.0) as u8),
+            bucket: may_be_evicted.then_some((digits - BUCKET_DIGITS.0) as u8),
         }
     }
 
@@ -51,7 +51,7 @@ impl ClientMemory {
     }
 
     /// Replaces the entry of a client of the calling worker.
-    pub fn change(&self, worker: usize, before: Usage, after: Usage) {
+    pub fn update(&self, worker: usize, before: ClientUsage, after: ClientUsage) {
         let add = |index: usize, delta: i64| self.rows.add_as_only_writer(worker, index, delta);
         add(0, after.bytes as i64 - before.bytes as i64);
         if before.bucket != after.bucket {
@@ -70,7 +70,7 @@ impl ClientMemory {
     }
 
     /// Returns the bucket of the largest clients that may be evicted.
-    pub fn fullest(&self) -> Option<u8> {
+    pub fn largest_bucket(&self) -> Option<u8> {
         (0..BUCKETS)
             .rev()
             .find(|bucket| self.rows.sum(1 + bucket) > 0)
@@ -78,7 +78,7 @@ impl ClientMemory {
     }
 
     /// Returns the workers that have clients in a bucket.
-    pub fn owners(&self, bucket: u8) -> impl Iterator<Item = usize> {
+    pub fn workers_in(&self, bucket: u8) -> impl Iterator<Item = usize> {
         (0..self.rows.stripes()).filter(move |worker| self.rows.of_stripe(*worker, 1 + usize::from(bucket)) > 0)
     }
 }
@@ -89,33 +89,33 @@ mod tests {
 
     #[test]
     fn buckets_double() {
-        let bucket = |bytes| Usage::of(bytes, true).bucket;
+        let bucket = |bytes| ClientUsage::new(bytes, true).bucket;
         assert_eq!(bucket(0), Some(0));
         assert_eq!(bucket((1 << 15) - 1), Some(0));
         assert_eq!(bucket(1 << 15), Some(1));
         assert_eq!(bucket(1 << 40), Some(BUCKETS as u8 - 1));
-        assert_eq!(Usage::of(1 << 20, false).bucket, None);
+        assert_eq!(ClientUsage::new(1 << 20, false).bucket, None);
     }
 
     #[test]
-    fn the_largest_are_found_wherever_they_are() {
+    fn the_largest_clients_are_found_on_any_worker() {
         let memory = ClientMemory::new(3);
-        assert_eq!((memory.bytes(), memory.fullest()), (0, None));
+        assert_eq!((memory.bytes(), memory.largest_bucket()), (0, None));
         let (small, large, kept) = (
-            Usage::of(100, true),
-            Usage::of(1 << 20, true),
-            Usage::of(1 << 25, false),
+            ClientUsage::new(100, true),
+            ClientUsage::new(1 << 20, true),
+            ClientUsage::new(1 << 25, false),
         );
-        memory.change(0, Usage::default(), small);
-        memory.change(1, Usage::default(), kept);
-        memory.change(2, Usage::default(), large);
+        memory.update(0, ClientUsage::default(), small);
+        memory.update(1, ClientUsage::default(), kept);
+        memory.update(2, ClientUsage::default(), large);
         assert_eq!(memory.bytes(), 100 + (1 << 20) + (1 << 25));
-        let bucket = memory.fullest().expect("one may be evicted");
+        let bucket = memory.largest_bucket().expect("one may be evicted");
         assert!(large.is_in(bucket) && !small.is_in(bucket) && !kept.is_in(bucket));
-        assert_eq!(memory.owners(bucket).collect::<Vec<_>>(), [2]);
-        memory.change(2, large, Usage::default());
-        assert!(memory.fullest().is_some_and(|bucket| small.is_in(bucket)));
-        memory.change(0, small, Usage::default());
-        assert_eq!((memory.bytes(), memory.fullest()), (1 << 25, None));
+        assert_eq!(memory.workers_in(bucket).collect::<Vec<_>>(), [2]);
+        memory.update(2, large, ClientUsage::default());
+        assert!(memory.largest_bucket().is_some_and(|bucket| small.is_in(bucket)));
+        memory.update(0, small, ClientUsage::default());
+        assert_eq!((memory.bytes(), memory.largest_bucket()), (1 << 25, None));
     }
 }

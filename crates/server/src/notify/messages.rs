@@ -13,10 +13,10 @@ use weft_resp::{Protocol, Reply};
 use crate::config::{id, keyspace_events};
 use crate::keyspace::effects::{Change, ChangeKind, ClientNotification, Effects, Hooks};
 use crate::keyspace::hash::cluster_slot;
-use crate::net::client::{Client, Flags};
+use crate::net::client::{Client, ClientFlags};
 use crate::notify::keyspace_event::{Class, Event};
-use crate::notify::pubsub::{Space, Subscriber};
-use crate::notify::tracking::{Invalid, Invalidation};
+use crate::notify::pubsub::{ChannelNamespace, Subscriber};
+use crate::notify::tracking::{InvalidKeys, Invalidation};
 use crate::observability::slot_stats::SlotFigure;
 use crate::state::{Server, WorkerId};
 
@@ -66,8 +66,8 @@ impl<'a> NotificationSender<'a> {
     }
 
     /// Publishes a message; returns how many receive it.
-    pub fn publish(&mut self, space: Space, channel: &[u8], payload: &[u8]) -> usize {
-        if !self.server.pubsub.may_reach_anybody(space) {
+    pub fn publish(&mut self, space: ChannelNamespace, channel: &[u8], payload: &[u8]) -> usize {
+        if !self.server.pubsub.may_have_receivers(space) {
             return 0;
         }
         let Some(prepared) = self.server.pubsub.prepare(space, channel, payload) else {
@@ -84,7 +84,7 @@ impl<'a> NotificationSender<'a> {
                 self.send(worker, ClientNotification::Published(publication.clone()));
             }
         }
-        if space == Space::ShardChannels && self.server.config.boolean(id::CLUSTER_SLOT_STATS_ENABLED) {
+        if space == ChannelNamespace::ShardChannels && self.server.config.boolean(id::CLUSTER_SLOT_STATS_ENABLED) {
             self.count_for_slot(channel, payload, prepared.receivers);
         }
         prepared.receivers
@@ -109,35 +109,35 @@ impl<'a> NotificationSender<'a> {
 
     /// Publishes an event, to the channel of its key and to that of its name.
     fn event(&mut self, classes: i64, db: usize, name: &[u8], event: Event) {
-        if classes & letter(event.class) == 0 || !self.server.pubsub.may_reach_anybody(Space::Channels) {
+        if classes & letter(event.class) == 0 || !self.server.pubsub.may_have_receivers(ChannelNamespace::Channels) {
             return;
         }
         if classes & keyspace_events::KEYSPACE != 0 {
             let mut channel = format!("__keyspace@{db}__:").into_bytes();
             channel.extend_from_slice(name);
-            self.publish(Space::Channels, &channel, event.name.as_bytes());
+            self.publish(ChannelNamespace::Channels, &channel, event.name.as_bytes());
         }
         if classes & keyspace_events::KEYEVENT != 0 {
             let channel = format!("__keyevent@{db}__:{}", event.name);
-            self.publish(Space::Channels, channel.as_bytes(), name);
+            self.publish(ChannelNamespace::Channels, channel.as_bytes(), name);
         }
     }
 
     /// Tells those who keep copies of a key. `by` is the client that changed it; 0 for none.
     fn invalidate(&mut self, name: Box<[u8]>, by: u64) {
         let table = &self.server.tracking;
-        let clients = table.take(&name);
-        if !clients.is_empty() && table.keys() == 0 {
+        let clients = table.remove(&name);
+        if !clients.is_empty() && table.key_count() == 0 {
             let hooks = &self.server.keyspace.hooks;
-            table.settle(|| hooks.put(Hooks::TRACKING, false));
+            table.check_idle(|| hooks.put(Hooks::TRACKING, false));
         }
         if self.server.tracking.has_prefixes() {
             self.effects.broadcast.insert(name.clone(), by);
         }
-        self.invalidate_for(clients, &Invalid::Key((name, by)));
+        self.invalidate_for(clients, &InvalidKeys::Key((name, by)));
     }
 
-    fn invalidate_for(&mut self, clients: impl IntoIterator<Item = u64>, invalid: &Invalid) {
+    fn invalidate_for(&mut self, clients: impl IntoIterator<Item = u64>, invalid: &InvalidKeys) {
         let mut by_worker: BTreeMap<WorkerId, Vec<u64>> = BTreeMap::new();
         for client in clients {
             if let Some(worker) = self.server.directory.worker_of(client) {
@@ -181,7 +181,7 @@ impl<'a> NotificationSender<'a> {
             return;
         }
         self.server.tracking.clear();
-        self.invalidate_for(self.server.tracking.clients(), &Invalid::Everything);
+        self.invalidate_for(self.server.tracking.clients(), &InvalidKeys::Everything);
     }
 
     /// Ends a batch: sends the broadcasts of keys that its commands changed.
@@ -190,8 +190,8 @@ impl<'a> NotificationSender<'a> {
             return;
         }
         let keys = std::mem::take(&mut self.effects.broadcast);
-        for (keys, clients) in self.server.tracking.broadcasts(&keys) {
-            self.invalidate_for(clients, &Invalid::Prefixed(keys));
+        for (keys, clients) in self.server.tracking.match_prefixes(&keys) {
+            self.invalidate_for(clients, &InvalidKeys::Prefixed(keys));
         }
     }
 
@@ -200,15 +200,15 @@ impl<'a> NotificationSender<'a> {
         let limit = self.server.config.unsigned(id::TRACKING_TABLE_MAX_KEYS) as usize;
         let table = &self.server.tracking;
         for _ in 0..FORGOTTEN_A_TURN {
-            if limit == 0 || table.keys() <= limit {
+            if limit == 0 || table.key_count() <= limit {
                 return false;
             }
-            let Some((name, clients)) = table.take_any() else {
+            let Some((name, clients)) = table.remove_any() else {
                 return false;
             };
-            self.invalidate_for(clients, &Invalid::Key((name, 0)));
+            self.invalidate_for(clients, &InvalidKeys::Key((name, 0)));
         }
-        table.keys() > limit
+        table.key_count() > limit
     }
 
     /// Shows a line to all monitors.
@@ -264,14 +264,14 @@ pub fn subscriber(client: &Client) -> Subscriber {
 pub fn leave(server: &Server, client: &mut Client) {
     let who = subscriber(client);
     if let Some(mut subscriptions) = client.subscriptions.take() {
-        server.pubsub.leave(&mut subscriptions, who);
+        server.pubsub.unsubscribe_all(&mut subscriptions, who);
     }
     stop_tracking(server, client);
-    if client.flags.has(Flags::MONITOR) {
+    if client.flags.contains(ClientFlags::MONITOR) {
         let hooks = &server.keyspace.hooks;
         server.monitors.remove(client.id, || hooks.put(Hooks::MONITOR, false));
     }
-    client.flags.put(Flags::PUBSUB.with(Flags::MONITOR), false);
+    client.flags.set(ClientFlags::PUBSUB.union(ClientFlags::MONITOR), false);
 }
 
 /// A client tracks no keys any more.

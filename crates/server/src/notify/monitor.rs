@@ -48,15 +48,15 @@ impl Monitors {
 
 /// Formats the line of one command. `who` is the client's address. `is_secret` returns `true` for the indices of
 /// arguments that must not be shown.
-pub fn line<'a>(
+pub fn monitor_line<'a>(
     unix_us: u128,
     db: usize,
-    who: &str,
+    address: &str,
     arguments: impl Iterator<Item = &'a [u8]>,
     is_secret: impl Fn(usize) -> bool,
 ) -> Vec<u8> {
     let (seconds, micros) = (unix_us / 1_000_000, unix_us % 1_000_000);
-    let mut line = format!("+{seconds}.{micros:06} [{db} {who}]").into_bytes();
+    let mut line = format!("+{seconds}.{micros:06} [{db} {address}]").into_bytes();
     for (index, argument) in arguments.enumerate() {
         line.push(b' ');
         append_quoted(&mut line, if is_secret(index) { REDACTED } else { argument });

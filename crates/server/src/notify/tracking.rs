@@ -31,34 +31,34 @@ pub const CHANNEL: &[u8] = b"__redis__:invalidate";
 
 /// The tracking options and state of a client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tracking {
+pub struct TrackingOptions {
     /// The client that gets the invalidations; 0 for this client itself.
     pub redirect: u64,
     /// `true` to get invalidations for all keys with the prefixes instead of those that were read (BCAST).
-    pub broadcast: bool,
+    pub is_broadcast: bool,
     /// `true` to track only the keys of commands behind CLIENT CACHING YES (OPTIN).
-    pub opt_in: bool,
+    pub is_opt_in: bool,
     /// `true` to track all keys except those of commands behind CLIENT CACHING NO (OPTOUT).
-    pub opt_out: bool,
+    pub is_opt_out: bool,
     /// `true` to get no invalidations for changes by the client itself (NOLOOP).
-    pub no_loop: bool,
+    pub is_no_loop: bool,
     /// Set if CLIENT CACHING was the last command.
-    pub caching: bool,
+    pub caching_was_called: bool,
     /// Set once the client to which invalidations are redirected has disconnected.
-    pub broken_redirect: bool,
+    pub is_redirect_broken: bool,
     /// The prefixes of a broadcast.
     pub prefixes: BTreeSet<Box<[u8]>>,
 }
 
-impl Tracking {
+impl TrackingOptions {
     /// Returns `true` if the keys of the next command are added to the table.
-    pub fn remembers(&self) -> bool {
-        if self.broadcast {
+    pub fn should_remember_keys(&self) -> bool {
+        if self.is_broadcast {
             false
-        } else if self.opt_in {
-            self.caching
+        } else if self.is_opt_in {
+            self.caching_was_called
         } else {
-            !(self.opt_out && self.caching)
+            !(self.is_opt_out && self.caching_was_called)
         }
     }
 }
@@ -68,7 +68,7 @@ pub type ChangedKey = (Box<[u8]>, u64);
 
 /// The keys that have become invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Invalid {
+pub enum InvalidKeys {
     /// A key that a client has read.
     Key(ChangedKey),
     /// Keys with a prefix, sorted.
@@ -92,25 +92,25 @@ pub struct Invalidation {
     /// The clients that hold copies, all on one worker.
     pub clients: Vec<u64>,
     /// The keys that have become invalid.
-    pub invalid: Invalid,
+    pub invalid: InvalidKeys,
 }
 
-impl Invalid {
+impl InvalidKeys {
     /// Returns the keys for which a client gets an invalidation: `None` for all keys, an empty list if it gets none.
-    pub fn keys_for(&self, client: u64, tracking: &Tracking) -> Option<Vec<&[u8]>> {
-        let concerns = |(_, by): &&ChangedKey| !tracking.no_loop || *by != client;
+    pub fn keys_for(&self, client: u64, tracking: &TrackingOptions) -> Option<Vec<&[u8]>> {
+        let concerns = |(_, by): &&ChangedKey| !tracking.is_no_loop || *by != client;
         match self {
-            Invalid::Everything => None,
+            InvalidKeys::Everything => None,
             // A key that was read before the client changed to broadcast mode.
-            Invalid::Key(_) if tracking.broadcast => Some(Vec::new()),
-            Invalid::Key(key) => Some(
+            InvalidKeys::Key(_) if tracking.is_broadcast => Some(Vec::new()),
+            InvalidKeys::Key(key) => Some(
                 Some(key)
                     .filter(concerns)
                     .map(|(name, _)| &**name)
                     .into_iter()
                     .collect(),
             ),
-            Invalid::Prefixed(keys) => Some(keys.iter().filter(concerns).map(|(name, _)| &**name).collect()),
+            InvalidKeys::Prefixed(keys) => Some(keys.iter().filter(concerns).map(|(name, _)| &**name).collect()),
         }
     }
 }
@@ -118,7 +118,7 @@ impl Invalid {
 type Shard = HashMap<Box<[u8]>, BTreeSet<u64>, ahash::RandomState>;
 
 /// The table of the keys that clients have read, and the clients that track keys.
-pub struct Table {
+pub struct TrackingTable {
     shards: Box<[Mutex<Shard>]>,
     hasher: ahash::RandomState,
     keys: AtomicUsize,
@@ -128,9 +128,9 @@ pub struct Table {
     clients: Mutex<BTreeSet<u64>>,
 }
 
-impl Default for Table {
+impl Default for TrackingTable {
     fn default() -> Self {
-        Table {
+        TrackingTable {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             hasher: ahash::RandomState::new(),
             keys: AtomicUsize::new(0),
@@ -142,7 +142,7 @@ impl Default for Table {
     }
 }
 
-impl Table {
+impl TrackingTable {
     /// Records that a client has read a key.
     pub fn remember(&self, name: &[u8], client: u64) {
         let mut shard = lock(self.shard(name));
@@ -158,14 +158,14 @@ impl Table {
     }
 
     /// Removes a key that has changed. Returns the clients that have read it.
-    pub fn take(&self, name: &[u8]) -> BTreeSet<u64> {
+    pub fn remove(&self, name: &[u8]) -> BTreeSet<u64> {
         let clients = lock(self.shard(name)).remove(name);
         self.count_removed(clients.as_ref());
         clients.unwrap_or_default()
     }
 
     /// Removes an arbitrary key. Returns it and the clients that have read it.
-    pub fn take_any(&self) -> Option<(Box<[u8]>, BTreeSet<u64>)> {
+    pub fn remove_any(&self) -> Option<(Box<[u8]>, BTreeSet<u64>)> {
         let first = fastrand::usize(..SHARDS);
         for index in (first..SHARDS).chain(0..first) {
             let mut shard = lock(&self.shards[index]);
@@ -197,7 +197,7 @@ impl Table {
 
     /// Enables tracking for a client, or changes its options from `before` to `after`. Calls `first` if it is the first
     /// client.
-    pub fn enable(&self, client: u64, before: Option<&Tracking>, after: &Tracking, first: impl FnOnce()) {
+    pub fn enable(&self, client: u64, before: Option<&TrackingOptions>, after: &TrackingOptions, first: impl FnOnce()) {
         let mut clients = lock(&self.clients);
         let mut prefixes = lock(&self.prefixes);
         let none = BTreeSet::new();
@@ -215,7 +215,7 @@ impl Table {
 
     /// Disables tracking for a client. The keys that it has read stay in the table, since the client may enable
     /// tracking again. Calls `idle` if no client tracks keys and the table is empty.
-    pub fn disable(&self, client: u64, tracking: &Tracking, idle: impl FnOnce()) {
+    pub fn disable(&self, client: u64, tracking: &TrackingOptions, idle: impl FnOnce()) {
         let mut clients = lock(&self.clients);
         {
             let mut prefixes = lock(&self.prefixes);
@@ -230,22 +230,22 @@ impl Table {
             self.prefix_count.store(prefixes.len(), Ordering::Release);
         }
         clients.remove(&client);
-        if clients.is_empty() && self.keys() == 0 {
+        if clients.is_empty() && self.key_count() == 0 {
             idle();
         }
     }
 
     /// Calls `idle` if no client tracks keys and the table is empty.
-    pub fn settle(&self, idle: impl FnOnce()) {
+    pub fn check_idle(&self, idle: impl FnOnce()) {
         let clients = lock(&self.clients);
-        if clients.is_empty() && self.keys() == 0 {
+        if clients.is_empty() && self.key_count() == 0 {
             idle();
         }
     }
 
     /// Returns, for each prefix that matches some of the changed keys, those keys and the clients that track the
     /// prefix. The keys are sorted and unique.
-    pub fn broadcasts(&self, keys: &BTreeMap<Box<[u8]>, u64>) -> Vec<(Arc<Vec<ChangedKey>>, Vec<u64>)> {
+    pub fn match_prefixes(&self, keys: &BTreeMap<Box<[u8]>, u64>) -> Vec<(Arc<Vec<ChangedKey>>, Vec<u64>)> {
         let prefixes = lock(&self.prefixes);
         let matching = |prefix: &[u8]| -> Vec<ChangedKey> {
             let from_prefix = keys.range::<[u8], _>((std::ops::Bound::Included(prefix), std::ops::Bound::Unbounded));
@@ -276,17 +276,17 @@ impl Table {
     }
 
     /// Returns the number of keys in the table.
-    pub fn keys(&self) -> usize {
+    pub fn key_count(&self) -> usize {
         self.keys.load(Ordering::Relaxed)
     }
 
     /// Returns the number of pairs of a key and a client in the table.
-    pub fn items(&self) -> usize {
+    pub fn pair_count(&self) -> usize {
         self.items.load(Ordering::Relaxed)
     }
 
     /// Returns the number of tracked prefixes.
-    pub fn prefixes(&self) -> usize {
+    pub fn prefix_count(&self) -> usize {
         self.prefix_count.load(Ordering::Relaxed)
     }
 

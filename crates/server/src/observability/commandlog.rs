@@ -12,15 +12,15 @@ use crate::observability::lock;
 mod tests;
 
 /// The maximum number of logged arguments. If there are more, the last logged one states the number of the rest.
-const ARGUMENTS: usize = 32;
+const LOGGED_ARGUMENTS_MAX: usize = 32;
 /// The maximum logged bytes of an argument.
-const ARGUMENT_BYTES: usize = 128;
+const LOGGED_ARGUMENT_BYTES_MAX: usize = 128;
 /// The text that replaces a secret argument.
 pub const REDACTED: &[u8] = b"(redacted)";
 
 /// The logs, by the reason for which commands are logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum CommandLogKind {
     /// Commands that took long; sizes are in microseconds.
     Slow,
     /// Commands with a large request; sizes are in bytes.
@@ -29,13 +29,13 @@ pub enum Kind {
     LargeReply,
 }
 
-impl Kind {
+impl CommandLogKind {
     /// Returns the log with that name, in any case.
-    pub fn named(name: &[u8]) -> Option<Kind> {
+    pub fn named(name: &[u8]) -> Option<CommandLogKind> {
         match () {
-            () if name.eq_ignore_ascii_case(b"slow") => Some(Kind::Slow),
-            () if name.eq_ignore_ascii_case(b"large-request") => Some(Kind::LargeRequest),
-            () if name.eq_ignore_ascii_case(b"large-reply") => Some(Kind::LargeReply),
+            () if name.eq_ignore_ascii_case(b"slow") => Some(CommandLogKind::Slow),
+            () if name.eq_ignore_ascii_case(b"large-request") => Some(CommandLogKind::LargeRequest),
+            () if name.eq_ignore_ascii_case(b"large-reply") => Some(CommandLogKind::LargeReply),
             () => None,
         }
     }
@@ -43,7 +43,7 @@ impl Kind {
 
 /// A command as the log shows it. It is created before the duration is known if the command runs outside the worker.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Subject {
+pub struct LoggedCommand {
     /// The arguments, truncated and with secrets replaced.
     pub arguments: Vec<Vec<u8>>,
     /// The client's address.
@@ -54,7 +54,7 @@ pub struct Subject {
 
 /// One entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct CommandLogEntry {
     /// The id; ids ascend within a log.
     pub id: u64,
     /// The time at which the command ended, in seconds since the Unix epoch.
@@ -62,12 +62,12 @@ pub struct Entry {
     /// The duration in microseconds, or the size in bytes.
     pub size: u64,
     /// The command and its client.
-    pub subject: Subject,
+    pub subject: LoggedCommand,
 }
 
 #[derive(Default)]
 struct Log {
-    entries: VecDeque<Entry>,
+    entries: VecDeque<CommandLogEntry>,
     next_id: u64,
 }
 
@@ -80,14 +80,14 @@ pub struct CommandLog {
 impl CommandLog {
     /// Adds an entry and drops the oldest ones beyond `max_len`. A log with a maximum length of 0 is disabled and
     /// assigns no ids.
-    pub fn push(&self, kind: Kind, max_len: usize, unix_s: u64, size: u64, subject: Subject) {
+    pub fn push(&self, kind: CommandLogKind, max_len: usize, unix_s: u64, size: u64, subject: LoggedCommand) {
         if max_len == 0 {
             return;
         }
         let mut log = lock(&self.logs[kind as usize]);
         let id = log.next_id;
         log.next_id += 1;
-        log.entries.push_front(Entry {
+        log.entries.push_front(CommandLogEntry {
             id,
             unix_s,
             size,
@@ -97,36 +97,40 @@ impl CommandLog {
     }
 
     /// Returns the newest `count` entries, newest first.
-    pub fn newest(&self, kind: Kind, count: usize) -> Vec<Entry> {
+    pub fn newest(&self, kind: CommandLogKind, count: usize) -> Vec<CommandLogEntry> {
         let log = lock(&self.logs[kind as usize]);
         log.entries.iter().take(count).cloned().collect()
     }
 
     /// Returns the number of entries.
-    pub fn len(&self, kind: Kind) -> usize {
+    pub fn len(&self, kind: CommandLogKind) -> usize {
         lock(&self.logs[kind as usize]).entries.len()
     }
 
     /// Drops all entries; the ids continue.
-    pub fn reset(&self, kind: Kind) {
+    pub fn reset(&self, kind: CommandLogKind) {
         lock(&self.logs[kind as usize]).entries.clear();
     }
 }
 
 /// Returns the arguments as they are logged. `is_secret` returns `true` for the indices of arguments that must not be
 /// shown.
-pub fn shown<'a>(
+pub fn loggable_arguments<'a>(
     arguments: impl ExactSizeIterator<Item = &'a [u8]>,
     is_secret: impl Fn(usize) -> bool,
 ) -> Vec<Vec<u8>> {
     let count = arguments.len();
-    let whole = if count > ARGUMENTS { ARGUMENTS - 1 } else { count };
+    let whole = if count > LOGGED_ARGUMENTS_MAX {
+        LOGGED_ARGUMENTS_MAX - 1
+    } else {
+        count
+    };
     let mut shown: Vec<Vec<u8>> = arguments
         .take(whole)
         .enumerate()
         .map(|(index, argument)| match is_secret(index) {
             true => REDACTED.to_vec(),
-            false => cut(argument),
+            false => truncate(argument),
         })
         .collect();
     if whole < count {
@@ -135,10 +139,10 @@ pub fn shown<'a>(
     shown
 }
 
-fn cut(argument: &[u8]) -> Vec<u8> {
-    let mut kept = argument[..argument.len().min(ARGUMENT_BYTES)].to_vec();
-    if argument.len() > ARGUMENT_BYTES {
-        kept.extend_from_slice(format!("... ({} more bytes)", argument.len() - ARGUMENT_BYTES).as_bytes());
+fn truncate(argument: &[u8]) -> Vec<u8> {
+    let mut kept = argument[..argument.len().min(LOGGED_ARGUMENT_BYTES_MAX)].to_vec();
+    if argument.len() > LOGGED_ARGUMENT_BYTES_MAX {
+        kept.extend_from_slice(format!("... ({} more bytes)", argument.len() - LOGGED_ARGUMENT_BYTES_MAX).as_bytes());
     }
     kept
 }

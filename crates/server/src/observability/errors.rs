@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 /// The maximum number of codes. Beyond it, new codes from scripts are counted under one name.
-const CODES: usize = 128;
+const CODES_MAX: usize = 128;
 
 /// The number of error replies, by error code.
 #[derive(Default)]
@@ -24,11 +24,11 @@ impl ErrorCounts {
     }
 
     /// Counts one error reply whose code was made up by a script.
-    pub fn count_invented(&self, code: &[u8]) {
+    pub fn count_from_script(&self, code: &[u8]) {
         let mut counts = crate::observability::lock(&self.counts);
         if let Some(count) = counts.get_mut(code) {
             *count += 1;
-        } else if counts.len() < CODES {
+        } else if counts.len() < CODES_MAX {
             counts.insert(code.to_vec(), 1);
         } else {
             *counts.entry(b"ERRORSTATS_OVERFLOW".to_vec()).or_insert(0) += 1;

@@ -9,11 +9,11 @@ use crate::observability::lock;
 mod tests;
 
 /// The maximum number of samples of each event.
-pub const SAMPLES: usize = 160;
+pub const SAMPLES_MAX: usize = 160;
 
 /// One sample: the longest spike of a second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sample {
+pub struct LatencySample {
     /// The time, in seconds since the Unix epoch.
     pub unix_s: u64,
     /// The duration, in milliseconds.
@@ -22,9 +22,9 @@ pub struct Sample {
 
 /// The recorded spikes of one event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Series {
+pub struct LatencySeries {
     /// The samples, oldest first; at most [`SAMPLES`].
-    pub samples: Vec<Sample>,
+    pub samples: Vec<LatencySample>,
     /// The longest spike ever, in milliseconds.
     pub max_ms: u64,
     /// The sum of all spikes, in milliseconds.
@@ -33,7 +33,7 @@ pub struct Series {
     pub count: u64,
 }
 
-impl Series {
+impl LatencySeries {
     fn add(&mut self, unix_s: u64, ms: u64) {
         self.max_ms = self.max_ms.max(ms);
         self.sum_ms += ms;
@@ -44,10 +44,10 @@ impl Series {
             last.ms = last.ms.max(ms);
             return;
         }
-        if self.samples.len() == SAMPLES {
+        if self.samples.len() == SAMPLES_MAX {
             self.samples.remove(0);
         }
-        self.samples.push(Sample { unix_s, ms });
+        self.samples.push(LatencySample { unix_s, ms });
     }
 
     /// Returns the mean of the kept samples, in milliseconds.
@@ -74,7 +74,7 @@ impl Series {
 /// The series of all events.
 #[derive(Default)]
 pub struct LatencyMonitor {
-    events: Mutex<BTreeMap<&'static str, Series>>,
+    events: Mutex<BTreeMap<&'static str, LatencySeries>>,
 }
 
 impl LatencyMonitor {
@@ -84,7 +84,7 @@ impl LatencyMonitor {
     }
 
     /// Returns the name and the series of one event.
-    pub fn series(&self, event: &[u8]) -> Option<(&'static str, Series)> {
+    pub fn series(&self, event: &[u8]) -> Option<(&'static str, LatencySeries)> {
         lock(&self.events)
             .iter()
             .find(|(name, _)| name.as_bytes() == event)
@@ -92,7 +92,7 @@ impl LatencyMonitor {
     }
 
     /// Returns all events, sorted by name.
-    pub fn all(&self) -> Vec<(&'static str, Series)> {
+    pub fn all(&self) -> Vec<(&'static str, LatencySeries)> {
         lock(&self.events)
             .iter()
             .map(|(name, series)| (*name, series.clone()))

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use super::log_line::{Format, Line, Role, Timestamps};
+use super::log_line::{LogFormat, LogLine, Role, TimestampFormat};
 use super::syslog::Syslog;
 
 /// The importance of a line; also the values of `loglevel`.
@@ -30,7 +30,7 @@ pub enum Level {
 
 /// The destination of lines.
 #[derive(Default)]
-pub struct Destination {
+pub struct LogDestination {
     /// The file to which lines are appended; `None` for standard output.
     pub file: Option<PathBuf>,
     /// The system log, in addition to the file.
@@ -41,13 +41,13 @@ pub struct Destination {
 const NOTHING: u8 = 4;
 
 static THRESHOLD: AtomicU8 = AtomicU8::new(Level::Notice as u8);
-static FORMAT: AtomicU8 = AtomicU8::new(Format::Legacy as u8);
-static TIMESTAMPS: AtomicU8 = AtomicU8::new(Timestamps::Legacy as u8);
+static FORMAT: AtomicU8 = AtomicU8::new(LogFormat::Legacy as u8);
+static TIMESTAMPS: AtomicU8 = AtomicU8::new(TimestampFormat::Legacy as u8);
 static ROLE: AtomicU8 = AtomicU8::new(Role::Primary as u8);
-static DESTINATION: OnceLock<Destination> = OnceLock::new();
+static DESTINATION: OnceLock<LogDestination> = OnceLock::new();
 
 /// Sets the destination of lines. Only the first call has an effect.
-pub fn open(destination: Destination) {
+pub fn open(destination: LogDestination) {
     let _ = DESTINATION.set(destination);
 }
 
@@ -58,7 +58,7 @@ pub fn set_threshold(loglevel: i64) {
 }
 
 /// Sets the format of lines and of their timestamps.
-pub fn set_shape(format: Format, timestamps: Timestamps) {
+pub fn set_format(format: LogFormat, timestamps: TimestampFormat) {
     FORMAT.store(format as u8, Ordering::Relaxed);
     TIMESTAMPS.store(timestamps as u8, Ordering::Relaxed);
 }
@@ -69,24 +69,24 @@ pub fn set_role(role: Role) {
 }
 
 /// Returns `true` if lines of this level are written.
-pub fn is_on(level: Level) -> bool {
+pub fn is_enabled(level: Level) -> bool {
     level as u8 >= THRESHOLD.load(Ordering::Relaxed)
 }
 
 /// Writes one line.
 pub fn write(level: Level, message: Arguments<'_>) {
-    if !is_on(level) {
+    if !is_enabled(level) {
         return;
     }
     let message = message.to_string();
-    let line = Line {
+    let line = LogLine {
         process: std::process::id(),
         role: Role::from(ROLE.load(Ordering::Relaxed)),
         level,
         message: &message,
     };
-    let format = Format::from(i64::from(FORMAT.load(Ordering::Relaxed)));
-    let timestamps = Timestamps::from(i64::from(TIMESTAMPS.load(Ordering::Relaxed)));
+    let format = LogFormat::from(i64::from(FORMAT.load(Ordering::Relaxed)));
+    let timestamps = TimestampFormat::from(i64::from(TIMESTAMPS.load(Ordering::Relaxed)));
     append(line.render(format, timestamps, &jiff::Zoned::now()).as_bytes());
     if let Some(syslog) = DESTINATION.get().and_then(|destination| destination.syslog.as_ref()) {
         syslog.send(level, &message);
@@ -95,7 +95,7 @@ pub fn write(level: Level, message: Arguments<'_>) {
 
 /// Writes text unchanged, without a line prefix.
 pub fn write_raw(level: Level, text: &str) {
-    if is_on(level) {
+    if is_enabled(level) {
         append(text.as_bytes());
     }
 }

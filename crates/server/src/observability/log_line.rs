@@ -9,7 +9,7 @@ use super::log::Level;
 /// The values of `log-format`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Format {
+pub enum LogFormat {
     /// `<pid>:<role> <time> <sign> <message>`
     Legacy,
     /// Pairs `key=value`.
@@ -18,13 +18,13 @@ pub enum Format {
     Json,
 }
 
-impl From<i64> for Format {
+impl From<i64> for LogFormat {
     /// Converts the number of the parameter's choice.
-    fn from(number: i64) -> Format {
+    fn from(number: i64) -> LogFormat {
         match number {
-            1 => Format::Logfmt,
-            2 => Format::Json,
-            _ => Format::Legacy,
+            1 => LogFormat::Logfmt,
+            2 => LogFormat::Json,
+            _ => LogFormat::Legacy,
         }
     }
 }
@@ -32,7 +32,7 @@ impl From<i64> for Format {
 /// The values of `log-timestamp-format`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Timestamps {
+pub enum TimestampFormat {
     /// `20 Nov 2026 22:15:45.062`
     Legacy,
     /// `2026-11-20T22:15:45.062+01:00`
@@ -41,13 +41,13 @@ pub enum Timestamps {
     Milliseconds,
 }
 
-impl From<i64> for Timestamps {
+impl From<i64> for TimestampFormat {
     /// Converts the number of the parameter's choice.
-    fn from(number: i64) -> Timestamps {
+    fn from(number: i64) -> TimestampFormat {
         match number {
-            1 => Timestamps::Iso8601,
-            2 => Timestamps::Milliseconds,
-            _ => Timestamps::Legacy,
+            1 => TimestampFormat::Iso8601,
+            2 => TimestampFormat::Milliseconds,
+            _ => TimestampFormat::Legacy,
         }
     }
 }
@@ -73,7 +73,7 @@ impl From<u8> for Role {
 }
 
 /// A line with its prefix.
-pub struct Line<'text> {
+pub struct LogLine<'text> {
     /// The process id.
     pub process: u32,
     /// The role, shown as a letter or a word.
@@ -84,14 +84,14 @@ pub struct Line<'text> {
     pub message: &'text str,
 }
 
-impl Line<'_> {
+impl LogLine<'_> {
     /// Formats the line, with its newline.
-    pub fn render(&self, format: Format, timestamps: Timestamps, now: &Zoned) -> String {
+    pub fn render(&self, format: LogFormat, timestamps: TimestampFormat, now: &Zoned) -> String {
         let time = timestamp(timestamps, now);
         match format {
-            Format::Legacy => self.legacy(&time),
-            Format::Logfmt => self.logfmt(&time),
-            Format::Json => self.json(&time),
+            LogFormat::Legacy => self.legacy(&time),
+            LogFormat::Logfmt => self.logfmt(&time),
+            LogFormat::Json => self.json(&time),
         }
     }
 
@@ -102,7 +102,7 @@ impl Line<'_> {
     }
 
     fn logfmt(&self, time: &str) -> String {
-        let message: String = self.message.chars().map(harmless).collect();
+        let message: String = self.message.chars().map(escape_logfmt).collect();
         format!(
             "pid={} role={} timestamp=\"{time}\" level={} message=\"{message}\"\n",
             self.process,
@@ -130,21 +130,21 @@ impl Line<'_> {
     }
 }
 
-fn timestamp(timestamps: Timestamps, now: &Zoned) -> String {
+fn timestamp(timestamps: TimestampFormat, now: &Zoned) -> String {
     let milliseconds = now.millisecond();
     match timestamps {
-        Timestamps::Legacy => format!("{}.{milliseconds:03}", now.strftime("%d %b %Y %H:%M:%S")),
-        Timestamps::Iso8601 => format!(
+        TimestampFormat::Legacy => format!("{}.{milliseconds:03}", now.strftime("%d %b %Y %H:%M:%S")),
+        TimestampFormat::Iso8601 => format!(
             "{}.{milliseconds:03}{}",
             now.strftime("%Y-%m-%dT%H:%M:%S"),
             now.strftime("%:z")
         ),
-        Timestamps::Milliseconds => now.timestamp().as_millisecond().to_string(),
+        TimestampFormat::Milliseconds => now.timestamp().as_millisecond().to_string(),
     }
 }
 
 /// Quotes and line ends would end a logfmt value.
-fn harmless(character: char) -> char {
+fn escape_logfmt(character: char) -> char {
     match character {
         '"' => '\'',
         '\n' | '\r' => ' ',

@@ -39,7 +39,7 @@ thread_local! {
 /// Returns the bytes that this thread has allocated, less those that it has freed. A thread may free what another one
 /// has allocated, so the result may be negative. The call costs a few loads.
 #[inline]
-pub fn balance() -> i64 {
+pub fn thread_balance() -> i64 {
     let allocator = TOTALS.with(|totals| match totals {
         Some((taken, given)) => taken.get().wrapping_sub(given.get()) as i64,
         None => 0,
@@ -49,7 +49,7 @@ pub fn balance() -> i64 {
 
 /// Statistics of the allocator, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Figures {
+pub struct AllocatorFigures {
     /// The allocated bytes, including the free memory in thread caches.
     pub allocated: u64,
     /// The allocated bytes, without the free memory in thread caches.
@@ -61,14 +61,14 @@ pub struct Figures {
     /// The bytes that are mapped and resident: active, metadata, and free pages that are kept.
     pub resident: u64,
     /// The figures of the arena that holds the arrays of the tables.
-    pub arrays: Arena,
+    pub arrays: ArenaFigures,
     /// The figures of the arena of long commands.
-    pub long: Arena,
+    pub long_commands: ArenaFigures,
 }
 
 /// Statistics of one arena, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Arena {
+pub struct ArenaFigures {
     /// The bytes of pages in use.
     pub active: u64,
     /// The bytes of free pages that are kept.
@@ -76,10 +76,10 @@ pub struct Arena {
 }
 
 /// The decay time of free pages in the arena of long commands, in milliseconds.
-const LONG_DECAY_MS: isize = 60_000;
+const LONG_COMMAND_DECAY_MS: isize = 60_000;
 
 /// The index of the arena of long commands; unset before the first one, `None` if the allocator cannot create it.
-static LONG: OnceLock<Option<u32>> = OnceLock::new();
+static LONG_COMMAND_ARENA: OnceLock<Option<u32>> = OnceLock::new();
 
 /// Makes this thread allocate from an arena that only the callers of this function share.
 ///
@@ -91,17 +91,17 @@ static LONG: OnceLock<Option<u32>> = OnceLock::new();
 ///
 /// # Errors
 /// The allocator's reason. The thread then allocates from the common arenas.
-pub fn allocate_apart() -> Result<(), String> {
+pub fn use_long_command_arena() -> Result<(), String> {
     let create = || -> Result<u32, tikv_jemalloc_ctl::Error> {
         let arena: u32 = b"arenas.create\0"[..].name().read()?;
         let name = |setting: &str| format!("arena.{arena}.{setting}\0");
-        name("dirty_decay_ms").as_bytes().name().write(LONG_DECAY_MS)?;
+        name("dirty_decay_ms").as_bytes().name().write(LONG_COMMAND_DECAY_MS)?;
         // Otherwise the allocator would return contiguous free pages of 8 MB and more at once.
         name("oversize_threshold").as_bytes().name().write(usize::MAX)?;
         Ok(arena)
     };
     let mut reason = None;
-    let arena = *LONG.get_or_init(|| create().map_err(|error| reason = Some(error)).ok());
+    let arena = *LONG_COMMAND_ARENA.get_or_init(|| create().map_err(|error| reason = Some(error)).ok());
     match (arena, reason) {
         (Some(arena), _) => b"thread.arena\0"[..].name().write(arena),
         (None, Some(error)) => Err(error),
@@ -111,8 +111,8 @@ pub fn allocate_apart() -> Result<(), String> {
 }
 
 /// Returns the number of allocations from the arena of long commands, at the last epoch.
-pub fn long_requests() -> Option<u64> {
-    let arena = (*LONG.get()?)?;
+pub fn long_command_allocations() -> Option<u64> {
+    let arena = (*LONG_COMMAND_ARENA.get()?)?;
     let count = |kind: &str| -> Option<u64> {
         let name = format!("stats.arenas.{arena}.{kind}.nmalloc\0");
         name.as_bytes().name().read().ok()
@@ -121,27 +121,32 @@ pub fn long_requests() -> Option<u64> {
 }
 
 /// Returns all statistics.
-pub fn figures() -> Option<Figures> {
+pub fn figures() -> Option<AllocatorFigures> {
     epoch::advance().ok()?;
     let allocated = allocated()?;
-    Some(Figures {
+    Some(AllocatorFigures {
         allocated,
         used: allocated.saturating_sub(cached()),
         active: stats::active::read().ok()? as u64,
         metadata: stats::metadata::read().ok()? as u64,
         resident: stats::resident::read().ok()? as u64,
-        arrays: weft_table::arrays::arena().and_then(of_arena).unwrap_or_default(),
-        long: LONG.get().copied().flatten().and_then(of_arena).unwrap_or_default(),
+        arrays: weft_table::arrays::arena().and_then(arena_figures).unwrap_or_default(),
+        long_commands: LONG_COMMAND_ARENA
+            .get()
+            .copied()
+            .flatten()
+            .and_then(arena_figures)
+            .unwrap_or_default(),
     })
 }
 
-fn of_arena(arena: u32) -> Option<Arena> {
+fn arena_figures(arena: u32) -> Option<ArenaFigures> {
     let page: usize = b"arenas.page\0"[..].name().read().ok()?;
     let bytes = |kind: &str| -> Option<u64> {
         let pages: usize = format!("stats.arenas.{arena}.{kind}\0").as_bytes().name().read().ok()?;
         Some((pages * page) as u64)
     };
-    Some(Arena {
+    Some(ArenaFigures {
         active: bytes("pactive")?,
         free: bytes("pdirty")?,
     })
@@ -152,17 +157,17 @@ fn of_arena(arena: u32) -> Option<Arena> {
 /// # Errors
 /// The allocator's reason.
 pub fn purge() -> Result<(), String> {
-    purge_others()?;
-    purge_long()
+    purge_common_arenas()?;
+    purge_long_command_arena()
 }
 
 /// Returns the free pages of all arenas except that of long commands.
 ///
 /// # Errors
 /// The allocator's reason.
-pub fn purge_others() -> Result<(), String> {
+pub fn purge_common_arenas() -> Result<(), String> {
     let arenas = tikv_jemalloc_ctl::arenas::narenas::read().map_err(|error| error.to_string())?;
-    let long = LONG.get().copied().flatten();
+    let long = LONG_COMMAND_ARENA.get().copied().flatten();
     (0..arenas)
         .filter(|arena| Some(*arena) != long)
         .try_for_each(purge_arena)
@@ -172,8 +177,8 @@ pub fn purge_others() -> Result<(), String> {
 ///
 /// # Errors
 /// The allocator's reason.
-pub fn purge_long() -> Result<(), String> {
-    LONG.get().copied().flatten().map_or(Ok(()), purge_arena)
+pub fn purge_long_command_arena() -> Result<(), String> {
+    LONG_COMMAND_ARENA.get().copied().flatten().map_or(Ok(()), purge_arena)
 }
 
 /// Returns the free pages of the arena that holds the arrays of the tables.
@@ -198,7 +203,7 @@ fn purge_arena(arena: u32) -> Result<(), String> {
 }
 
 /// Returns a text of the allocator by its name; `None` if there is none under that name.
-pub fn text(name: &[u8]) -> Option<&'static [u8]> {
+pub fn allocator_text(name: &[u8]) -> Option<&'static [u8]> {
     if name.contains(&0) {
         return None;
     }
@@ -217,12 +222,12 @@ pub fn report() -> Vec<u8> {
     let mut text = Vec::new();
     // Writing to a vector cannot fail.
     let _ = tikv_jemalloc_ctl::stats_print::stats_print(&mut text, Default::default());
-    let _ = write_cells(&mut text);
+    let _ = write_slab(&mut text);
     text
 }
 
-fn write_cells(text: &mut Vec<u8>) -> std::io::Result<()> {
-    writeln!(text, "\nCells of entries, bytes:")?;
+fn write_slab(text: &mut Vec<u8>) -> std::io::Result<()> {
+    writeln!(text, "\nSlab of entries, in bytes:")?;
     writeln!(
         text,
         "{:>8} {:>16} {:>16} {:>16}",
@@ -245,21 +250,23 @@ mod tests {
 
     /// Memory freed by a thread with its own arena stays there, and is returned on request.
     #[test]
-    fn what_long_commands_free_stays_in_their_arena() {
+    fn memory_freed_by_long_commands_stays_in_their_arena() {
         const BYTES: u64 = 64 << 20;
-        let free = || figures().expect("the allocator counts").long.free;
+        let free = || figures().expect("the allocator counts").long_commands.free;
         let thread = std::thread::spawn(move || {
-            allocate_apart().expect("an arena of its own");
-            let before = figures().and_then(|_| long_requests()).expect("the arena counts");
+            use_long_command_arena().expect("an arena of its own");
+            let before = figures()
+                .and_then(|_| long_command_allocations())
+                .expect("the arena counts");
             for _ in 0..100 {
                 std::hint::black_box(vec![1u8; BYTES as usize]);
             }
             let kept = free();
-            assert!(long_requests().is_some_and(|requests| requests >= before + 100));
+            assert!(long_command_allocations().is_some_and(|requests| requests >= before + 100));
             assert!((BYTES..2 * BYTES).contains(&kept), "{kept}");
-            purge_others().expect("others give back");
+            purge_common_arenas().expect("others give back");
             assert!(free() >= BYTES);
-            purge_long().expect("it gives back");
+            purge_long_command_arena().expect("it gives back");
             assert!(free() < BYTES);
         });
         thread.join().expect("the thread ends well");

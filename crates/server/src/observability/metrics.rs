@@ -62,7 +62,7 @@ pub enum Counter {
     /// The number of connections deferred because a slot was leased.
     Deferrals,
     /// The number of commands that ran in exclusive mode.
-    Exclusives,
+    ExclusiveCommands,
     /// The number of commands that were moved from the worker to another thread.
     BackgroundCommands,
     /// The nanoseconds spent on deleting expired keys (`expire_cycle_cpu_milliseconds`).
@@ -108,7 +108,7 @@ pub struct CommandFigures {
 /// All counters.
 pub struct Metrics {
     /// The row of the coordinator, which has no thread index.
-    pub coordinator: usize,
+    pub coordinator_row: usize,
     rows: StripedCounters,
     maxima: [AtomicU64; MAXIMA],
     commands: StripedCounters,
@@ -120,7 +120,7 @@ impl Metrics {
     /// Creates zeroed counters for `seats` threads and `command_count` commands.
     pub fn new(seats: usize, command_count: usize) -> Self {
         Metrics {
-            coordinator: seats,
+            coordinator_row: seats,
             rows: StripedCounters::new(seats + 1, COUNTERS),
             maxima: [const { AtomicU64::new(0) }; MAXIMA],
             commands: StripedCounters::new(seats, command_count * PER_COMMAND),
@@ -167,13 +167,13 @@ impl Metrics {
     }
 
     /// Returns a counter of one thread.
-    pub fn of_thread(&self, seat: usize, counter: Counter) -> u64 {
+    pub fn thread_sum(&self, seat: usize, counter: Counter) -> u64 {
         self.rows.of_stripe(seat, counter as usize).max(0) as u64
     }
 
     /// Records one execution of a command.
     #[inline]
-    pub fn executed(&self, seat: usize, command: usize, nanoseconds: u64, failed: bool) {
+    pub fn record_execution(&self, seat: usize, command: usize, nanoseconds: u64, failed: bool) {
         let base = command * PER_COMMAND;
         self.commands.add_as_only_writer(seat, base, 1);
         self.commands.add_as_only_writer(seat, base + 1, nanoseconds as i64);
@@ -190,7 +190,7 @@ impl Metrics {
 
     /// Records the latency of one execution.
     #[inline]
-    pub fn latency(&self, seat: usize, command: usize, nanoseconds: u64) {
+    pub fn record_latency(&self, seat: usize, command: usize, nanoseconds: u64) {
         if let Some(cell) = self.histograms.get(seat * self.command_count + command) {
             let buckets = cell.get_or_init(|| (0..BUCKETS).map(|_| AtomicU32::new(0)).collect());
             let bucket = &buckets[bucket_of(nanoseconds)];
@@ -200,12 +200,12 @@ impl Metrics {
     }
 
     /// Records that a command was rejected.
-    pub fn rejected(&self, seat: usize, command: usize) {
+    pub fn record_rejection(&self, seat: usize, command: usize) {
         self.commands.add_as_only_writer(seat, command * PER_COMMAND + 2, 1);
     }
 
     /// Records the failure of a command whose execution was recorded as a success.
-    pub fn failed(&self, seat: usize, command: usize) {
+    pub fn record_failure(&self, seat: usize, command: usize) {
         self.commands.add_as_only_writer(seat, command * PER_COMMAND + 3, 1);
     }
 
@@ -301,7 +301,7 @@ impl Histogram {
     ///
     /// The limits are powers of two of nanoseconds, from 1024 on, truncated to microseconds. As in Valkey, a limit
     /// includes the samples that a histogram with two significant digits cannot distinguish from it.
-    pub fn doublings_us(&self) -> Vec<(u64, u64)> {
+    pub fn cumulative_us(&self) -> Vec<(u64, u64)> {
         let mut rows: Vec<(u64, u64)> = Vec::new();
         let mut seen = 0;
         for (bucket, count) in self.counts.iter().enumerate().filter(|(_, count)| **count > 0) {
@@ -364,15 +364,15 @@ mod tests {
         let metrics = Metrics::new(2, 3);
         for seat in 0..2 {
             for _ in 0..50 {
-                metrics.latency(seat, 1, 900);
+                metrics.record_latency(seat, 1, 900);
             }
         }
-        metrics.latency(0, 1, 900_000);
+        metrics.record_latency(0, 1, 900_000);
         let histogram = metrics.histogram(1).expect("it ran");
         assert_eq!(histogram.total, 101);
         assert!(histogram.percentile_ns(50.0) < 1000);
         assert!(histogram.percentile_ns(100.0) >= 900_000);
-        assert_eq!(histogram.doublings_us(), vec![(1, 100), (1056, 101)]);
+        assert_eq!(histogram.cumulative_us(), vec![(1, 100), (1056, 101)]);
         assert!(metrics.histogram(0).is_none());
     }
 }

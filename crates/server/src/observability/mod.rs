@@ -20,7 +20,7 @@ pub fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 /// The recorded history, apart from counters.
 #[derive(Default)]
-pub struct Observations {
+pub struct ObservedHistory {
     /// The command log.
     pub commandlog: commandlog::CommandLog,
     /// The latency monitor.
@@ -30,5 +30,5 @@ pub struct Observations {
     /// The bytes allocated when the server was ready, before it had any client.
     pub startup_memory: std::sync::atomic::AtomicU64,
     /// Set while `DEBUG PAUSE-CRON` is in effect.
-    pub cron_paused: std::sync::atomic::AtomicBool,
+    pub is_cron_paused: std::sync::atomic::AtomicBool,
 }

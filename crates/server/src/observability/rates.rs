@@ -26,7 +26,7 @@ pub enum Rate {
 const RATES: usize = Rate::BusyNs as usize + 1;
 
 #[derive(Default)]
-struct State {
+struct RateState {
     last: Option<(Instant, [u64; RATES])>,
     windows: [[f64; RATES]; WINDOWS],
     next: usize,
@@ -35,7 +35,7 @@ struct State {
 /// The mean rates of the latest windows.
 #[derive(Default)]
 pub struct Rates {
-    state: Mutex<State>,
+    state: Mutex<RateState>,
 }
 
 impl Rates {
@@ -65,7 +65,7 @@ impl Rates {
 
     /// Drops all windows.
     pub fn reset(&self) {
-        *lock(&self.state) = State::default();
+        *lock(&self.state) = RateState::default();
     }
 }
 

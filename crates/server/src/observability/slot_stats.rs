@@ -23,7 +23,7 @@ pub enum SlotFigure {
 const FIGURES: usize = SlotFigure::BytesOut as usize + 1;
 
 /// The counters of one thread.
-struct Row {
+struct ThreadRow {
     figures: Box<[AtomicU64]>,
     /// The time that has not added up to a whole microsecond, in nanoseconds.
     rest_ns: AtomicU64,
@@ -32,7 +32,7 @@ struct Row {
 /// The figures of all slots.
 pub struct SlotStats {
     slots: usize,
-    rows: Box<[OnceLock<Row>]>,
+    rows: Box<[OnceLock<ThreadRow>]>,
     /// The sums of the rows at the last reset, for each figure; none before the first reset.
     baselines: OnceLock<Box<[AtomicU64]>>,
 }
@@ -52,9 +52,9 @@ impl SlotStats {
     }
 
     /// Returns the row of thread `seat`, to which no other thread adds.
-    fn row(&self, seat: usize) -> Option<&Row> {
+    fn row(&self, seat: usize) -> Option<&ThreadRow> {
         let row = self.rows.get(seat)?;
-        Some(row.get_or_init(|| Row {
+        Some(row.get_or_init(|| ThreadRow {
             figures: zeroes(self.slots * FIGURES),
             rest_ns: AtomicU64::new(0),
         }))

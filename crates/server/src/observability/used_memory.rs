@@ -32,10 +32,10 @@ use weft_sync::StripedCounters;
 use super::memory;
 
 /// The maximum number of calibrations skipped in a row.
-const PATIENCE: u64 = 10;
+const SKIPPED_CALIBRATIONS_MAX: u64 = 10;
 
 /// The number of threads with cells that are not workers.
-const OTHERS: usize = 2;
+const NON_WORKER_CELLS: usize = 2;
 
 /// The used memory, and the time for which it has exceeded the limit.
 pub struct UsedMemory {
@@ -43,11 +43,11 @@ pub struct UsedMemory {
     /// The bytes that workers keep for reuse.
     kept: StripedCounters,
     base: AtomicI64,
-    leaving: AtomicI64,
+    queued_for_freeing: AtomicI64,
     /// Set while the freeing thread is active.
-    freeing: AtomicBool,
+    is_freeing: AtomicBool,
     /// The number of calibrations skipped in a row for that reason.
-    put_off: AtomicU64,
+    skipped_calibrations: AtomicU64,
     peak: AtomicU64,
     started: Instant,
     /// The time since when eviction cannot keep up, in microseconds since the start, plus one; 0 while it can.
@@ -57,7 +57,7 @@ pub struct UsedMemory {
 
 /// The calling thread's cell, and the balance last stored there.
 #[derive(Debug, Default)]
-pub struct Cell {
+pub struct ThreadBalance {
     number: usize,
     last: i64,
 }
@@ -66,13 +66,13 @@ impl UsedMemory {
     /// Creates cells for this number of workers, for the freeing thread and for the log writer.
     pub fn new(workers: usize) -> Self {
         UsedMemory {
-            cells: StripedCounters::new(workers + OTHERS, 1),
+            cells: StripedCounters::new(workers + NON_WORKER_CELLS, 1),
             // The server of a debugging session has no workers.
             kept: StripedCounters::new(workers.max(1), 1),
             base: AtomicI64::new(0),
-            leaving: AtomicI64::new(0),
-            freeing: AtomicBool::new(false),
-            put_off: AtomicU64::new(0),
+            queued_for_freeing: AtomicI64::new(0),
+            is_freeing: AtomicBool::new(false),
+            skipped_calibrations: AtomicU64::new(0),
             peak: AtomicU64::new(0),
             started: Instant::now(),
             exceeded_since_us: AtomicU64::new(0),
@@ -82,52 +82,52 @@ impl UsedMemory {
 
     /// Returns the cell of the calling thread, worker `worker`; `None` if it is not a worker. Counting starts from the
     /// present balance.
-    pub fn cell(&self, worker: usize) -> Option<Cell> {
-        let is_worker = worker + OTHERS < self.cells.stripes();
-        is_worker.then(|| Cell {
+    pub fn cell(&self, worker: usize) -> Option<ThreadBalance> {
+        let is_worker = worker + NON_WORKER_CELLS < self.cells.stripes();
+        is_worker.then(|| ThreadBalance {
             number: worker,
-            last: memory::balance(),
+            last: memory::thread_balance(),
         })
     }
 
     /// Returns the cell of the calling thread, the log writer, which frees the memory of log records.
-    pub fn log_cell(&self) -> Cell {
-        Cell {
+    pub fn log_cell(&self) -> ThreadBalance {
+        ThreadBalance {
             number: self.cells.stripes() - 2,
-            last: memory::balance(),
+            last: memory::thread_balance(),
         }
     }
 
     /// Returns the cell of the calling thread, the freeing thread.
-    pub fn freeing_cell(&self) -> Cell {
-        Cell {
+    pub fn freeing_cell(&self) -> ThreadBalance {
+        ThreadBalance {
             number: self.cells.stripes() - 1,
-            last: memory::balance(),
+            last: memory::thread_balance(),
         }
     }
 
     /// Stores the calling thread's balance in its cell.
     #[inline]
-    pub fn put(&self, cell: &mut Cell) {
-        let balance = memory::balance();
+    pub fn store_balance(&self, cell: &mut ThreadBalance) {
+        let balance = memory::thread_balance();
         self.cells.add_as_only_writer(cell.number, 0, balance - cell.last);
         cell.last = balance;
     }
 
     /// Returns the bytes in use, without those that are about to be freed.
     #[inline]
-    pub fn now(&self) -> u64 {
+    pub fn used_bytes(&self) -> u64 {
         let base = self.base.load(Ordering::Relaxed);
-        (base + self.cells.sum(0) - self.leaving.load(Ordering::Relaxed) - self.kept.sum(0)).max(0) as u64
+        (base + self.cells.sum(0) - self.queued_for_freeing.load(Ordering::Relaxed) - self.kept.sum(0)).max(0) as u64
     }
 
     /// Returns the bytes that workers keep for reuse. They do not count as used.
-    pub fn kept(&self) -> u64 {
+    pub fn reusable_bytes(&self) -> u64 {
         self.kept.sum(0).max(0) as u64
     }
 
     /// Records that the calling worker keeps this many more bytes than before.
-    pub fn keep(&self, worker: usize, bytes: i64) {
+    pub fn add_reusable(&self, worker: usize, bytes: i64) {
         self.kept.add_as_only_writer(worker, 0, bytes);
     }
 
@@ -137,15 +137,15 @@ impl UsedMemory {
         let used = memory::used()?;
         let cells = (before + self.cells.sum(0)) / 2;
         self.base.store(used as i64 - cells, Ordering::Relaxed);
-        self.note_peak(used.saturating_sub(self.kept()));
+        self.note_peak(used.saturating_sub(self.reusable_bytes()));
         Some(used)
     }
 
     /// Calibrates unless the freeing thread is active, since the count would include only a part of its work.
-    pub fn calibrate_if_calm(&self) {
-        let is_calm = !self.freeing.load(Ordering::Relaxed);
-        if is_calm || self.put_off.fetch_add(1, Ordering::Relaxed) >= PATIENCE {
-            self.put_off.store(0, Ordering::Relaxed);
+    pub fn calibrate_unless_freeing(&self) {
+        let is_calm = !self.is_freeing.load(Ordering::Relaxed);
+        if is_calm || self.skipped_calibrations.fetch_add(1, Ordering::Relaxed) >= SKIPPED_CALIBRATIONS_MAX {
+            self.skipped_calibrations.store(0, Ordering::Relaxed);
             let _ = self.calibrate();
         }
     }
@@ -156,20 +156,20 @@ impl UsedMemory {
     }
 
     /// Records that bytes are handed to the freeing thread.
-    pub fn leave(&self, bytes: usize) {
-        self.leaving.fetch_add(bytes as i64, Ordering::Relaxed);
+    pub fn queue_for_freeing(&self, bytes: usize) {
+        self.queued_for_freeing.fetch_add(bytes as i64, Ordering::Relaxed);
     }
 
     /// Records that the freeing thread begins to free a value.
-    pub fn begins_to_free(&self) {
-        self.freeing.store(true, Ordering::Relaxed);
+    pub fn note_freeing_started(&self) {
+        self.is_freeing.store(true, Ordering::Relaxed);
     }
 
     /// Records that the freeing thread has freed a value that was counted with `bytes` bytes.
-    pub fn left(&self, bytes: usize, cell: &mut Cell) {
-        self.put(cell);
-        self.leaving.fetch_sub(bytes as i64, Ordering::Relaxed);
-        self.freeing.store(false, Ordering::Relaxed);
+    pub fn note_freed(&self, bytes: usize, cell: &mut ThreadBalance) {
+        self.store_balance(cell);
+        self.queued_for_freeing.fetch_sub(bytes as i64, Ordering::Relaxed);
+        self.is_freeing.store(false, Ordering::Relaxed);
     }
 
     // ---- for how long it was too much ------------------------------------------------------------------------------

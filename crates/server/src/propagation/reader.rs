@@ -185,7 +185,7 @@ impl LogReader {
             self.apply_control_messages();
             let taken = self.merge_available();
             let again = self.feeds.settle();
-            memory.put(&mut cell);
+            memory.store_balance(&mut cell);
             if taken == 0 {
                 self.sleep(again);
             }

@@ -24,7 +24,12 @@ pub fn queue() -> (Sender<Job>, Receiver<Job>) {
 pub fn start(server: &Arc<Server>, jobs: Receiver<Job>, scripts: Receiver<Job>) -> std::io::Result<()> {
     start_some(server, jobs, ("weft-bg", THREADS), true)?;
     // A script that has to prove that it is short has somebody waiting for it.
-    start_some(server, scripts, ("weft-script", crate::scripting::THREADS), false)
+    start_some(
+        server,
+        scripts,
+        ("weft-script", crate::scripting::SCRIPT_THREADS),
+        false,
+    )
 }
 
 fn start_some(
@@ -44,7 +49,7 @@ fn start_some(
         let server = Arc::downgrade(server);
         std::thread::Builder::new()
             .name(format!("{name}-{index}"))
-            .stack_size(crate::scripting::STACK_BYTES)
+            .stack_size(crate::scripting::SCRIPT_STACK_BYTES)
             .spawn(move || {
                 if step_back {
                     lower_priority();
@@ -66,7 +71,7 @@ fn lower_priority() {
     if let Err(error) = weft_reactor::step_back(NICE) {
         log::warning!("long commands run as urgently as short ones: {error}");
     }
-    if let Err(error) = memory::allocate_apart() {
+    if let Err(error) = memory::use_long_command_arena() {
         log::warning!("long commands share the memory of short ones: {error}");
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::config::{ApplyResult, Config, ParameterId, id};
 use crate::keyspace::effects::Hooks;
-use crate::net::tls::{Contexts, Unusable};
+use crate::net::tls::{TlsState, UnusableTlsConfig};
 use crate::notify::messages::refresh_event_hook;
 use crate::observability::log;
 use crate::observability::log_line::Role;
@@ -40,7 +40,7 @@ pub fn apply(server: &Arc<Server>, changed: &[ParameterId], may_wait: bool) -> A
     }
     if is_changed(&[id::LUA_ENABLE_INSECURE_API]).is_some() {
         let on = server.config.boolean(id::LUA_ENABLE_INSECURE_API);
-        server.scripts.change_insecure(on);
+        server.scripts.set_insecure_eval_functions(on);
     }
     if is_changed(&[id::NOTIFY_KEYSPACE_EVENTS]).is_some() {
         refresh_event_hook(server);
@@ -140,7 +140,7 @@ fn configure_tls(server: &Server, changed: &[ParameterId]) -> ApplyResult {
         .iter()
         .copied()
         .find(is_of_tls)
-        .filter(|_| Contexts::are_needed(config));
+        .filter(|_| TlsState::are_needed(config));
     let first = changed
         .iter()
         .copied()
@@ -148,7 +148,7 @@ fn configure_tls(server: &Server, changed: &[ParameterId]) -> ApplyResult {
     let Some(at_fault) = anew.or(first) else {
         return Ok(());
     };
-    server.tls.configure(config).map_err(|Unusable| {
+    server.tls.configure(config).map_err(|UnusableTlsConfig| {
         let reason = "Unable to update TLS configuration. Check server logs.";
         (at_fault, reason.to_owned())
     })
@@ -176,7 +176,7 @@ pub fn refresh_local_expiry(server: &Server) {
 /// Gives the log the level and the shape that are configured.
 pub fn configure_log(config: &Config) {
     log::set_threshold(config.integer(id::LOGLEVEL));
-    log::set_shape(
+    log::set_format(
         config.integer(id::LOG_FORMAT).into(),
         config.integer(id::LOG_TIMESTAMP_FORMAT).into(),
     );

@@ -127,7 +127,11 @@ impl Coordinator {
             self.cron();
             self.report(now);
             let metrics = &self.server.metrics;
-            metrics.add(metrics.coordinator, Counter::CronNs, now.elapsed().as_nanos() as u64);
+            metrics.add(
+                metrics.coordinator_row,
+                Counter::CronNs,
+                now.elapsed().as_nanos() as u64,
+            );
         }
         if !self.tuner.is_active(&self.server) {
             return self.next_cron;
@@ -156,7 +160,7 @@ impl Coordinator {
             server.shutdown.note_signal(how);
             self.signalled = true;
         }
-        if !server.observed.cron_paused.load(Ordering::Relaxed)
+        if !server.observed.is_cron_paused.load(Ordering::Relaxed)
             && let Some(how) = server.shutdown.take_signalled()
         {
             save::end_process(server, how);
@@ -194,12 +198,12 @@ impl Coordinator {
         let server = &self.server;
         server
             .metrics
-            .add(server.metrics.coordinator, Counter::ConnectionsReceived, 1);
+            .add(server.metrics.coordinator_row, Counter::ConnectionsReceived, 1);
         let max = server.config.integer(id::MAXCLIENTS).max(0) as usize;
         if server.connections.load(Ordering::Relaxed) >= max {
             server
                 .metrics
-                .add(server.metrics.coordinator, Counter::ConnectionsRejected, 1);
+                .add(server.metrics.coordinator_row, Counter::ConnectionsRejected, 1);
             // Before the two sides have agreed on keys there is nothing that one could be told over TLS.
             if !is_tls {
                 refuse_connection(&socket, b"-ERR max number of clients reached\r\n");
@@ -210,7 +214,7 @@ impl Coordinator {
         if self.is_refused_by_protected_mode() && !is_local(&socket) {
             server
                 .metrics
-                .add(server.metrics.coordinator, Counter::ConnectionsRejected, 1);
+                .add(server.metrics.coordinator_row, Counter::ConnectionsRejected, 1);
             if !is_tls {
                 refuse_connection(&socket, PROTECTED_MODE.as_bytes());
                 return;
@@ -249,7 +253,7 @@ impl Coordinator {
     }
 
     fn cron(&mut self) {
-        if self.server.observed.cron_paused.load(Ordering::Relaxed) {
+        if self.server.observed.is_cron_paused.load(Ordering::Relaxed) {
             return;
         }
         if !self.is_quiet() {
@@ -302,7 +306,7 @@ impl Coordinator {
             return;
         }
         self.next_report = now + REPORT_PERIOD;
-        let bytes = self.server.memory.now();
+        let bytes = self.server.memory.used_bytes();
         let clients = self.server.connections.load(Ordering::Relaxed);
         log::debug!("Total: {clients} clients connected (0 replicas), {bytes} bytes in use");
     }

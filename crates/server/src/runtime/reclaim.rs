@@ -13,7 +13,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::observability::memory::{self, Figures};
+use crate::observability::memory::{self, AllocatorFigures};
 
 /// How often the figures are looked at.
 pub const PERIOD: Duration = Duration::from_secs(1);
@@ -53,7 +53,9 @@ impl Reclaimer {
         let figures = memory::figures()?;
         let grown = figures.active.saturating_sub(self.active);
         self.active = figures.active;
-        if self.are_long_commands_idle(memory::long_requests().unwrap_or(0), now) && figures.long.free > KEPT_BYTES {
+        if self.are_long_commands_idle(memory::long_command_allocations().unwrap_or(0), now)
+            && figures.long_commands.free > KEPT_BYTES
+        {
             return Some(Reclaim::OfLongCommands);
         }
         if now < self.not_before || grown > figures.active / QUIET_PART {
@@ -97,18 +99,18 @@ impl Reclaim {
     pub fn run(self) -> Result<(), String> {
         match self {
             Reclaim::Arrays => memory::purge_arrays(),
-            Reclaim::OfLongCommands => memory::purge_long(),
-            Reclaim::Everything => memory::purge_others(),
+            Reclaim::OfLongCommands => memory::purge_long_command_arena(),
+            Reclaim::Everything => memory::purge_common_arenas(),
         }
     }
 }
 
-fn worthwhile_reclaim(figures: &Figures) -> Option<Reclaim> {
+fn worthwhile_reclaim(figures: &AllocatorFigures) -> Option<Reclaim> {
     let is_wasteful = |free: u64, active: u64, part: u64| free > KEPT_BYTES && free > active / part;
     let arrays = figures.arrays;
     let free = figures
         .resident
-        .saturating_sub(figures.active + figures.metadata + arrays.free + figures.long.free);
+        .saturating_sub(figures.active + figures.metadata + arrays.free + figures.long_commands.free);
     if is_wasteful(free, figures.active, KEPT_PART) {
         Some(Reclaim::Everything)
     } else if is_wasteful(arrays.free, arrays.active, KEPT_PART_OF_ARRAYS) {
@@ -121,17 +123,17 @@ fn worthwhile_reclaim(figures: &Figures) -> Option<Reclaim> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observability::memory::Arena;
+    use crate::observability::memory::ArenaFigures;
 
     #[test]
     fn a_few_free_pages_stay_and_many_go() {
-        let figures = |active: u64, free: u64| Figures {
+        let figures = |active: u64, free: u64| AllocatorFigures {
             allocated: active,
             used: active,
             active: active << 20,
             metadata: 5 << 20,
             resident: (active + free + 5) << 20,
-            ..Figures::default()
+            ..AllocatorFigures::default()
         };
         assert_eq!(worthwhile_reclaim(&figures(1000, 50)), None);
         assert_eq!(worthwhile_reclaim(&figures(1000, 70)), Some(Reclaim::Everything));
@@ -141,14 +143,14 @@ mod tests {
 
     #[test]
     fn what_long_commands_left_stays_while_they_come() {
-        let figures = Figures {
+        let figures = AllocatorFigures {
             active: 200 << 20,
             resident: 700 << 20,
-            long: Arena {
+            long_commands: ArenaFigures {
                 active: 100 << 20,
                 free: 490 << 20,
             },
-            ..Figures::default()
+            ..AllocatorFigures::default()
         };
         assert_eq!(worthwhile_reclaim(&figures), None);
         let mut reclaimer = Reclaimer::new();
@@ -162,17 +164,17 @@ mod tests {
 
     #[test]
     fn free_pages_among_the_arrays_do_not_cost_the_entries_their_huge_pages() {
-        let figures = |arrays: u64, free: u64| Figures {
+        let figures = |arrays: u64, free: u64| AllocatorFigures {
             allocated: 320 << 20,
             used: 320 << 20,
             active: 320 << 20,
             metadata: 5 << 20,
             resident: (320 + 5 + free) << 20,
-            arrays: Arena {
+            arrays: ArenaFigures {
                 active: arrays << 20,
                 free: free << 20,
             },
-            ..Figures::default()
+            ..AllocatorFigures::default()
         };
         assert_eq!(worthwhile_reclaim(&figures(32, 30)), Some(Reclaim::Arrays));
         assert_eq!(worthwhile_reclaim(&figures(200, 24)), None, "less than an eighth");

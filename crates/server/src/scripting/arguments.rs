@@ -8,7 +8,7 @@ use super::errors;
 pub struct Arguments<'a> {
     function: &'static str,
     /// `true` if a nil follows the last argument.
-    padded: bool,
+    has_trailing_nil: bool,
     values: &'a MultiValue,
 }
 
@@ -17,14 +17,14 @@ impl<'a> Arguments<'a> {
     pub fn new(function: &'static str, values: &'a MultiValue) -> Self {
         Arguments {
             function,
-            padded: false,
+            has_trailing_nil: false,
             values,
         }
     }
 
     /// Marks that a nil follows the last argument; error messages then show that nil.
-    pub fn padded(mut self) -> Self {
-        self.padded = true;
+    pub fn with_trailing_nil(mut self) -> Self {
+        self.has_trailing_nil = true;
         self
     }
 
@@ -39,17 +39,17 @@ impl<'a> Arguments<'a> {
     }
 
     /// Formats the error message about the argument at `position`.
-    pub fn bad(&self, position: usize, text: &str) -> Vec<u8> {
+    pub fn argument_error(&self, position: usize, text: &str) -> Vec<u8> {
         format!("bad argument #{} to '{}' ({text})", position + 1, self.function).into_bytes()
     }
 
     fn unexpected(&self, position: usize, wanted: &str) -> Vec<u8> {
         let got = match self.values.get(position) {
-            None if self.padded && position > 0 && position == self.values.len() => "nil",
+            None if self.has_trailing_nil && position > 0 && position == self.values.len() => "nil",
             None => "no value",
             Some(value) => type_name(value),
         };
-        self.bad(position, &format!("{wanted} expected, got {got}"))
+        self.argument_error(position, &format!("{wanted} expected, got {got}"))
     }
 
     /// Returns an argument that is a number, or a string that represents one.
@@ -152,7 +152,7 @@ pub fn message(error: mlua::Error) -> Vec<u8> {
 ///
 /// # Errors
 /// The error of the native function, as a Lua error.
-pub fn answer(lua: &Lua, result: Result<Value, Vec<u8>>) -> mlua::Result<Value> {
+pub fn convert_result(lua: &Lua, result: Result<Value, Vec<u8>>) -> mlua::Result<Value> {
     result.map_err(|text| errors::message(lua, &text))
 }
 
@@ -160,7 +160,7 @@ pub fn answer(lua: &Lua, result: Result<Value, Vec<u8>>) -> mlua::Result<Value> 
 ///
 /// # Errors
 /// The error of the native function, as a Lua error.
-pub fn answer_with(lua: &Lua, results: Result<Vec<Value>, Vec<u8>>) -> mlua::Result<MultiValue> {
+pub fn convert_results(lua: &Lua, results: Result<Vec<Value>, Vec<u8>>) -> mlua::Result<MultiValue> {
     results
         .map(MultiValue::from_vec)
         .map_err(|text| errors::message(lua, &text))
@@ -173,8 +173,9 @@ pub type Native = fn(&Lua, Arguments<'_>) -> Result<Vec<Value>, Vec<u8>>;
 ///
 /// # Errors
 /// The interpreter's error if memory is short.
-pub fn put_native(lua: &Lua, library: &Table, name: &'static str, native: Native) -> mlua::Result<()> {
-    let function = lua
-        .create_function(move |lua, values: MultiValue| answer_with(lua, native(lua, Arguments::new(name, &values))))?;
+pub fn add_native(lua: &Lua, library: &Table, name: &'static str, native: Native) -> mlua::Result<()> {
+    let function = lua.create_function(move |lua, values: MultiValue| {
+        convert_results(lua, native(lua, Arguments::new(name, &values)))
+    })?;
     library.raw_set(name, function)
 }

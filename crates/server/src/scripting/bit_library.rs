@@ -2,7 +2,7 @@
 
 use mlua::{Lua, MultiValue, Table, Value};
 
-use super::arguments::{Arguments, answer};
+use super::arguments::{Arguments, convert_result};
 
 /// The number 2^52 + 2^51. Adding it to a float puts the integer part into the low bits of the mantissa.
 const SHIFT_TO_INTEGER: f64 = 6_755_399_441_055_744.0;
@@ -15,7 +15,7 @@ pub fn library(lua: &Lua) -> mlua::Result<Table> {
     let table = lua.create_table()?;
     let one = |name: &'static str, operation: fn(u32) -> u32| {
         let native = lua.create_function(move |lua, values: MultiValue| {
-            answer(
+            convert_result(
                 lua,
                 word(&Arguments::new(name, &values), 0).map(|bits| number(operation(bits))),
             )
@@ -36,7 +36,7 @@ pub fn library(lua: &Lua) -> mlua::Result<Table> {
                 }
                 Ok(number(bits))
             };
-            answer(lua, fold())
+            convert_result(lua, fold())
         })?;
         table.raw_set(name, native)
     };
@@ -47,7 +47,7 @@ pub fn library(lua: &Lua) -> mlua::Result<Table> {
         let native = lua.create_function(move |lua, values: MultiValue| {
             let arguments = Arguments::new(name, &values);
             let shifted = || Ok(number(operation(word(&arguments, 0)?, word(&arguments, 1)? & 31)));
-            answer(lua, shifted())
+            convert_result(lua, shifted())
         })?;
         table.raw_set(name, native)
     };
@@ -65,7 +65,7 @@ pub fn library(lua: &Lua) -> mlua::Result<Table> {
             };
             Ok(hexadecimal(word(&arguments, 0)?, digits))
         };
-        answer(
+        convert_result(
             lua,
             text().and_then(|text| super::arguments::string(lua, text.as_bytes())),
         )

@@ -6,11 +6,11 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use sha1::{Digest as _, Sha1};
 
-use super::profile::Habits;
-use super::shebang::Flags;
+use super::profile::ScriptProfile;
+use super::shebang::ScriptFlags;
 
 /// The maximum number of cached EVAL scripts.
-const EVALUATED_MAX: usize = 500;
+const EVAL_SCRIPTS_MAX: usize = 500;
 /// The estimated bytes that a script takes in addition to its source: its digest and its entry in the map.
 const OVERHEAD_BYTES: usize = 150;
 
@@ -33,28 +33,28 @@ pub struct Script {
     /// The source.
     pub source: Vec<u8>,
     /// The flags; `None` if the script has no shebang line.
-    pub flags: Option<Flags>,
+    pub flags: Option<ScriptFlags>,
     /// The prediction made from earlier runs.
-    pub profile: Habits,
+    pub profile: ScriptProfile,
     /// `true` if the script may be evicted, since it was not loaded by SCRIPT LOAD.
-    evictable: AtomicBool,
+    is_evictable: AtomicBool,
     /// `true` while the script is in the cache.
-    alive: AtomicBool,
+    is_alive: AtomicBool,
     /// The time of the last use, in ticks of the cache's clock.
-    used: AtomicU64,
+    last_used: AtomicU64,
 }
 
 impl Script {
     /// Returns `true` if the script is still in the cache.
     #[inline]
     pub fn is_alive(&self) -> bool {
-        self.alive.load(Ordering::Relaxed)
+        self.is_alive.load(Ordering::Relaxed)
     }
 }
 
 /// The cached scripts.
 #[derive(Default)]
-pub struct Cache {
+pub struct ScriptCache {
     scripts: RwLock<HashMap<Digest, Arc<Script>, ahash::RandomState>>,
     clock: AtomicU64,
     flushes: AtomicU64,
@@ -63,7 +63,7 @@ pub struct Cache {
     bytes: AtomicU64,
 }
 
-impl Cache {
+impl ScriptCache {
     /// Returns the script with a digest, which may be in any case.
     pub fn find(&self, digest: &[u8]) -> Option<Arc<Script>> {
         let mut lower = Digest::try_from(digest).ok()?;
@@ -73,13 +73,13 @@ impl Cache {
     }
 
     /// Adds a script that compiles. If the digest is cached already, returns the cached script instead.
-    pub fn add(&self, digest: Digest, source: &[u8], flags: Option<Flags>, evictable: bool) -> Arc<Script> {
+    pub fn add(&self, digest: Digest, source: &[u8], flags: Option<ScriptFlags>, evictable: bool) -> Arc<Script> {
         let mut scripts = self.scripts.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(script) = scripts.get(&digest) {
             return script.clone();
         }
         if evictable {
-            while self.evictable.load(Ordering::Relaxed) >= EVALUATED_MAX as u64 {
+            while self.evictable.load(Ordering::Relaxed) >= EVAL_SCRIPTS_MAX as u64 {
                 if !self.evict(&mut scripts) {
                     break;
                 }
@@ -90,10 +90,10 @@ impl Cache {
             digest,
             source: source.to_vec(),
             flags,
-            profile: Habits::of_new(source),
-            evictable: AtomicBool::new(evictable),
-            alive: AtomicBool::new(true),
-            used: AtomicU64::new(self.tick()),
+            profile: ScriptProfile::predict(source),
+            is_evictable: AtomicBool::new(evictable),
+            is_alive: AtomicBool::new(true),
+            last_used: AtomicU64::new(self.tick()),
         });
         self.bytes
             .fetch_add((source.len() + OVERHEAD_BYTES) as u64, Ordering::Relaxed);
@@ -105,13 +105,13 @@ impl Cache {
     fn evict(&self, scripts: &mut HashMap<Digest, Arc<Script>, ahash::RandomState>) -> bool {
         let oldest = scripts
             .values()
-            .filter(|script| script.evictable.load(Ordering::Relaxed))
-            .min_by_key(|script| script.used.load(Ordering::Relaxed))
+            .filter(|script| script.is_evictable.load(Ordering::Relaxed))
+            .min_by_key(|script| script.last_used.load(Ordering::Relaxed))
             .map(|script| script.digest);
         let Some(script) = oldest.and_then(|digest| scripts.remove(&digest)) else {
             return false;
         };
-        script.alive.store(false, Ordering::Relaxed);
+        script.is_alive.store(false, Ordering::Relaxed);
         self.bytes
             .fetch_sub((script.source.len() + OVERHEAD_BYTES) as u64, Ordering::Relaxed);
         self.evictable.fetch_sub(1, Ordering::Relaxed);
@@ -120,8 +120,8 @@ impl Cache {
     }
 
     /// Protects a script from eviction, as SCRIPT LOAD does.
-    pub fn keep(&self, script: &Script) {
-        if script.evictable.swap(false, Ordering::Relaxed) {
+    pub fn protect_from_eviction(&self, script: &Script) {
+        if script.is_evictable.swap(false, Ordering::Relaxed) {
             self.evictable.fetch_sub(1, Ordering::Relaxed);
         }
     }
@@ -131,10 +131,10 @@ impl Cache {
     pub fn touch(&self, script: &Script) {
         // Only the order among a few scripts matters. A script that is already the most recently used one is not
         // updated.
-        if script.evictable.load(Ordering::Relaxed)
-            && script.used.load(Ordering::Relaxed) != self.clock.load(Ordering::Relaxed)
+        if script.is_evictable.load(Ordering::Relaxed)
+            && script.last_used.load(Ordering::Relaxed) != self.clock.load(Ordering::Relaxed)
         {
-            script.used.store(self.tick(), Ordering::Relaxed);
+            script.last_used.store(self.tick(), Ordering::Relaxed);
         }
     }
 
@@ -146,7 +146,7 @@ impl Cache {
     pub fn flush(&self) {
         let mut scripts = self.scripts.write().unwrap_or_else(PoisonError::into_inner);
         for script in scripts.values() {
-            script.alive.store(false, Ordering::Relaxed);
+            script.is_alive.store(false, Ordering::Relaxed);
         }
         scripts.clear();
         self.evictable.store(0, Ordering::Relaxed);

@@ -2,7 +2,7 @@
 
 use mlua::{Lua, Table, Value};
 
-use super::arguments::{Arguments, message, put_native, string};
+use super::arguments::{Arguments, add_native, message, string};
 
 /// The maximum nesting of encoded tables. A deeper table is encoded as nil, so a table that contains itself has a
 /// finite encoding.
@@ -16,14 +16,14 @@ type Failure = Vec<u8>;
 /// The interpreter's error if memory is short.
 pub fn library(lua: &Lua) -> mlua::Result<Table> {
     let table = lua.create_table()?;
-    put_native(lua, &table, "pack", |lua, arguments| {
+    add_native(lua, &table, "pack", |lua, arguments| {
         Ok(vec![string(lua, &pack(&arguments)?)?])
     })?;
-    put_native(lua, &table, "unpack", |lua, arguments| unpack(lua, &arguments, 0, 0))?;
-    put_native(lua, &table, "unpack_one", |lua, arguments| {
+    add_native(lua, &table, "unpack", |lua, arguments| unpack(lua, &arguments, 0, 0))?;
+    add_native(lua, &table, "unpack_one", |lua, arguments| {
         unpack(lua, &arguments, 1, arguments.integer_or(1, 0)?)
     })?;
-    put_native(lua, &table, "unpack_limit", |lua, arguments| {
+    add_native(lua, &table, "unpack_limit", |lua, arguments| {
         unpack(lua, &arguments, arguments.integer(1)?, arguments.integer_or(2, 0)?)
     })?;
     table.raw_set("_NAME", "cmsgpack")?;

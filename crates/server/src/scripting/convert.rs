@@ -27,15 +27,15 @@ const DEPTH_MAX: usize = 1000;
 /// # Errors
 /// The interpreter's error if memory is short.
 pub fn value_of(lua: &Lua, reply: &[u8]) -> mlua::Result<Value> {
-    Replies { lua, rest: reply }.value()
+    ReplyReader { lua, rest: reply }.value()
 }
 
-struct Replies<'r> {
+struct ReplyReader<'r> {
     lua: &'r Lua,
     rest: &'r [u8],
 }
 
-impl<'r> Replies<'r> {
+impl<'r> ReplyReader<'r> {
     /// Reads the rest of the current line and skips its CRLF.
     fn line(&mut self) -> &'r [u8] {
         let end = memchr::memchr(b'\r', self.rest).unwrap_or(self.rest.len());
@@ -201,7 +201,7 @@ pub fn write_reply(
     most_bytes: usize,
     reply: &mut Reply<'_>,
 ) -> mlua::Result<Vec<Vec<u8>>> {
-    let mut writer = Writer {
+    let mut writer = ReplyWriter {
         script_protocol,
         most_bytes,
         errors: Vec::new(),
@@ -210,7 +210,7 @@ pub fn write_reply(
     Ok(writer.errors)
 }
 
-struct Writer {
+struct ReplyWriter {
     script_protocol: Protocol,
     most_bytes: usize,
     /// The codes of the errors that are still to be counted.
@@ -230,7 +230,7 @@ fn one_line(text: &[u8]) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-impl Writer {
+impl ReplyWriter {
     fn value(&mut self, value: &Value, reply: &mut Reply<'_>, depth: usize) -> mlua::Result<()> {
         if depth > DEPTH_MAX {
             reply.error("ERR reached lua stack limit");

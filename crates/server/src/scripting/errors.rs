@@ -10,21 +10,21 @@ use mlua::{Error, Lua, Value};
 
 /// The value that is thrown.
 #[derive(Debug)]
-enum Thrown {
+enum ThrownValue {
     /// A text that begins with its position in the source.
     Message(Vec<u8>),
     /// A table with the text of an error reply. `counted` is `true` if the statistics already include the error.
     Reply { text: Vec<u8>, counted: bool },
 }
 
-impl Display for Thrown {
+impl Display for ThrownValue {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
-        let (Thrown::Message(text) | Thrown::Reply { text, .. }) = self;
+        let (ThrownValue::Message(text) | ThrownValue::Reply { text, .. }) = self;
         out.write_str(&String::from_utf8_lossy(text))
     }
 }
 
-impl std::error::Error for Thrown {}
+impl std::error::Error for ThrownValue {}
 
 /// Creates an error with this message, prefixed by the position from which the running native function was called.
 pub fn message(lua: &Lua, text: &[u8]) -> Error {
@@ -34,12 +34,12 @@ pub fn message(lua: &Lua, text: &[u8]) -> Error {
         Some(format!("{}:{line}: ", source.short_src?))
     });
     let place = place.flatten().unwrap_or_default();
-    Error::external(Thrown::Message([place.as_bytes(), text].concat()))
+    Error::external(ThrownValue::Message([place.as_bytes(), text].concat()))
 }
 
 /// Creates an error reply. `counted` is `true` if the statistics already include it.
 pub fn reply(text: &[u8], counted: bool) -> Error {
-    Error::external(Thrown::Reply {
+    Error::external(ThrownValue::Reply {
         text: text.to_vec(),
         counted,
     })
@@ -54,9 +54,9 @@ pub fn value_of(lua: &Lua, mut error: &Error) -> mlua::Result<Option<Value>> {
         error = cause;
     }
     let text = match error {
-        Error::ExternalError(external) => match external.downcast_ref::<Thrown>() {
-            Some(Thrown::Message(text)) => text.clone(),
-            Some(Thrown::Reply { text, counted }) => return reply_value(lua, text, *counted).map(Some),
+        Error::ExternalError(external) => match external.downcast_ref::<ThrownValue>() {
+            Some(ThrownValue::Message(text)) => text.clone(),
+            Some(ThrownValue::Reply { text, counted }) => return reply_value(lua, text, *counted).map(Some),
             None => return Ok(None),
         },
         Error::MemoryError(_) => b"not enough memory".to_vec(),

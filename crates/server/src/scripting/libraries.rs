@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use super::profile::Habits;
-use super::shebang::Flags;
+use super::profile::ScriptProfile;
+use super::shebang::ScriptFlags;
 use crate::observability::lock;
 
 /// The estimated bytes that a function takes in addition to its name, and a library in addition to its name and code.
@@ -22,9 +22,9 @@ pub struct LoadedFunction {
     /// The description that the library registered.
     pub description: Option<Vec<u8>>,
     /// The flags.
-    pub flags: Flags,
+    pub flags: ScriptFlags,
     /// The prediction made from earlier runs.
-    pub profile: Habits,
+    pub profile: ScriptProfile,
 }
 
 /// A library.
@@ -40,7 +40,7 @@ pub struct Library {
 
 /// The treatment of loaded libraries when other libraries are restored (FUNCTION RESTORE).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Policy {
+pub enum RestorePolicy {
     /// All loaded libraries are deleted.
     Flush,
     /// Loaded libraries stay; a restored library with the name of a loaded one is refused.
@@ -51,13 +51,13 @@ pub enum Policy {
 
 /// A set of libraries.
 #[derive(Clone, Default)]
-pub struct Set {
+pub struct LibrarySet {
     libraries: BTreeMap<Vec<u8>, Arc<Library>>,
     /// The library of each function, and the function's index there, keyed by the name in lower case.
     functions: HashMap<Vec<u8>, (Arc<Library>, usize), ahash::RandomState>,
 }
 
-impl Set {
+impl LibrarySet {
     /// Returns a function's library, and the function's index there.
     pub fn function(&self, name: &[u8]) -> Option<(Arc<Library>, usize)> {
         self.functions.get(&name.to_ascii_lowercase()).cloned()
@@ -105,20 +105,20 @@ impl Set {
 /// The loaded libraries.
 #[derive(Default)]
 pub struct Libraries {
-    current: RwLock<Arc<Set>>,
+    current: RwLock<Arc<LibrarySet>>,
     /// Held while the set is replaced.
-    changing: Mutex<()>,
+    replace_lock: Mutex<()>,
     flushes: AtomicU64,
 }
 
 impl Libraries {
     /// Returns the current set of libraries.
-    pub fn current(&self) -> Arc<Set> {
+    pub fn current(&self) -> Arc<LibrarySet> {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn change<R>(&self, change: impl FnOnce(&mut Set) -> Result<R, Vec<u8>>) -> Result<R, Vec<u8>> {
-        let _changing = lock(&self.changing);
+    fn replace_with<R>(&self, change: impl FnOnce(&mut LibrarySet) -> Result<R, Vec<u8>>) -> Result<R, Vec<u8>> {
+        let _changing = lock(&self.replace_lock);
         let mut next = (*self.current()).clone();
         let result = change(&mut next)?;
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(next);
@@ -138,7 +138,7 @@ impl Libraries {
     /// # Errors
     /// The error message if the name of the library or of a function is taken.
     pub fn add(&self, library: &Arc<Library>, replace: bool) -> Result<(), Vec<u8>> {
-        self.change(|set| {
+        self.replace_with(|set| {
             if replace {
                 set.remove(&library.name);
             } else if set.libraries.contains_key(&library.name) {
@@ -152,13 +152,13 @@ impl Libraries {
     ///
     /// # Errors
     /// The error message if the name of a library or of a function is taken.
-    pub fn restore(&self, libraries: &[Arc<Library>], policy: Policy) -> Result<(), Vec<u8>> {
-        self.change(|set| {
-            if policy == Policy::Flush {
-                *set = Set::default();
+    pub fn restore(&self, libraries: &[Arc<Library>], policy: RestorePolicy) -> Result<(), Vec<u8>> {
+        self.replace_with(|set| {
+            if policy == RestorePolicy::Flush {
+                *set = LibrarySet::default();
             }
             for library in libraries {
-                if policy == Policy::Replace {
+                if policy == RestorePolicy::Replace {
                     set.remove(&library.name);
                 } else if set.libraries.contains_key(&library.name) {
                     return Err([b"Library ", &library.name[..], b" already exists"].concat());
@@ -170,14 +170,14 @@ impl Libraries {
 
     /// Deletes a library. Returns `true` if it was loaded.
     pub fn delete(&self, name: &[u8]) -> bool {
-        self.change(|set| Ok(set.remove(name))).unwrap_or(false)
+        self.replace_with(|set| Ok(set.remove(name))).unwrap_or(false)
     }
 
     /// Deletes all libraries.
     pub fn flush(&self) {
         // This change cannot fail.
-        let _ = self.change(|set| {
-            *set = Set::default();
+        let _ = self.replace_with(|set| {
+            *set = LibrarySet::default();
             Ok(())
         });
         self.flushes.fetch_add(1, Ordering::Release);

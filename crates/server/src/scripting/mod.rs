@@ -42,28 +42,28 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// The number of script threads, and so the maximum number of scripts that run outside the workers. A script that never
 /// ends must leave threads for the remaining scripts.
-pub const THREADS: usize = 8;
+pub const SCRIPT_THREADS: usize = 8;
 
 /// The stack size, in bytes, of every thread that runs Lua. Lua nests at most 200 calls of C functions. The largest
 /// stack user among them is `string.gsub` with a pattern of the maximum depth, some 50 KiB. Unused pages take no
 /// memory.
-pub const STACK_BYTES: usize = 16 << 20;
+pub const SCRIPT_STACK_BYTES: usize = 16 << 20;
 
-pub use cache::Cache;
+pub use cache::ScriptCache;
 pub use debugger::{Console, Debugger};
 pub use interpreter::{
-    Answer, Host, Kind, Outcome, Program, Session, begin_debugging, forget_interpreters, load_library,
+    CallResult, DebugSession, Host, Program, RunOutcome, ScriptKind, begin_debugging, drop_interpreter, load_library,
     prepare_function, prepare_script, run,
 };
-pub use libraries::{Libraries, Library, LoadedFunction, Policy};
-pub use running::{Beginning, CannotKill, Run, Running, Stop};
-pub use shebang::Flags;
+pub use libraries::{Libraries, Library, LoadedFunction, RestorePolicy};
+pub use running::{KillError, RunParameters, RunRegistry, ScriptRun, StopReason};
+pub use shebang::ScriptFlags;
 
 /// Returns `true` if a script, as far as is known, calls commands that query all workers.
-pub fn may_ask(cache: &Cache, source: &[u8]) -> bool {
+pub fn may_query_workers(cache: &ScriptCache, source: &[u8]) -> bool {
     match cache.find(&cache::digest_of(source)) {
-        Some(script) => script.profile.asks(),
-        None => profile::Habits::of_new(source).asks(),
+        Some(script) => script.profile.queries_workers(),
+        None => profile::ScriptProfile::predict(source).queries_workers(),
     }
 }
 
@@ -76,7 +76,7 @@ pub fn library_name(code: &[u8]) -> Result<Vec<u8>, Vec<u8>> {
 }
 
 /// Returns the flags in the first line of a script, or `None` if there are none.
-pub fn flags_of_source(source: &[u8]) -> Option<Flags> {
+pub fn flags_of_source(source: &[u8]) -> Option<ScriptFlags> {
     shebang::of_script(source).ok()?.flags
 }
 
@@ -84,17 +84,17 @@ pub fn flags_of_source(source: &[u8]) -> Option<Flags> {
 #[derive(Default)]
 pub struct Scripts {
     /// The cached scripts.
-    pub cache: Cache,
+    pub cache: ScriptCache,
     /// The loaded libraries.
     pub libraries: Libraries,
     /// The runs that other threads may query.
-    pub running: Arc<Running>,
+    pub running: Arc<RunRegistry>,
     /// Set while a thread holds the right to wait for a slot while it holds other slots.
     token: AtomicBool,
     /// The source of unseeded random numbers.
-    random: Arc<random::Sequence>,
+    random: Arc<random::SharedSequence>,
     /// Set while scripts may call commands that are forbidden in scripts (DEBUG SET-DISABLE-DENY-SCRIPTS).
-    permits_all: AtomicBool,
+    permits_denied_commands: AtomicBool,
     /// The bytes of memory that the interpreters use, for scripts and for functions.
     memory: [AtomicU64; 2],
     /// Set while new interpreters, for scripts and for functions, offer functions that can leave the sandbox.
@@ -110,46 +110,46 @@ impl Scripts {
     }
 
     /// Returns the token.
-    pub fn give_token_back(&self) {
+    pub fn release_token(&self) {
         let taken = self.token.swap(false, Ordering::Release);
-        debug_assert!(taken, "nobody had the token");
+        debug_assert!(taken, "the token was not taken");
     }
 
     /// Returns `true` if scripts may call commands that are forbidden in scripts.
-    pub fn permits_all(&self) -> bool {
-        self.permits_all.load(Ordering::Relaxed)
+    pub fn permits_denied_commands(&self) -> bool {
+        self.permits_denied_commands.load(Ordering::Relaxed)
     }
 
     /// Permits or forbids calls of commands that are forbidden in scripts. Tests use it to check how scripts see
     /// replies.
-    pub fn permit_all(&self, on: bool) {
-        self.permits_all.store(on, Ordering::Relaxed);
+    pub fn permit_denied_commands(&self, on: bool) {
+        self.permits_denied_commands.store(on, Ordering::Relaxed);
     }
 
     /// Enables or disables the functions that can leave the sandbox, for interpreters of `kind` that are created from
     /// now on.
-    pub fn offer_insecure(&self, kind: Kind, on: bool) {
+    pub fn set_insecure_functions(&self, kind: ScriptKind, on: bool) {
         self.insecure[kind as usize].store(on, Ordering::Relaxed);
     }
 
     /// Does the same as [`Scripts::offer_insecure`] for scripts, and flushes the cache so that their interpreters are
     /// recreated. Interpreters for functions are recreated when all libraries are flushed.
-    pub fn change_insecure(&self, on: bool) {
-        self.offer_insecure(Kind::Eval, on);
+    pub fn set_insecure_eval_functions(&self, on: bool) {
+        self.set_insecure_functions(ScriptKind::Eval, on);
         self.cache.flush();
     }
 
-    fn is_insecure(&self, kind: Kind) -> bool {
+    fn is_insecure(&self, kind: ScriptKind) -> bool {
         self.insecure[kind as usize].load(Ordering::Relaxed)
     }
 
     /// Returns the bytes of memory that the interpreters of a kind use.
-    pub fn interpreter_bytes(&self, kind: Kind) -> u64 {
+    pub fn interpreter_bytes(&self, kind: ScriptKind) -> u64 {
         self.memory[kind as usize].load(Ordering::Relaxed)
     }
 
     /// Records that the memory of an interpreter changed from `before` to `now` bytes.
-    fn count_interpreter(&self, kind: Kind, before: u64, now: u64) {
+    fn update_interpreter_bytes(&self, kind: ScriptKind, before: u64, now: u64) {
         let memory = &self.memory[kind as usize];
         if now >= before {
             memory.fetch_add(now - before, Ordering::Relaxed);

@@ -4,67 +4,67 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// A script that ran longer than this runs outside the worker next time.
-const LONG: Duration = Duration::from_millis(1);
+const LONG_RUN: Duration = Duration::from_millis(1);
 /// A script that ran outside the worker and took less than this runs on the worker next time.
-const SHORT: Duration = Duration::from_micros(200);
+const SHORT_RUN: Duration = Duration::from_micros(200);
 
 /// The expected behaviour of the next run of a script.
 #[derive(Debug)]
-pub struct Habits {
-    long: AtomicBool,
-    writes: AtomicBool,
-    asks: AtomicBool,
+pub struct ScriptProfile {
+    is_long: AtomicBool,
+    has_written: AtomicBool,
+    queries_workers: AtomicBool,
 }
 
-impl Habits {
+impl ScriptProfile {
     /// Predicts the first run of a script from its code. Code without loops and functions is always expected to be
     /// short.
-    pub fn of_new(code: &[u8]) -> Self {
-        Habits {
-            long: AtomicBool::new(may_loop(code)),
-            writes: AtomicBool::new(false),
-            asks: AtomicBool::new(may_ask(code)),
+    pub fn predict(code: &[u8]) -> Self {
+        ScriptProfile {
+            is_long: AtomicBool::new(may_loop(code)),
+            has_written: AtomicBool::new(false),
+            queries_workers: AtomicBool::new(may_query_workers(code)),
         }
     }
 
     /// Returns `true` if the script is expected to be long and is to run on a script thread, where it delays no worker.
     pub fn is_long(&self) -> bool {
-        self.long.load(Ordering::Relaxed)
+        self.is_long.load(Ordering::Relaxed)
     }
 
     /// Returns `true` if the script calls commands that query all workers. A worker cannot wait for their replies.
-    pub fn asks(&self) -> bool {
-        self.asks.load(Ordering::Relaxed)
+    pub fn queries_workers(&self) -> bool {
+        self.queries_workers.load(Ordering::Relaxed)
     }
 
     /// Records that the script has called a command that queries all workers.
-    pub fn note_ask(&self) {
-        self.asks.store(true, Ordering::Relaxed);
+    pub fn note_query(&self) {
+        self.queries_workers.store(true, Ordering::Relaxed);
     }
 
     /// Returns `true` if the script has written in an earlier run.
-    pub fn writes(&self) -> bool {
-        self.writes.load(Ordering::Relaxed)
+    pub fn has_written(&self) -> bool {
+        self.has_written.load(Ordering::Relaxed)
     }
 
     /// Records that the script writes.
     pub fn note_write(&self) {
-        if !self.writes() {
-            self.writes.store(true, Ordering::Relaxed);
+        if !self.has_written() {
+            self.has_written.store(true, Ordering::Relaxed);
         }
     }
 
     /// Records that a run was too long for a worker.
     pub fn note_long(&self) {
-        self.long.store(true, Ordering::Relaxed);
+        self.is_long.store(true, Ordering::Relaxed);
     }
 
     /// Records the duration of a run that has ended.
     pub fn note_duration(&self, duration: Duration) {
-        if duration > LONG {
+        if duration > LONG_RUN {
             self.note_long();
-        } else if duration < SHORT && self.is_long() {
-            self.long.store(false, Ordering::Relaxed);
+        } else if duration < SHORT_RUN && self.is_long() {
+            self.is_long.store(false, Ordering::Relaxed);
         }
     }
 }
@@ -80,7 +80,7 @@ fn may_loop(code: &[u8]) -> bool {
 
 /// Returns `true` if the code calls, by a literal name, a command that queries all workers. A name that the script
 /// builds at run time is discovered when the script runs.
-fn may_ask(code: &[u8]) -> bool {
+fn may_query_workers(code: &[u8]) -> bool {
     let names: [&[u8]; 2] = [b"info", b"client"];
     let is_call = |at: usize| {
         let rest = code.get(at..).unwrap_or_default().trim_ascii_start();

@@ -18,28 +18,28 @@ const UNSEEDED: u64 = 0x1234_ABCD_330E;
 const DRAWN_BELOW: u64 = i32::MAX as u64;
 
 /// The sequence that all threads share.
-pub struct Sequence(AtomicU64);
+pub struct SharedSequence(AtomicU64);
 
-impl Default for Sequence {
+impl Default for SharedSequence {
     fn default() -> Self {
-        Sequence(AtomicU64::new(UNSEEDED))
+        SharedSequence(AtomicU64::new(UNSEEDED))
     }
 }
 
 /// A thread's random number generator.
 pub struct Random {
-    shared: Arc<Sequence>,
+    shared: Arc<SharedSequence>,
     /// The state of the private sequence, once the running script has seeded it.
     seeded: Cell<Option<u64>>,
 }
 
-const fn after(state: u64) -> u64 {
+const fn next_state(state: u64) -> u64 {
     state.wrapping_mul(MULTIPLIER).wrapping_add(INCREMENT) & MASK
 }
 
 impl Random {
     /// Creates a generator that draws from `shared`.
-    pub fn new(shared: Arc<Sequence>) -> Self {
+    pub fn new(shared: Arc<SharedSequence>) -> Self {
         Random {
             shared,
             seeded: Cell::new(None),
@@ -55,13 +55,13 @@ impl Random {
     pub fn draw(&self) -> f64 {
         let next = match self.seeded.get() {
             Some(state) => {
-                self.seeded.set(Some(after(state)));
-                after(state)
+                self.seeded.set(Some(next_state(state)));
+                next_state(state)
             }
             None => {
-                let step = |state| Some(after(state));
+                let step = |state| Some(next_state(state));
                 let before = self.shared.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, step);
-                after(before.unwrap_or_default())
+                next_state(before.unwrap_or_default())
             }
         };
         ((next >> 17) % DRAWN_BELOW) as f64 / DRAWN_BELOW as f64
@@ -69,9 +69,9 @@ impl Random {
 
     /// Ends the script's private sequence. It becomes the shared sequence, unless `forget` is set because the script is
     /// restarted.
-    pub fn end(&self, forget: bool) {
+    pub fn end_script(&self, is_restarted: bool) {
         if let Some(state) = self.seeded.take()
-            && !forget
+            && !is_restarted
         {
             self.shared.0.store(state, Ordering::Relaxed);
         }

@@ -13,22 +13,27 @@ use crate::observability::lock;
 /// The reason why a script is stopped before its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Stop {
+pub enum StopReason {
     /// A key it needs is leased by another thread; the script is restarted later.
     Contended = 1,
     /// The script takes too long for a worker; it is restarted on a script thread.
-    Leave,
+    TooLong,
     /// The script was killed by SCRIPT KILL or FUNCTION KILL.
     Killed,
     /// The process is shutting down.
     Shutdown,
 }
 
-impl Stop {
-    fn of(number: u8) -> Option<Stop> {
-        [Stop::Contended, Stop::Leave, Stop::Killed, Stop::Shutdown]
-            .into_iter()
-            .find(|stop| *stop as u8 == number)
+impl StopReason {
+    fn of(number: u8) -> Option<StopReason> {
+        [
+            StopReason::Contended,
+            StopReason::TooLong,
+            StopReason::Killed,
+            StopReason::Shutdown,
+        ]
+        .into_iter()
+        .find(|stop| *stop as u8 == number)
     }
 }
 
@@ -37,21 +42,21 @@ const WROTE: u8 = 1 << 7;
 
 /// After a failed attempt to exclude runs, the time during which no new run may start. It is longer than the interval
 /// of the cluster bus, which tries once per tick.
-const ANNOUNCED: Duration = Duration::from_millis(150);
+const EXCLUSION_NOTICE: Duration = Duration::from_millis(150);
 /// After an exclusive section has ended, the time during which delayed runs may start before the next exclusive
 /// section.
-const LET_IN: Duration = Duration::from_millis(3);
+const DELAYED_RUNS_TURN: Duration = Duration::from_millis(3);
 
 /// The part of the keyspace that a run holds.
 #[derive(Debug, Default)]
-struct Holding {
+struct HeldSlots {
     slots: Vec<u16>,
-    everything: bool,
+    all_slots: bool,
 }
 
 /// One run of a script.
 #[derive(Debug)]
-pub struct Run {
+pub struct ScriptRun {
     /// The name of the function, or the digest of the script.
     pub name: Vec<u8>,
     /// `true` if the run is of a function.
@@ -60,20 +65,20 @@ pub struct Run {
     pub command: Vec<Vec<u8>>,
     started: Instant,
     /// The run time after which the run is too long for a worker; `None` if it cannot move to a script thread.
-    leaves_after: Option<Duration>,
+    too_long_after: Option<Duration>,
     /// The run time after which the run counts as busy; `None` for never.
     overdue_after: Option<Duration>,
     /// The reason to stop, and [`WROTE`] if the run has written. Both are in one word, so that a run is not killed
     /// while it starts to write.
     state: AtomicU8,
-    overdue: AtomicBool,
-    holding: Mutex<Holding>,
+    is_overdue: AtomicBool,
+    held: Mutex<HeldSlots>,
     /// The source and line at which the run was stopped.
-    place: Mutex<Option<(String, usize)>>,
+    stopped_at: Mutex<Option<(String, usize)>>,
 }
 
 /// The parameters of a new run.
-pub struct Beginning {
+pub struct RunParameters {
     /// The name of the function, or the digest of the script.
     pub name: Vec<u8>,
     /// `true` if the run is of a function.
@@ -86,20 +91,20 @@ pub struct Beginning {
     pub overdue_after: Option<Duration>,
 }
 
-impl Run {
+impl ScriptRun {
     /// Creates a run that starts now.
-    pub fn new(beginning: Beginning) -> Self {
-        Run {
+    pub fn new(beginning: RunParameters) -> Self {
+        ScriptRun {
             name: beginning.name,
             is_function: beginning.is_function,
             command: beginning.command,
             started: Instant::now(),
-            leaves_after: beginning.leaves_after,
+            too_long_after: beginning.leaves_after,
             overdue_after: beginning.overdue_after,
             state: AtomicU8::new(0),
-            overdue: AtomicBool::new(false),
-            holding: Mutex::default(),
-            place: Mutex::default(),
+            is_overdue: AtomicBool::new(false),
+            held: Mutex::default(),
+            stopped_at: Mutex::default(),
         }
     }
 
@@ -110,19 +115,19 @@ impl Run {
 
     /// Returns the reason to stop, or `None` if the run may continue.
     #[inline]
-    pub fn stopped(&self) -> Option<Stop> {
+    pub fn stop_reason(&self) -> Option<StopReason> {
         match self.state.load(Ordering::Relaxed) & !WROTE {
             0 => None,
-            number => Stop::of(number),
+            number => StopReason::of(number),
         }
     }
 
     /// Requests that the run stop. The first reason counts. A run that has written can be stopped only by
     /// [`Stop::Shutdown`]. Returns `true` if the request was accepted.
-    pub fn stop(&self, why: Stop) -> bool {
-        let stop = |state| match (state, why) {
-            (0, _) => Some(why as u8),
-            (WROTE, Stop::Shutdown) => Some(WROTE | why as u8),
+    pub fn stop(&self, reason: StopReason) -> bool {
+        let stop = |state| match (state, reason) {
+            (0, _) => Some(reason as u8),
+            (WROTE, StopReason::Shutdown) => Some(WROTE | reason as u8),
             _ => None,
         };
         let changed = self.state.fetch_update(Ordering::Relaxed, Ordering::Relaxed, stop);
@@ -130,12 +135,12 @@ impl Run {
     }
 
     /// Returns `true` if the run may be restarted on a script thread.
-    pub fn may_leave(&self) -> bool {
-        self.leaves_after.is_some()
+    pub fn may_move_to_script_thread(&self) -> bool {
+        self.too_long_after.is_some()
     }
 
     /// Returns `true` if the run has written.
-    pub fn wrote(&self) -> bool {
+    pub fn has_written(&self) -> bool {
         self.state.load(Ordering::Relaxed) & WROTE != 0
     }
 
@@ -149,115 +154,115 @@ impl Run {
 
     /// Returns `true` if the run counts as busy.
     pub fn is_overdue(&self) -> bool {
-        self.overdue.load(Ordering::Relaxed)
+        self.is_overdue.load(Ordering::Relaxed)
     }
 
     /// Records that the run holds these slots.
-    pub fn holds(&self, slots: impl Iterator<Item = u16>) {
-        lock(&self.holding).slots.extend(slots);
+    pub fn note_held_slots(&self, slots: impl Iterator<Item = u16>) {
+        lock(&self.held).slots.extend(slots);
     }
 
     /// Records that the run holds one more slot.
-    pub fn holds_also(&self, slot: u16) {
-        lock(&self.holding).slots.push(slot);
+    pub fn note_held_slot(&self, slot: u16) {
+        lock(&self.held).slots.push(slot);
     }
 
     /// Records that the run holds every slot.
-    pub fn holds_everything(&self) {
-        lock(&self.holding).everything = true;
+    pub fn note_all_slots_held(&self) {
+        lock(&self.held).all_slots = true;
     }
 
     fn is_holding(&self, slot: u16) -> bool {
-        let holding = lock(&self.holding);
-        holding.everything || holding.slots.contains(&slot)
+        let holding = lock(&self.held);
+        holding.all_slots || holding.slots.contains(&slot)
     }
 
     /// Returns the source and line at which the run was stopped.
-    pub fn place(&self) -> Option<(String, usize)> {
-        lock(&self.place).clone()
+    pub fn stopped_at(&self) -> Option<(String, usize)> {
+        lock(&self.stopped_at).clone()
     }
 }
 
 /// The reason why no run was killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CannotKill {
+pub enum KillError {
     /// No script is running.
-    NoneRuns,
+    NotRunning,
     /// The run has written.
-    Wrote,
+    HasWritten,
     /// The running script is of the other kind: a function instead of a script, or the reverse.
     OtherKind,
 }
 
 /// The register of the runs that other threads may query.
 #[derive(Default)]
-pub struct Running {
-    runs: Mutex<Vec<Arc<Run>>>,
+pub struct RunRegistry {
+    runs: Mutex<Vec<Arc<ScriptRun>>>,
     /// The number of listed runs that are overdue.
     overdue: AtomicUsize,
     /// The number of runs on script threads; -1 while another thread has exclusive use of the keyspace.
-    on_own_threads: AtomicI64,
+    on_script_threads: AtomicI64,
     /// The time until which no run starts on a script thread, because another thread waits for exclusive use of the
     /// keyspace. In microseconds, see [`Running::now_us`].
-    announced_until_us: AtomicU64,
+    exclusion_announced_until_us: AtomicU64,
     /// The time until which delayed runs may start all the same, in microseconds.
-    let_in_until_us: AtomicU64,
+    delayed_runs_until_us: AtomicU64,
     /// Set if a run was delayed since the last exclusive use of the keyspace.
-    was_kept_out: AtomicBool,
+    was_run_delayed: AtomicBool,
     /// The origin of the times above.
-    since: OnceLock<Instant>,
+    epoch: OnceLock<Instant>,
     /// Set once the process is shutting down: every run stops.
-    ending: AtomicBool,
+    is_shutting_down: AtomicBool,
     /// The callback that is called with `true` when the first run becomes overdue, and with `false` when the last such
     /// run ends.
-    tells: OnceLock<Box<dyn Fn(bool) + Send + Sync>>,
+    on_overdue_change: OnceLock<Box<dyn Fn(bool) + Send + Sync>>,
 }
 
-impl Running {
+impl RunRegistry {
     /// Adds a run to the register.
-    pub fn list(&self, run: &Arc<Run>) {
+    pub fn list(&self, run: &Arc<ScriptRun>) {
         lock(&self.runs).push(run.clone());
     }
 
     /// Removes a run from the register.
-    pub fn unlist(&self, run: &Arc<Run>) {
+    pub fn unlist(&self, run: &Arc<ScriptRun>) {
         let mut runs = lock(&self.runs);
         runs.retain(|other| !Arc::ptr_eq(other, run));
         if run.is_overdue() && self.overdue.fetch_sub(1, Ordering::Relaxed) == 1 {
-            self.tell(false);
+            self.notify_overdue(false);
         }
     }
 
     /// Sets the callback that is called whenever the result of [`Running::any_overdue`] changes. Only the first call
     /// has an effect.
-    pub fn tell_changes(&self, tells: Box<dyn Fn(bool) + Send + Sync>) {
-        let _ = self.tells.set(tells);
+    pub fn set_overdue_callback(&self, tells: Box<dyn Fn(bool) + Send + Sync>) {
+        let _ = self.on_overdue_change.set(tells);
     }
 
     /// Calls the callback. The caller holds the lock of the list, so that calls come in order.
-    fn tell(&self, overdue: bool) {
-        if let Some(tells) = self.tells.get() {
+    fn notify_overdue(&self, overdue: bool) {
+        if let Some(tells) = self.on_overdue_change.get() {
             tells(overdue);
         }
     }
 
     /// Stops every other run that holds a slot and has not written. Such a run is restarted later.
-    pub fn preempt(&self, slot: u16, by: &Arc<Run>) {
+    pub fn preempt(&self, slot: u16, by: &Arc<ScriptRun>) {
         for run in lock(&self.runs).iter() {
             if !Arc::ptr_eq(run, by) && run.is_holding(slot) {
-                run.stop(Stop::Contended);
+                run.stop(StopReason::Contended);
             }
         }
     }
 
     /// Returns `true` if any run is overdue.
     #[inline]
-    pub fn any_overdue(&self) -> bool {
+    pub fn has_overdue(&self) -> bool {
         self.overdue.load(Ordering::Relaxed) > 0
     }
 
     /// Returns an overdue run that holds the slot, or any overdue run if `slot` is `None`.
-    pub fn overdue_holder(&self, slot: Option<u16>) -> Option<Arc<Run>> {
+    pub fn overdue_holder(&self, slot: Option<u16>) -> Option<Arc<ScriptRun>> {
         let runs = lock(&self.runs);
         let mut overdue = runs.iter().filter(|run| run.is_overdue());
         overdue
@@ -266,7 +271,7 @@ impl Running {
     }
 
     /// Returns the run that has lasted longest.
-    pub fn longest(&self) -> Option<Arc<Run>> {
+    pub fn longest_run(&self) -> Option<Arc<ScriptRun>> {
         lock(&self.runs).iter().max_by_key(|run| run.elapsed()).cloned()
     }
 
@@ -274,40 +279,45 @@ impl Running {
     ///
     /// # Errors
     /// The reason if there is no such run.
-    pub fn kill(&self, functions: bool) -> Result<(), CannotKill> {
+    pub fn kill(&self, functions: bool) -> Result<(), KillError> {
         let runs = lock(&self.runs);
         if runs.is_empty() {
-            return Err(CannotKill::NoneRuns);
+            return Err(KillError::NotRunning);
         }
-        let mut mine: Vec<&Arc<Run>> = runs.iter().filter(|run| run.is_function == functions).collect();
+        let mut mine: Vec<&Arc<ScriptRun>> = runs.iter().filter(|run| run.is_function == functions).collect();
         mine.sort_by_key(|run| std::cmp::Reverse(run.elapsed()));
         match mine
             .iter()
-            .find(|run| run.stop(Stop::Killed) || run.stopped() == Some(Stop::Killed))
+            .find(|run| run.stop(StopReason::Killed) || run.stop_reason() == Some(StopReason::Killed))
         {
             Some(_) => Ok(()),
-            None if runs.iter().any(|run| run.wrote()) => Err(CannotKill::Wrote),
-            None => Err(CannotKill::OtherKind),
+            None if runs.iter().any(|run| run.has_written()) => Err(KillError::HasWritten),
+            None => Err(KillError::OtherKind),
         }
     }
 
     /// Updates the state of a run, which calls this from its own thread at intervals. Returns `true` if the run is to
     /// stop. `place` returns the source and line that are being executed.
-    pub fn look_at(&self, run: &Arc<Run>, listed: bool, place: impl FnOnce() -> Option<(String, usize)>) -> bool {
+    pub fn check_run(
+        &self,
+        run: &Arc<ScriptRun>,
+        listed: bool,
+        place: impl FnOnce() -> Option<(String, usize)>,
+    ) -> bool {
         let elapsed = run.elapsed();
-        if self.ending.load(Ordering::Relaxed) {
-            run.stop(Stop::Shutdown);
+        if self.is_shutting_down.load(Ordering::Relaxed) {
+            run.stop(StopReason::Shutdown);
         }
-        if run.leaves_after.is_some_and(|after| elapsed > after) && !run.wrote() {
-            run.stop(Stop::Leave);
+        if run.too_long_after.is_some_and(|after| elapsed > after) && !run.has_written() {
+            run.stop(StopReason::TooLong);
         }
-        if run.overdue_after.is_some_and(|after| elapsed >= after) && !run.overdue.swap(true, Ordering::Relaxed) {
+        if run.overdue_after.is_some_and(|after| elapsed >= after) && !run.is_overdue.swap(true, Ordering::Relaxed) {
             self.note_overdue(run, elapsed, listed);
         }
-        if run.stopped().is_none() {
+        if run.stop_reason().is_none() {
             return false;
         }
-        let mut known = lock(&run.place);
+        let mut known = lock(&run.stopped_at);
         if known.is_none() {
             *known = place();
         }
@@ -315,7 +325,7 @@ impl Running {
     }
 
     #[cold]
-    fn note_overdue(&self, run: &Arc<Run>, elapsed: Duration, listed: bool) {
+    fn note_overdue(&self, run: &Arc<ScriptRun>, elapsed: Duration, listed: bool) {
         let command = if run.is_function {
             "FUNCTION KILL"
         } else {
@@ -332,36 +342,36 @@ impl Running {
             runs.push(run.clone());
         }
         if self.overdue.fetch_add(1, Ordering::Relaxed) == 0 {
-            self.tell(true);
+            self.notify_overdue(true);
         }
     }
 
     /// Registers a run on a script thread. Returns `false` while a thread has exclusive use of the keyspace, and while
     /// one waits for it. Waiting threads are ignored if a run is overdue, since its end may be far away.
-    pub fn try_begin_on_own_thread(&self) -> bool {
+    pub fn try_begin_on_script_thread(&self) -> bool {
         let now_us = self.now_us();
-        let is_turn_of_runs = now_us < self.let_in_until_us.load(Ordering::Relaxed);
-        let is_announced = now_us < self.announced_until_us.load(Ordering::Relaxed);
+        let is_turn_of_runs = now_us < self.delayed_runs_until_us.load(Ordering::Relaxed);
+        let is_announced = now_us < self.exclusion_announced_until_us.load(Ordering::Relaxed);
         let add = |runs: i64| (runs >= 0).then_some(runs + 1);
-        let begins = (is_turn_of_runs || !is_announced || self.any_overdue())
+        let may_begin = (is_turn_of_runs || !is_announced || self.has_overdue())
             && self
-                .on_own_threads
+                .on_script_threads
                 .fetch_update(Ordering::Acquire, Ordering::Relaxed, add)
                 .is_ok();
-        if !begins {
-            self.was_kept_out.store(true, Ordering::Relaxed);
+        if !may_begin {
+            self.was_run_delayed.store(true, Ordering::Relaxed);
         }
-        begins
+        may_begin
     }
 
     /// Returns the number of runs on script threads.
-    pub fn on_own_threads(&self) -> usize {
-        usize::try_from(self.on_own_threads.load(Ordering::Relaxed)).unwrap_or(0)
+    pub fn on_script_threads(&self) -> usize {
+        usize::try_from(self.on_script_threads.load(Ordering::Relaxed)).unwrap_or(0)
     }
 
     /// Records that a run on a script thread has ended.
-    pub fn end_on_own_thread(&self) {
-        self.on_own_threads.fetch_sub(1, Ordering::Release);
+    pub fn end_on_script_thread(&self) {
+        self.on_script_threads.fetch_sub(1, Ordering::Release);
     }
 
     /// Excludes runs on script threads. Returns `false` if there is one: no thread may wait at the gate for as long as
@@ -369,52 +379,52 @@ impl Running {
     ///
     /// A failed call announces the caller. For [`ANNOUNCED`] no run starts, so a caller that tries again within that
     /// time succeeds once the present runs have ended. After an exclusion, delayed runs have [`LET_IN`] to start.
-    pub fn try_keep_out(&self) -> bool {
+    pub fn try_exclude_runs(&self) -> bool {
         let now_us = self.now_us();
         let is_turn_of_runs =
-            self.was_kept_out.load(Ordering::Relaxed) && now_us < self.let_in_until_us.load(Ordering::Relaxed);
-        let keeps = !is_turn_of_runs
+            self.was_run_delayed.load(Ordering::Relaxed) && now_us < self.delayed_runs_until_us.load(Ordering::Relaxed);
+        let is_excluded = !is_turn_of_runs
             && self
-                .on_own_threads
+                .on_script_threads
                 .compare_exchange(0, -1, Ordering::Acquire, Ordering::Relaxed)
                 .is_ok();
-        if keeps {
-            self.was_kept_out.store(false, Ordering::Relaxed);
+        if is_excluded {
+            self.was_run_delayed.store(false, Ordering::Relaxed);
         } else {
-            let until_us = now_us + ANNOUNCED.as_micros() as u64;
-            self.announced_until_us.store(until_us, Ordering::Relaxed);
+            let until_us = now_us + EXCLUSION_NOTICE.as_micros() as u64;
+            self.exclusion_announced_until_us.store(until_us, Ordering::Relaxed);
         }
-        keeps
+        is_excluded
     }
 
     /// Waits until the present runs on script threads have ended, and excludes new ones.
-    pub fn keep_out(&self) {
-        while !self.try_keep_out() {
+    pub fn exclude_runs(&self) {
+        while !self.try_exclude_runs() {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
 
     /// Ends the exclusion of runs on script threads.
-    pub fn let_in(&self) {
-        let until_us = self.now_us() + LET_IN.as_micros() as u64;
-        self.let_in_until_us.store(until_us, Ordering::Relaxed);
-        self.announced_until_us.store(0, Ordering::Relaxed);
-        self.on_own_threads.store(0, Ordering::Release);
+    pub fn end_exclusion(&self) {
+        let until_us = self.now_us() + DELAYED_RUNS_TURN.as_micros() as u64;
+        self.delayed_runs_until_us.store(until_us, Ordering::Relaxed);
+        self.exclusion_announced_until_us.store(0, Ordering::Relaxed);
+        self.on_script_threads.store(0, Ordering::Release);
     }
 
     /// Returns the microseconds since the first call of this function.
     fn now_us(&self) -> u64 {
-        self.since.get_or_init(Instant::now).elapsed().as_micros() as u64
+        self.epoch.get_or_init(Instant::now).elapsed().as_micros() as u64
     }
 
     /// Requests that every run stop, since the process is shutting down.
-    pub fn end_all(&self) {
-        self.ending.store(true, Ordering::Relaxed);
+    pub fn stop_all(&self) {
+        self.is_shutting_down.store(true, Ordering::Relaxed);
     }
 
     /// Returns `true` if the process is shutting down.
-    pub fn is_ending(&self) -> bool {
-        self.ending.load(Ordering::Relaxed)
+    pub fn is_shutting_down(&self) -> bool {
+        self.is_shutting_down.load(Ordering::Relaxed)
     }
 }
 

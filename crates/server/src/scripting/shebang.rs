@@ -4,57 +4,57 @@ use weft_resp::quote;
 
 /// The flags that a script declares.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Flags(u8);
+pub struct ScriptFlags(u8);
 
-impl Flags {
+impl ScriptFlags {
     /// The script writes nothing.
-    pub const NO_WRITES: Flags = Flags(1);
+    pub const NO_WRITES: ScriptFlags = ScriptFlags(1);
     /// The script may run when memory is short.
-    pub const ALLOW_OOM: Flags = Flags(1 << 1);
+    pub const ALLOW_OOM: ScriptFlags = ScriptFlags(1 << 1);
     /// The script may run on a replica whose data is stale.
-    pub const ALLOW_STALE: Flags = Flags(1 << 2);
+    pub const ALLOW_STALE: ScriptFlags = ScriptFlags(1 << 2);
     /// The script must not run on a cluster node.
-    pub const NO_CLUSTER: Flags = Flags(1 << 3);
+    pub const NO_CLUSTER: ScriptFlags = ScriptFlags(1 << 3);
     /// The script's keys may be in several cluster slots.
-    pub const ALLOW_CROSS_SLOT_KEYS: Flags = Flags(1 << 4);
+    pub const ALLOW_CROSS_SLOT_KEYS: ScriptFlags = ScriptFlags(1 << 4);
 
     /// All flags with their names, in the order in which replies list them.
-    pub const NAMED: [(Flags, &'static str); 5] = [
-        (Flags::NO_WRITES, "no-writes"),
-        (Flags::ALLOW_OOM, "allow-oom"),
-        (Flags::ALLOW_STALE, "allow-stale"),
-        (Flags::NO_CLUSTER, "no-cluster"),
-        (Flags::ALLOW_CROSS_SLOT_KEYS, "allow-cross-slot-keys"),
+    pub const NAMED: [(ScriptFlags, &'static str); 5] = [
+        (ScriptFlags::NO_WRITES, "no-writes"),
+        (ScriptFlags::ALLOW_OOM, "allow-oom"),
+        (ScriptFlags::ALLOW_STALE, "allow-stale"),
+        (ScriptFlags::NO_CLUSTER, "no-cluster"),
+        (ScriptFlags::ALLOW_CROSS_SLOT_KEYS, "allow-cross-slot-keys"),
     ];
 
     /// Returns `true` if all flags of `other` are set.
-    pub const fn has(self, other: Flags) -> bool {
+    pub const fn contains(self, other: ScriptFlags) -> bool {
         self.0 & other.0 == other.0
     }
 
     /// Returns the union of both sets of flags.
-    pub const fn with(self, other: Flags) -> Flags {
-        Flags(self.0 | other.0)
+    pub const fn union(self, other: ScriptFlags) -> ScriptFlags {
+        ScriptFlags(self.0 | other.0)
     }
 
     /// Returns the flag with this exact name, as the first line of a script spells it.
-    fn named(name: &[u8]) -> Option<Flags> {
-        let is_it = |(_, known): &&(Flags, &str)| known.as_bytes() == name;
+    fn named(name: &[u8]) -> Option<ScriptFlags> {
+        let is_it = |(_, known): &&(ScriptFlags, &str)| known.as_bytes() == name;
         Self::NAMED.iter().find(is_it).map(|(flag, _)| *flag)
     }
 
     /// Returns the flag with this name in any case, as FUNCTION LOAD accepts it.
-    pub fn named_in_any_case(name: &[u8]) -> Option<Flags> {
+    pub fn named_ignoring_case(name: &[u8]) -> Option<ScriptFlags> {
         Self::named(&name.to_ascii_lowercase())
     }
 }
 
 /// The parsed first line of a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
+pub struct ScriptHeader {
     /// The declared flags; `None` without a shebang line, which selects the behaviour of scripts from before flags
     /// existed.
-    pub flags: Option<Flags>,
+    pub flags: Option<ScriptFlags>,
     /// The offset of the code: the end of the first line, so that line numbers agree with those of the client's text.
     pub code_at: usize,
 }
@@ -63,30 +63,31 @@ pub struct Header {
 ///
 /// # Errors
 /// The text of the error reply, without its code.
-pub fn of_script(body: &[u8]) -> Result<Header, Vec<u8>> {
+pub fn of_script(body: &[u8]) -> Result<ScriptHeader, Vec<u8>> {
     if !body.starts_with(b"#!") {
-        return Ok(Header {
+        return Ok(ScriptHeader {
             flags: None,
             code_at: 0,
         });
     }
     let code_at = line_end(body).ok_or(b"Invalid script shebang".to_vec())?;
     let words = quote::split_arguments(&body[..code_at]).ok_or(b"Invalid engine in script shebang".to_vec())?;
-    let mut flags = Flags::default();
+    let mut flags = ScriptFlags::default();
     for word in words.iter().skip(1) {
         let Some(list) = word.strip_prefix(b"flags=") else {
             return Err([b"Unknown lua shebang option: ", &word[..]].concat());
         };
         for name in list.split(|byte| *byte == b',').filter(|_| !list.is_empty()) {
-            let flag = Flags::named(name).ok_or_else(|| [b"Unexpected flag in script shebang: ", name].concat())?;
-            flags = flags.with(flag);
+            let flag =
+                ScriptFlags::named(name).ok_or_else(|| [b"Unexpected flag in script shebang: ", name].concat())?;
+            flags = flags.union(flag);
         }
     }
     let engine = engine_of(&words);
     if !engine.eq_ignore_ascii_case(b"lua") {
         return Err([b"Could not find scripting engine '", engine, b"'"].concat());
     }
-    Ok(Header {
+    Ok(ScriptHeader {
         flags: Some(flags),
         code_at,
     })

@@ -10,7 +10,7 @@
 
 use mlua::{Lua, Table, Value};
 
-use super::arguments::{Arguments, number_of, put_native, string};
+use super::arguments::{Arguments, add_native, number_of, string};
 
 /// The maximum size of an integer, in bytes.
 const INTEGER_BYTES_MAX: usize = 32;
@@ -25,11 +25,11 @@ type Failure = Vec<u8>;
 /// The interpreter's error if memory is short.
 pub fn library(lua: &Lua) -> mlua::Result<Table> {
     let table = lua.create_table()?;
-    put_native(lua, &table, "pack", |lua, arguments| {
-        Ok(vec![string(lua, &pack(lua, &arguments.padded())?)?])
+    add_native(lua, &table, "pack", |lua, arguments| {
+        Ok(vec![string(lua, &pack(lua, &arguments.with_trailing_nil())?)?])
     })?;
-    put_native(lua, &table, "unpack", |lua, arguments| unpack(lua, &arguments))?;
-    put_native(lua, &table, "size", |lua, arguments| {
+    add_native(lua, &table, "unpack", |lua, arguments| unpack(lua, &arguments))?;
+    add_native(lua, &table, "size", |lua, arguments| {
         Ok(vec![Value::Integer(size(lua, &arguments)? as i64)])
     })?;
     Ok(table)
@@ -108,7 +108,7 @@ impl<'f> Format<'f> {
     }
 
     /// Applies an option that changes the format itself: byte order or alignment.
-    fn control(&mut self, option: u8, arguments: &Arguments<'_>) -> Result<(), Failure> {
+    fn apply_modifier(&mut self, option: u8, arguments: &Arguments<'_>) -> Result<(), Failure> {
         match option {
             b' ' => {}
             b'>' => self.big_endian = true,
@@ -124,7 +124,7 @@ impl<'f> Format<'f> {
                 let mut text = b"invalid format option '".to_vec();
                 text.push(option);
                 text.push(b'\'');
-                let error = arguments.bad(0, "\u{1}");
+                let error = arguments.argument_error(0, "\u{1}");
                 return Err(replace_mark(&error, &text));
             }
         }
@@ -139,7 +139,7 @@ fn replace_mark(text: &[u8], by: &[u8]) -> Vec<u8> {
     [before, by, after].concat()
 }
 
-fn in_order(mut bytes: Vec<u8>, big_endian: bool) -> Vec<u8> {
+fn to_byte_order(mut bytes: Vec<u8>, big_endian: bool) -> Vec<u8> {
     if big_endian {
         bytes.reverse();
     }
@@ -162,18 +162,18 @@ fn pack(lua: &Lua, arguments: &Arguments<'_>) -> Result<Vec<u8>, Failure> {
             b'b' | b'B' | b'h' | b'H' | b'l' | b'L' | b'T' | b'i' | b'I' => {
                 let number = arguments.number(next)?;
                 next += 1;
-                out.extend(in_order(integer_bytes(number, element.size), format.big_endian));
+                out.extend(to_byte_order(integer_bytes(number, element.size), format.big_endian));
             }
             b'x' => out.push(0),
             b'f' => {
                 let number = arguments.number(next)? as f32;
                 next += 1;
-                out.extend(in_order(number.to_le_bytes().to_vec(), format.big_endian));
+                out.extend(to_byte_order(number.to_le_bytes().to_vec(), format.big_endian));
             }
             b'd' => {
                 let number = arguments.number(next)?;
                 next += 1;
-                out.extend(in_order(number.to_le_bytes().to_vec(), format.big_endian));
+                out.extend(to_byte_order(number.to_le_bytes().to_vec(), format.big_endian));
             }
             b'c' | b's' => {
                 let text = arguments.text(lua, next)?;
@@ -183,7 +183,7 @@ fn pack(lua: &Lua, arguments: &Arguments<'_>) -> Result<Vec<u8>, Failure> {
                     element.size = text.len();
                 }
                 let Some(taken) = text.get(..element.size) else {
-                    return Err(arguments.bad(next, "string too short"));
+                    return Err(arguments.argument_error(next, "string too short"));
                 };
                 out.extend_from_slice(taken);
                 if element.option == b's' {
@@ -191,7 +191,7 @@ fn pack(lua: &Lua, arguments: &Arguments<'_>) -> Result<Vec<u8>, Failure> {
                     element.size += 1;
                 }
             }
-            option => format.control(option, arguments)?,
+            option => format.apply_modifier(option, arguments)?,
         }
         position += element.size;
     }
@@ -236,10 +236,10 @@ fn unpack(lua: &Lua, arguments: &Arguments<'_>) -> Result<Vec<Value>, Failure> {
     let mut format = Format::new(&format);
     let data = arguments.text(lua, 1)?;
     let data = data.as_bytes();
-    let too_short = || arguments.bad(1, "data string too short");
+    let too_short = || arguments.argument_error(1, "data string too short");
     let start = arguments.integer_or(2, 1)?;
     if start == 0 {
-        return Err(arguments.bad(2, "offset must be 1 or greater"));
+        return Err(arguments.argument_error(2, "offset must be 1 or greater"));
     }
     // A negative offset is beyond the end of every text.
     let mut position = usize::try_from(start).map_or(usize::MAX / 2, |start| start - 1);
@@ -255,7 +255,7 @@ fn unpack(lua: &Lua, arguments: &Arguments<'_>) -> Result<Vec<Value>, Failure> {
             }
             b'x' => {}
             b'f' | b'd' => {
-                let ordered = in_order(bytes.to_vec(), format.big_endian);
+                let ordered = to_byte_order(bytes.to_vec(), format.big_endian);
                 values.push(Value::Number(float_of(&ordered)));
             }
             b'c' => {
@@ -274,7 +274,7 @@ fn unpack(lua: &Lua, arguments: &Arguments<'_>) -> Result<Vec<Value>, Failure> {
                 values.push(string(lua, &rest[..end])?);
                 element.size = end + 1;
             }
-            option => format.control(option, arguments)?,
+            option => format.apply_modifier(option, arguments)?,
         }
         position += element.size;
     }
@@ -298,9 +298,9 @@ fn size(lua: &Lua, arguments: &Arguments<'_>) -> Result<usize, Failure> {
     while let Some(element) = format.next()? {
         position += format.padding(position, &element);
         match element.option {
-            b's' => return Err(arguments.bad(0, "option 's' has no fixed size")),
-            b'c' if element.size == 0 => return Err(arguments.bad(0, "option 'c0' has no fixed size")),
-            option if !option.is_ascii_alphanumeric() => format.control(option, arguments)?,
+            b's' => return Err(arguments.argument_error(0, "option 's' has no fixed size")),
+            b'c' if element.size == 0 => return Err(arguments.argument_error(0, "option 'c0' has no fixed size")),
+            option if !option.is_ascii_alphanumeric() => format.apply_modifier(option, arguments)?,
             _ => {}
         }
         position += element.size;

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use super::moving_connections::Query;
 use super::{ClientVisitor, Message, QueryOrigin, Server};
-use crate::net::client::{Buffers, Client, Flags};
+use crate::net::client::{BufferFigures, Client, ClientFlags};
 use crate::net::client_snapshot::{ClientSnapshot, WaitState};
 use crate::observability::lock;
 
@@ -79,17 +79,17 @@ pub struct ClientVisitorHost<'a> {
     /// The other clients.
     pub client_snapshots: &'a mut Vec<ClientSnapshot>,
     /// The client that runs the transaction.
-    pub own: (&'a mut Client, Buffers),
+    pub own: (&'a mut Client, BufferFigures),
 }
 
 impl ClientVisitorHost<'_> {
     fn is_gone(client_snapshot: &ClientSnapshot) -> bool {
-        client_snapshot.client.flags.has(Flags::CLOSE_ASAP)
+        client_snapshot.client.flags.contains(ClientFlags::CLOSE_ASAP)
     }
 }
 
 impl ClientVisitor for ClientVisitorHost<'_> {
-    fn each(&mut self, visit: &mut dyn FnMut(&mut Client, Buffers)) {
+    fn each(&mut self, visit: &mut dyn FnMut(&mut Client, BufferFigures)) {
         visit(self.own.0, self.own.1);
         for client_snapshot in self
             .client_snapshots
@@ -114,7 +114,7 @@ impl ClientVisitor for ClientVisitorHost<'_> {
         else {
             return false;
         };
-        let Some(waiting) = client_snapshot.waiting.take() else {
+        let Some(waiting) = client_snapshot.awaited.take() else {
             return false;
         };
         let worker = match &waiting {
@@ -123,7 +123,7 @@ impl ClientVisitor for ClientVisitorHost<'_> {
             WaitState::Keys(waiter) => waiter.worker(),
             WaitState::Other(_) => client_snapshot.client.worker,
         };
-        client_snapshot.client.flags.put(Flags::BLOCKED, false);
+        client_snapshot.client.flags.set(ClientFlags::BLOCKED, false);
         self.server.workers[worker].send(Message::EndWait {
             client: id,
             waiting,

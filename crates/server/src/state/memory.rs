@@ -19,7 +19,7 @@ impl Server {
 
     /// Bytes in use, as far as they count for eviction.
     pub fn counted_memory(&self) -> u64 {
-        self.memory.now().saturating_sub(self.uncounted_memory())
+        self.memory.used_bytes().saturating_sub(self.uncounted_memory())
     }
 
     /// About how many bytes so many keys take that have just been taken out of the keyspace.
@@ -27,7 +27,7 @@ impl Server {
         let counts = &self.keyspace.counts;
         let left: u64 = (0..counts.databases()).map(|db| counts.keys(db)).sum();
         let startup = self.observed.startup_memory.load(Ordering::Relaxed);
-        let data = self.memory.now().saturating_sub(startup);
+        let data = self.memory.used_bytes().saturating_sub(startup);
         (data as f64 * keys as f64 / (keys + left).max(1) as f64) as usize
     }
 

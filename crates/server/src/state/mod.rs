@@ -20,21 +20,21 @@ use crate::keyspace::effects::ClientNotification;
 use crate::keyspace::lazyfree::LazyFree;
 use crate::keyspace::ready_keys::ReadyKey;
 use crate::keyspace::{Exclusive, Keyspace, Seat};
-use crate::net::client::{Buffers, Client, Flags};
+use crate::net::client::{BufferFigures, Client, ClientFlags};
 use crate::net::client_snapshot::{ClientSnapshot, WaitState};
 use crate::net::connection::Connection;
 use crate::net::listeners::AcceptedConnection;
-use crate::net::tls::Contexts;
+use crate::net::tls::TlsState;
 use crate::net::usage::ClientMemory;
 use crate::notify::monitor::Monitors;
-use crate::notify::pubsub::Registry;
-use crate::notify::tracking::Table;
-use crate::observability::commandlog::Subject;
+use crate::notify::pubsub::PubSubRegistry;
+use crate::notify::tracking::TrackingTable;
+use crate::observability::commandlog::LoggedCommand;
 use crate::observability::errors::ErrorCounts;
 use crate::observability::metrics::Metrics;
 use crate::observability::slot_stats::SlotStats;
 use crate::observability::used_memory::UsedMemory;
-use crate::observability::{Observations, lock};
+use crate::observability::{ObservedHistory, lock};
 use crate::persistence::aof_files;
 use crate::persistence::aof_files::Files;
 use crate::persistence::aof_files::reader::{Commands, Fault};
@@ -250,7 +250,7 @@ pub struct WorkerQuery {
 /// Walks the clients of one worker.
 pub trait ClientVisitor {
     /// Calls `visit` for each client with its buffer figures.
-    fn each(&mut self, visit: &mut dyn FnMut(&mut Client, Buffers));
+    fn each(&mut self, visit: &mut dyn FnMut(&mut Client, BufferFigures));
     /// Ends a client's wait; whether it was waiting.
     fn unblock(&mut self, id: u64, with_error: bool) -> bool;
     /// Clients that are gone and not closed yet.
@@ -336,7 +336,7 @@ pub struct Blocked {
     /// Size of its request, bytes.
     pub request_bytes: usize,
     /// How logs show the command, if they may want to.
-    pub subject: Option<Subject>,
+    pub subject: Option<LoggedCommand>,
     /// The slot of its keys, if what slots cost is counted.
     pub slot: Option<u16>,
 }
@@ -439,7 +439,7 @@ pub struct Server {
     /// Users.
     pub acl: Acl,
     /// What TLS works with.
-    pub tls: Contexts,
+    pub tls: TlsState,
     /// Data.
     pub keyspace: Keyspace,
     /// The cluster, in cluster mode.
@@ -457,7 +457,7 @@ pub struct Server {
     /// Error replies by code.
     pub errors: ErrorCounts,
     /// Command log, spikes, rates.
-    pub observed: Observations,
+    pub observed: ObservedHistory,
     /// Frees in the background.
     pub lazyfree: LazyFree,
     /// What clients wait for.
@@ -465,9 +465,9 @@ pub struct Server {
     /// What clients watch.
     pub watched: crate::clients_waiting::watch::Counts,
     /// Who is subscribed to what.
-    pub pubsub: Registry,
+    pub pubsub: PubSubRegistry,
     /// Who keeps copies of what.
-    pub tracking: Table,
+    pub tracking: TrackingTable,
     /// Who shows what others do.
     pub monitors: Monitors,
     /// Where clients are.
@@ -483,7 +483,7 @@ pub struct Server {
     /// Whom this server follows.
     pub repl: Replication,
     /// The primary and the replicas as clients, by id, for those who look at all clients.
-    pub linked_clients: Mutex<BTreeMap<u64, (Client, Buffers)>>,
+    pub linked_clients: Mutex<BTreeMap<u64, (Client, BufferFigures)>>,
     /// The way to the thread that serves replicas.
     pub supply: mpsc::Sender<PrimaryThreadCommand>,
     /// Wakes it.
@@ -556,13 +556,13 @@ impl Server {
     }
 
     /// Shows the primary and the replicas, which belong to no worker, and ends those links that are to be closed.
-    pub fn visit_linked(&self, visit: &mut dyn FnMut(&mut Client, Buffers)) {
+    pub fn visit_linked(&self, visit: &mut dyn FnMut(&mut Client, BufferFigures)) {
         for (id, (client, buffers)) in &mut *lock(&self.linked_clients) {
             visit(client, *buffers);
-            if !client.flags.has(Flags::CLOSE_ASAP) {
+            if !client.flags.contains(ClientFlags::CLOSE_ASAP) {
                 continue;
             }
-            match client.flags.has(Flags::PRIMARY) {
+            match client.flags.contains(ClientFlags::PRIMARY) {
                 true => self.repl.sever(),
                 false => self.send_to_primary_thread(PrimaryThreadCommand::Disconnect(*id)),
             }
@@ -578,9 +578,9 @@ impl Server {
 
     /// Runs `change` with the whole keyspace to itself, also kept from scripts. For a thread that is no worker.
     pub fn run_exclusive<R>(&self, seat: &mut Seat, change: impl FnOnce(&mut Exclusive<'_>) -> R) -> R {
-        self.scripts.running.keep_out();
+        self.scripts.running.exclude_runs();
         let result = change(&mut seat.exclusive());
-        self.scripts.running.let_in();
+        self.scripts.running.end_exclusion();
         result
     }
 

@@ -5,14 +5,14 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::server::{Place, Server, weft};
+use crate::server::{Server, TestDirectory, weft};
 
 const SELECT: &str = "*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n";
 const SET: &str = "*3\r\n$3\r\nset\r\n$1\r\nk\r\n$1\r\nv\r\n";
 const MULTI: &str = "*1\r\n$5\r\nMULTI\r\n";
 
 /// Runs the program of this name in a directory. Returns its exit code and its output.
-fn run(place: &Place, name: &str, arguments: &[&str], input: &str) -> (i32, String) {
+fn run(place: &TestDirectory, name: &str, arguments: &[&str], input: &str) -> (i32, String) {
     let program: PathBuf = place.0.join(name);
     if !program.exists() {
         std::os::unix::fs::symlink(weft(), &program).expect("makes a link");
@@ -37,11 +37,11 @@ fn run(place: &Place, name: &str, arguments: &[&str], input: &str) -> (i32, Stri
     )
 }
 
-fn check_aof(place: &Place, arguments: &[&str], input: &str) -> (i32, String) {
+fn check_aof(place: &TestDirectory, arguments: &[&str], input: &str) -> (i32, String) {
     run(place, "valkey-check-aof", arguments, input)
 }
 
-fn check_dump(place: &Place, arguments: &[&str]) -> (i32, String) {
+fn check_dump(place: &TestDirectory, arguments: &[&str]) -> (i32, String) {
     run(place, "valkey-check-rdb", arguments, "")
 }
 
@@ -55,8 +55,8 @@ struct Case {
 }
 
 #[test]
-fn damage_of_an_append_only_file_is_told_with_its_place() {
-    let place = Place::new();
+fn damage_of_an_append_only_file_is_reported_with_its_offset() {
+    let place = TestDirectory::new();
     let whole = format!("{SELECT}{SET}");
     let case = |name, content, fault, sound, line| Case {
         name,
@@ -148,8 +148,8 @@ fn damage_of_an_append_only_file_is_told_with_its_place() {
 }
 
 #[test]
-fn a_file_is_cut_off_where_it_is_sound_if_somebody_agrees() {
-    let place = Place::new();
+fn a_file_is_truncated_to_its_valid_part_after_confirmation() {
+    let place = TestDirectory::new();
     let path = place.0.join("file.aof");
     let content = format!("{SELECT}{SET}{MULTI}{SET}");
     fs::write(&path, &content).expect("writes");
@@ -167,8 +167,8 @@ fn a_file_is_cut_off_where_it_is_sound_if_somebody_agrees() {
 }
 
 #[test]
-fn a_file_is_cut_off_at_a_time() {
-    let place = Place::new();
+fn a_file_is_truncated_to_a_timestamp() {
+    let place = TestDirectory::new();
     let path = place.0.join("file.aof");
     let content = format!("#TS:100\r\n{SELECT}{SET}#TS:200\r\n{SET}#TS:300\r\n{SET}");
     for (time, kept, code, last) in [
@@ -197,8 +197,8 @@ fn a_file_is_cut_off_at_a_time() {
 }
 
 #[test]
-fn all_files_of_a_manifest_are_checked_and_only_the_last_is_cut() {
-    let place = Place::new();
+fn all_files_of_a_manifest_are_checked_and_only_the_last_is_truncated() {
+    let place = TestDirectory::new();
     let write = |name: &str, content: &str| fs::write(place.0.join(name), content).expect("writes");
     write("base", &format!("{SELECT}{SET}"));
     write("good", SET);
@@ -287,8 +287,8 @@ fn fill(server: &Server) {
 }
 
 #[test]
-fn a_dump_is_walked_through_and_damage_is_found() {
-    let place = Place::new();
+fn a_dump_is_checked_and_damage_is_found() {
+    let place = TestDirectory::new();
     let server = Server::start(&weft(), &place, &["--appendonly", "no"]);
     fill(&server);
     assert_eq!(server.client().call(&["SAVE"]), "OK");
@@ -358,8 +358,8 @@ fn a_dump_is_walked_through_and_damage_is_found() {
 }
 
 #[test]
-fn a_base_of_commands_makes_the_same_data() {
-    let place = Place::new();
+fn a_base_of_commands_contains_the_same_data() {
+    let place = TestDirectory::new();
     let server = Server::start(&weft(), &place, &["--aof-use-rdb-preamble", "no"]);
     fill(&server);
     let mut client = server.client();
@@ -395,8 +395,8 @@ fn a_base_of_commands_makes_the_same_data() {
 }
 
 #[test]
-fn who_asks_during_a_load_is_told_to_wait() {
-    let place = Place::new();
+fn commands_during_a_load_get_a_loading_error() {
+    let place = TestDirectory::new();
     let server = Server::start(&weft(), &place, &["--appendonly", "no"]);
     server.client().call(&["DEBUG", "POPULATE", "3000", "key", "100"]);
     assert_eq!(server.client().call(&["SAVE"]), "OK");
@@ -446,8 +446,8 @@ fn who_asks_during_a_load_is_told_to_wait() {
 }
 
 #[test]
-fn who_asks_while_a_script_of_a_file_runs_is_told_to_wait() {
-    let place = Place::new();
+fn commands_while_a_script_of_a_file_runs_get_a_busy_error() {
+    let place = TestDirectory::new();
     let server = Server::start(&weft(), &place, &["--busy-reply-threshold", "1"]);
     let script = "redis.call('set', KEYS[1], 'y'); for i = 1, 1000000 do redis.call('ping') end";
     let length = script.len();

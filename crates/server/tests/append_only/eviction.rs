@@ -1,10 +1,10 @@
 //! Tests that evicted keys do not return when the file is loaded.
 
-use super::server::{Place, Server, weft};
+use super::server::{Server, TestDirectory, weft};
 
 #[test]
-fn what_is_loaded_again_is_what_was_left() {
-    let place = Place::new();
+fn evicted_keys_do_not_return_after_a_reload() {
+    let place = TestDirectory::new();
     let server = Server::start(&weft(), &place, &["--io-threads", "4", "--appendfsync", "everysec"]);
     let mut client = server.client();
     client.call(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);

@@ -5,20 +5,20 @@ use std::io::Write;
 use std::thread::sleep;
 use std::time::Duration;
 
-use super::server::{Place, Server, oracle, wait_until, weft};
+use super::server::{Server, TestDirectory, oracle, wait_until, weft};
 
 pub const ALWAYS: &[&str] = &["--appendfsync", "always"];
 
 /// With any `appendfsync`, an answered write has been passed to the operating system, which outlives the process.
 #[test]
-fn what_was_answered_is_there_after_a_kill() {
+fn answered_writes_survive_a_kill() {
     for policy in ["always", "everysec", "no"] {
         answers_survive_a_kill(&["--appendfsync", policy]);
     }
 }
 
 fn answers_survive_a_kill(arguments: &[&str]) {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let server = Server::start(&weft(), &place, arguments);
     let port = server.port;
     let writers: Vec<_> = (0..4)
@@ -62,8 +62,8 @@ fn answers_survive_a_kill(arguments: &[&str]) {
 }
 
 #[test]
-fn all_that_was_written_is_loaded_again() {
-    let place = Place::new();
+fn all_written_data_is_loaded_again() {
+    let place = TestDirectory::new();
     let server = Server::start(&weft(), &place, &[]);
     let mut client = server.client();
     for words in [
@@ -101,7 +101,7 @@ fn all_that_was_written_is_loaded_again() {
     }
     let digest = client.call(&["DEBUG", "DIGEST"]);
     client.send(&[b"SHUTDOWN".to_vec()]);
-    assert!(server.end().success());
+    assert!(server.wait_for_end().success());
     let server = Server::start(&weft(), &place, &[]);
     let mut client = server.client();
     assert_eq!(client.call(&["DEBUG", "DIGEST"]), digest);
@@ -116,12 +116,12 @@ fn all_that_was_written_is_loaded_again() {
 }
 
 #[test]
-fn what_valkey_wrote_is_loaded() {
+fn files_written_by_valkey_are_loaded() {
     let Some(oracle) = oracle() else {
         return;
     };
     for preamble in ["yes", "no"] {
-        let place = Place::new();
+        let place = TestDirectory::new();
         let valkey = Server::start(&oracle, &place, &["--aof-use-rdb-preamble", preamble]);
         let mut client = valkey.client();
         client.call(&["DEBUG", "POPULATE", "1000"]);
@@ -131,15 +131,15 @@ fn what_valkey_wrote_is_loaded() {
         client.call(&["HSET", "h", "f", "1"]);
         let digest = client.call(&["DEBUG", "DIGEST"]);
         client.send(&[b"SHUTDOWN".to_vec()]);
-        assert!(valkey.end().success());
+        assert!(valkey.wait_for_end().success());
         let server = Server::start(&weft(), &place, &[]);
         assert_eq!(server.client().call(&["DEBUG", "DIGEST"]), digest, "{preamble}");
     }
 }
 
 /// Returns a directory with these increments and no base.
-fn place_with(increments: &[&[u8]]) -> Place {
-    let place = Place::new();
+fn place_with(increments: &[&[u8]]) -> TestDirectory {
+    let place = TestDirectory::new();
     fs::create_dir(place.0.join("appendonlydir")).expect("creates a directory");
     let mut manifest = String::new();
     for (index, bytes) in increments.iter().enumerate() {
@@ -178,14 +178,14 @@ fn a_file_cut_at_any_byte_is_loaded_up_to_there_or_refused() {
         );
         client.call(&["SET", "c", "3"]);
         client.send(&[b"SHUTDOWN".to_vec()]);
-        server.end();
+        server.wait_for_end();
         let server = Server::start(&weft(), &place, &[]);
         assert_eq!(server.client().call(&["GET", "c"]), "3", "cut at {cut}");
     }
     for cut in [10, 40, set + 20, COMMANDS.len() - 1] {
         let place = place_with(&[&COMMANDS[..cut]]);
         let server = Server::spawn(&weft(), &place, &["--aof-load-truncated", "no"]);
-        assert_eq!(server.end().code(), Some(1), "cut at {cut}");
+        assert_eq!(server.wait_for_end().code(), Some(1), "cut at {cut}");
         assert!(
             place
                 .log()
@@ -195,10 +195,10 @@ fn a_file_cut_at_any_byte_is_loaded_up_to_there_or_refused() {
 }
 
 #[test]
-fn what_is_no_append_only_file_is_refused() {
-    let refused = |place: &Place, text: &str| {
+fn a_file_that_is_not_an_append_only_file_is_refused() {
+    let refused = |place: &TestDirectory, text: &str| {
         let server = Server::spawn(&weft(), place, &[]);
-        assert_eq!(server.end().code(), Some(1), "{text}");
+        assert_eq!(server.wait_for_end().code(), Some(1), "{text}");
         assert!(place.log().contains(text), "{text} is not in {}", place.log());
     };
     refused(
@@ -229,8 +229,8 @@ fn what_is_no_append_only_file_is_refused() {
 }
 
 #[test]
-fn a_single_file_of_old_servers_is_taken_over() {
-    let place = Place::new();
+fn a_single_file_of_old_servers_is_converted() {
+    let place = TestDirectory::new();
     fs::write(place.0.join("appendonly.aof"), COMMANDS).expect("writes");
     let server = Server::start(&weft(), &place, &[]);
     assert_eq!(server.client().call(&["GET", "b"]), "2");
@@ -239,8 +239,8 @@ fn a_single_file_of_old_servers_is_taken_over() {
 }
 
 #[test]
-fn times_are_put_into_the_file_and_skipped() {
-    let place = Place::new();
+fn timestamps_are_written_and_skipped_when_loading() {
+    let place = TestDirectory::new();
     let server = Server::start(
         &weft(),
         &place,
@@ -298,7 +298,7 @@ fn rewrite(client: &mut super::server::Client) {
 #[test]
 fn a_rewrite_loses_nothing_that_is_written_meanwhile() {
     for preamble in ["yes", "no"] {
-        let place = Place::new();
+        let place = TestDirectory::new();
         let server = Server::start(&weft(), &place, &["--aof-use-rdb-preamble", preamble]);
         let mut client = server.client();
         client.call(&["DEBUG", "POPULATE", "20000"]);
@@ -325,7 +325,7 @@ fn a_rewrite_loses_nothing_that_is_written_meanwhile() {
         let count = writer.stop();
         let digest = client.call(&["DEBUG", "DIGEST"]);
         client.send(&[b"SHUTDOWN".to_vec()]);
-        assert!(server.end().success());
+        assert!(server.wait_for_end().success());
         let mut names: Vec<String> = fs::read_dir(place.0.join("appendonlydir"))
             .expect("it is there")
             .map(|entry| entry.expect("readable").file_name().into_string().expect("text"))
@@ -356,8 +356,8 @@ fn a_rewrite_loses_nothing_that_is_written_meanwhile() {
 }
 
 #[test]
-fn it_is_switched_on_and_off_while_clients_write() {
-    let place = Place::new();
+fn appendonly_can_be_enabled_and_disabled_under_load() {
+    let place = TestDirectory::new();
     let server = Server::start(&weft(), &place, &["--appendonly", "no"]);
     let mut client = server.client();
     let writer = Writer::start(&server);
@@ -389,7 +389,7 @@ fn it_is_switched_on_and_off_while_clients_write() {
 
 #[test]
 fn waiting_for_the_disk_and_loading_again() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let server = Server::start(&weft(), &place, &["--appendfsync", "everysec"]);
     let mut client = server.client();
     client.call(&["SET", "k", "v"]);
@@ -415,8 +415,8 @@ fn waiting_for_the_disk_and_loading_again() {
 }
 
 /// Returns a directory whose increment is a device that is always full.
-pub fn full_place() -> Place {
-    let place = Place::new();
+pub fn full_place() -> TestDirectory {
+    let place = TestDirectory::new();
     fs::create_dir_all(place.part("")).expect("creates a directory");
     let manifest = "file appendonly.aof.1.base.rdb seq 1 type b\nfile appendonly.aof.1.incr.aof seq 1 type i\n";
     fs::write(place.part("appendonly.aof.manifest"), manifest).expect("writes");
@@ -475,7 +475,7 @@ fn a_server_that_promises_every_write_ends_when_the_disk_is_full() {
     let server = Server::start(&weft(), &place, ALWAYS);
     let mut client = server.client();
     client.send(&["SET", "key", "value"]);
-    assert_eq!(server.end().code(), Some(1));
+    assert_eq!(server.wait_for_end().code(), Some(1));
     let reason = "Can't recover from AOF write error when the AOF fsync policy is 'always'. Exiting...";
     assert!(place.log().contains(reason), "{}", place.log());
 }

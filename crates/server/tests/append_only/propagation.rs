@@ -5,26 +5,26 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::server::{Client, PATIENCE, Place, Server, oracle, weft};
+use super::server::{Client, PATIENCE, Server, TestDirectory, oracle, weft};
 
 const CASES: &str = include_str!("cases.txt");
 /// The time for which nothing may be logged where nothing is expected.
 const QUIET: Duration = Duration::from_millis(20);
 
 #[test]
-fn the_log_gets_what_has_to_be_repeated() {
+fn commands_are_propagated_in_their_repeatable_form() {
     check(&weft());
 }
 
 #[test]
-fn valkey_logs_the_same() {
+fn valkey_propagates_the_same() {
     if let Some(oracle) = oracle() {
         check(&oracle);
     }
 }
 
 fn check(program: &Path) {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let always = ["--appendfsync", "always", "--aof-use-rdb-preamble", "no"];
     let server = Server::start(program, &place, &always);
     let mut client = server.client();
@@ -82,7 +82,7 @@ fn check(program: &Path) {
 
 /// The growing increment.
 struct Log<'p> {
-    place: &'p Place,
+    place: &'p TestDirectory,
     read: usize,
 }
 

@@ -7,7 +7,7 @@ use std::sync::Barrier;
 use std::thread;
 
 use super::files::{ALWAYS, full_place};
-use super::server::{Client, Place, Server, wait_until, weft};
+use super::server::{Client, Server, TestDirectory, wait_until, weft};
 
 /// Sends one command from each of two connections at the same time.
 fn send_together(server: &Server, commands: [&[&str]; 2]) {
@@ -35,7 +35,7 @@ fn await_rest(client: &mut Client) {
 /// Checks that however two requests interleave, answered writes survive a kill and the server starts again.
 fn lose_nothing(workers: &[&str], first: &[&str], second: &[&str]) {
     const ROUNDS: u64 = 20;
-    let place = Place::new();
+    let place = TestDirectory::new();
     let arguments = [ALWAYS, workers].concat();
     let server = Server::start(&weft(), &place, &arguments);
     let mut client = server.client();
@@ -56,7 +56,7 @@ fn lose_nothing(workers: &[&str], first: &[&str], second: &[&str]) {
 }
 
 #[test]
-fn rewrites_that_begin_together_lose_no_later_write() {
+fn concurrent_rewrites_lose_no_later_write() {
     let workers: [&[&str]; 3] = [
         &["--io-threads", "1"],
         &["--io-threads", "2", "--io-threads-always-active", "yes"],
@@ -92,7 +92,7 @@ fn a_rewrite_on_a_full_disk_repeats_no_command_behind_its_base() {
 
 #[test]
 fn an_empty_increment_behind_one_that_was_cut_off_does_not_keep_the_server_from_starting() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let server = Server::start(&weft(), &place, ALWAYS);
     let mut client = server.client();
     assert_eq!(client.call(&["SET", "whole", "value"]), "OK");
@@ -118,7 +118,7 @@ fn an_empty_increment_behind_one_that_was_cut_off_does_not_keep_the_server_from_
 
 #[test]
 fn a_time_that_was_cut_off_is_removed_before_anything_is_appended_to_it() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let arguments = [ALWAYS, &["--aof-timestamp-enabled", "yes"]].concat();
     let server = Server::start(&weft(), &place, &arguments);
     assert_eq!(server.client().call(&["SET", "key", "value"]), "OK");
@@ -140,7 +140,7 @@ fn a_time_that_was_cut_off_is_removed_before_anything_is_appended_to_it() {
 /// Other users may read the directory but not write into it, whatever the umask permits for other files.
 #[test]
 fn the_directory_can_be_written_by_its_owner_alone() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let weft = weft();
     let script = format!(
         "umask 0; exec {} --port 0 --unixsocket socket --appendonly yes --dir {} --logfile log",
@@ -163,7 +163,7 @@ fn the_directory_can_be_written_by_its_owner_alone() {
 /// While a slow rewrite runs, no reply waits for its end.
 #[test]
 fn writes_do_not_wait_for_snapshots_for_which_syncs_are_left_out() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let arguments = [
         ALWAYS,
         &["--no-appendfsync-on-rewrite", "yes", "--rdb-key-save-delay", "1000"],
@@ -194,8 +194,8 @@ fn writes_do_not_wait_for_snapshots_for_which_syncs_are_left_out() {
 
 /// One key is written slowly: bytes on their way to the file are not data, and their number is limited.
 #[test]
-fn what_waits_for_the_file_evicts_no_keys() {
-    let place = Place::new();
+fn output_waiting_for_the_file_evicts_no_keys() {
+    let place = TestDirectory::new();
     let arguments = ["--maxmemory", "60mb", "--maxmemory-policy", "allkeys-lru"];
     let server = Server::start(&weft(), &place, &arguments);
     let mut client = server.client();

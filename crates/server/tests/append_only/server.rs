@@ -29,15 +29,15 @@ pub fn oracle() -> Option<PathBuf> {
 }
 
 /// A temporary directory for one test, removed at its end.
-pub struct Place(pub PathBuf);
+pub struct TestDirectory(pub PathBuf);
 
-impl Place {
-    pub fn new() -> Place {
+impl TestDirectory {
+    pub fn new() -> TestDirectory {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("weft-append-only-{}-{number}", std::process::id()));
         fs::create_dir_all(&path).expect("creates a directory");
-        Place(path)
+        TestDirectory(path)
     }
 
     pub fn log(&self) -> String {
@@ -60,7 +60,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TestDirectory {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
@@ -74,11 +74,11 @@ pub struct Server {
 
 impl Server {
     /// Starts a program in a directory, and waits until it serves clients.
-    pub fn start(program: &Path, place: &Place, arguments: &[&str]) -> Server {
+    pub fn start(program: &Path, place: &TestDirectory, arguments: &[&str]) -> Server {
         let start = Instant::now();
         loop {
             let mut server = Server::spawn(program, place, arguments);
-            if server.serves() {
+            if server.wait_until_ready() {
                 return server;
             }
             assert!(start.elapsed() < PATIENCE, "the server does not serve: {}", place.log());
@@ -86,7 +86,7 @@ impl Server {
     }
 
     /// Starts a program that may end early.
-    pub fn spawn(program: &Path, place: &Place, arguments: &[&str]) -> Server {
+    pub fn spawn(program: &Path, place: &TestDirectory, arguments: &[&str]) -> Server {
         let port = port::free_port();
         let child = Command::new(program)
             .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", ""])
@@ -105,7 +105,7 @@ impl Server {
     }
 
     /// Waits until the server serves clients. Returns `false` if it ended.
-    fn serves(&mut self) -> bool {
+    fn wait_until_ready(&mut self) -> bool {
         while self.child.try_wait().is_ok_and(|ended| ended.is_none()) {
             let listens = TcpStream::connect(("127.0.0.1", self.port)).is_ok();
             if listens && self.client().call(&["PING"]) == "PONG" {
@@ -117,7 +117,7 @@ impl Server {
     }
 
     /// Waits for the end of the process and returns its status.
-    pub fn end(mut self) -> ExitStatus {
+    pub fn wait_for_end(mut self) -> ExitStatus {
         let start = Instant::now();
         loop {
             if let Ok(Some(status)) = self.child.try_wait() {

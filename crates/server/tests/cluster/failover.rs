@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::client::Client;
 use super::server::{Server, free_port};
 use super::valkey::Valkey;
-use super::{PATIENT, QUICK, bear_silence, id_of, is_up, wait_for};
+use super::{LONG_NODE_TIMEOUT_MS, SHORT_NODE_TIMEOUT_MS, id_of, is_up, set_node_timeout, wait_for};
 
 /// A key of the first of two primaries.
 pub const KEY: &str = "{b}";
@@ -38,7 +38,7 @@ impl Node {
     fn valkey() -> Option<Node> {
         let bus_port = free_port().to_string();
         let arguments = ["--cluster-enabled", "yes", "--cluster-port", &bus_port];
-        let valkey = Valkey::start(&[&arguments[..], &["--cluster-node-timeout", PATIENT]].concat())?;
+        let valkey = Valkey::start(&[&arguments[..], &["--cluster-node-timeout", LONG_NODE_TIMEOUT_MS]].concat())?;
         let port = valkey.port;
         Some(Node::new(Process::Valkey(valkey), port, bus_port))
     }
@@ -91,7 +91,7 @@ impl Node {
 
 /// Forms a cluster. The first three nodes are primaries, the first of which has the slot of [`KEY`]; the other nodes
 /// are its replicas.
-fn form(mut nodes: Vec<Node>) -> Vec<Node> {
+fn form_cluster(mut nodes: Vec<Node>) -> Vec<Node> {
     let count = nodes.len();
     let ranges = [("0", "5460"), ("5461", "10922"), ("10923", "16383")];
     for (number, (node, (first, last))) in nodes.iter_mut().zip(ranges).enumerate() {
@@ -120,12 +120,12 @@ fn form(mut nodes: Vec<Node>) -> Vec<Node> {
 }
 
 pub fn weft(count: usize) -> Vec<Node> {
-    form((0..count).map(|_| Node::weft()).collect())
+    form_cluster((0..count).map(|_| Node::weft()).collect())
 }
 
 /// Makes a replica take over with CLUSTER FAILOVER. The server gives up after five seconds, which may be too short on a
 /// busy machine, so the command is repeated.
-pub fn hand_over_to(replica: &mut Node) {
+pub fn fail_over_to(replica: &mut Node) {
     let mut asked = Instant::now();
     assert_eq!(replica.call(&["CLUSTER", "FAILOVER"]), "OK");
     wait_for("the replica takes over", || {
@@ -140,7 +140,7 @@ pub fn hand_over_to(replica: &mut Node) {
 /// Hands the role over to a replica of `nodes[0]`, then kills that replica, and checks the failover.
 fn fails_over_and_back(nodes: &mut [Node]) {
     assert_eq!(nodes[0].call(&["SET", KEY, "1"]), "OK");
-    hand_over_to(&mut nodes[3]);
+    fail_over_to(&mut nodes[3]);
     let port = nodes[3].port;
     for index in [0, 4] {
         wait_for("the others follow it", || nodes[index].follows(port));
@@ -154,7 +154,7 @@ fn fails_over_and_back(nodes: &mut [Node]) {
     assert_eq!(nodes[3].call(&["WAIT", "2", "60000"]), "2");
 
     for survivor in [0, 1, 2, 4] {
-        bear_silence(&mut nodes[survivor].client, QUICK);
+        set_node_timeout(&mut nodes[survivor].client, SHORT_NODE_TIMEOUT_MS);
     }
     nodes[3].kill();
     wait_for("another takes over", || nodes[0].is_primary() || nodes[4].is_primary());
@@ -169,7 +169,7 @@ fn fails_over_and_back(nodes: &mut [Node]) {
 }
 
 #[test]
-fn a_replica_takes_over_by_agreement_and_by_election() {
+fn a_replica_takes_over_by_manual_failover_and_by_election() {
     fails_over_and_back(&mut weft(5));
 }
 
@@ -211,7 +211,7 @@ fn a_replica_redirects_and_reads() {
 /// A client increments a counter continuously; replicas take over with CLUSTER FAILOVER, and no acknowledged value may
 /// be lost.
 #[test]
-fn an_agreed_failover_loses_nothing() {
+fn a_coordinated_failover_loses_nothing() {
     let mut nodes = weft(5);
     let ports: Vec<u16> = nodes.iter().map(|node| node.port).collect();
     let ends = Arc::new(AtomicBool::new(false));
@@ -247,7 +247,7 @@ fn an_agreed_failover_loses_nothing() {
         let now = [0, 3, 4][round % 3];
         let port = nodes[now].port;
         wait_for("it follows", || nodes[to].follows(port));
-        hand_over_to(&mut nodes[to]);
+        fail_over_to(&mut nodes[to]);
     }
     ends.store(true, Ordering::Relaxed);
     let told = counter.join().expect("nothing was lost");
@@ -262,14 +262,14 @@ fn an_old_primary_comes_back_as_a_replica() {
     assert_eq!(nodes[0].call(&["WAIT", "1", "60000"]), "1");
     nodes[1..]
         .iter_mut()
-        .for_each(|node| bear_silence(&mut node.client, QUICK));
+        .for_each(|node| set_node_timeout(&mut node.client, SHORT_NODE_TIMEOUT_MS));
     nodes[0].kill();
     wait_for("the replica takes over", || nodes[3].is_primary());
     wait_for("the cluster is up", || is_up(&mut nodes[3].client));
     assert_eq!(nodes[3].call(&["SET", KEY, "2"]), "OK");
     nodes[1..]
         .iter_mut()
-        .for_each(|node| bear_silence(&mut node.client, PATIENT));
+        .for_each(|node| set_node_timeout(&mut node.client, LONG_NODE_TIMEOUT_MS));
     nodes[0].server().start_again();
     let port = nodes[3].port;
     nodes[0].client = Client::connect(nodes[0].port);
@@ -284,7 +284,7 @@ fn an_old_primary_comes_back_as_a_replica() {
 }
 
 #[test]
-fn in_mixed_clusters_either_takes_over_from_the_other() {
+fn in_mixed_clusters_weft_and_valkey_take_over_from_each_other() {
     // The last two nodes are the replicas of the first.
     for kinds in ["vvwwv", "wvvvw"] {
         let nodes: Option<Vec<Node>> = kinds
@@ -298,7 +298,7 @@ fn in_mixed_clusters_either_takes_over_from_the_other() {
             })
             .collect();
         if let Some(nodes) = nodes {
-            fails_over_and_back(&mut form(nodes));
+            fails_over_and_back(&mut form_cluster(nodes));
         }
     }
 }

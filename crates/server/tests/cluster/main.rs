@@ -36,10 +36,10 @@ fn is_up(client: &mut Client) -> bool {
 }
 
 /// The node timeouts, in milliseconds: long in general, short where a test kills a node.
-const PATIENT: &str = "60000";
-const QUICK: &str = "2000";
+const LONG_NODE_TIMEOUT_MS: &str = "60000";
+const SHORT_NODE_TIMEOUT_MS: &str = "2000";
 
-fn bear_silence(client: &mut Client, timeout_ms: &str) {
+fn set_node_timeout(client: &mut Client, timeout_ms: &str) {
     assert_eq!(
         client.call(&["CONFIG", "SET", "cluster-node-timeout", timeout_ms]),
         "OK"
@@ -82,7 +82,7 @@ fn id_of(client: &mut Client) -> String {
 }
 
 #[test]
-fn nodes_form_a_cluster_and_notice_that_one_is_gone() {
+fn nodes_form_a_cluster_and_detect_a_failed_node() {
     let (mut nodes, mut clients) = cluster();
     let moved = format!("MOVED {SLOT} 127.0.0.1:{}", nodes[2].port);
     assert_eq!(clients[0].call(&["SET", "{x}", "1"]), moved);
@@ -92,7 +92,9 @@ fn nodes_form_a_cluster_and_notice_that_one_is_gone() {
     clients[0].call(&["PUBLISH", "news", "hello"]);
     assert_eq!(listener.answer(), "(message news hello)");
     let gone = id_of(&mut clients[2]);
-    clients[..2].iter_mut().for_each(|client| bear_silence(client, QUICK));
+    clients[..2]
+        .iter_mut()
+        .for_each(|client| set_node_timeout(client, SHORT_NODE_TIMEOUT_MS));
     nodes[2].kill();
     for client in &mut clients[..2] {
         wait_for("it is marked as failing", || {
@@ -107,7 +109,7 @@ fn nodes_form_a_cluster_and_notice_that_one_is_gone() {
 }
 
 #[test]
-fn the_two_links_of_a_node_are_told_together() {
+fn both_links_of_a_node_are_listed_together() {
     let (_nodes, mut clients) = cluster();
     let both_ways = |client: &mut Client| {
         let links = client.call(&["CLUSTER", "LINKS"]);
@@ -232,7 +234,7 @@ fn keys_move_with_their_times_and_options() {
 }
 
 #[test]
-fn a_key_on_its_way_is_read_and_not_changed() {
+fn a_migrating_key_can_be_read_and_not_changed() {
     let server = Server::start(&[]);
     let listener = TcpListener::bind("127.0.0.1:0").expect("binds");
     let port = listener.local_addr().expect("is bound").port().to_string();
@@ -273,7 +275,7 @@ fn a_key_on_its_way_is_read_and_not_changed() {
 }
 
 #[test]
-fn a_key_that_changed_on_its_way_goes_over_once_more() {
+fn a_key_that_changed_while_migrating_is_sent_again() {
     let server = Server::start(&[]);
     let listener = TcpListener::bind("127.0.0.1:0").expect("binds");
     let port = listener.local_addr().expect("is bound").port().to_string();

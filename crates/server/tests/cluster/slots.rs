@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 
 use super::client::Client;
-use super::failover::{KEY, Node, hand_over_to, weft};
+use super::failover::{KEY, Node, fail_over_to, weft};
 use super::server::Server;
-use super::{PATIENT, QUICK, bear_silence, is_up, wait_for};
+use super::{LONG_NODE_TIMEOUT_MS, SHORT_NODE_TIMEOUT_MS, is_up, set_node_timeout, wait_for};
 
 /// The slot of [`KEY`].
 const SLOT: &str = "3300";
@@ -33,7 +33,7 @@ fn bytes(node: &mut Node) -> (u64, u64) {
     (figure(client, "network-bytes-in"), figure(client, "network-bytes-out"))
 }
 
-fn count_costs(nodes: &mut [Node], on: &str) {
+fn set_slot_stats(nodes: &mut [Node], on: &str) {
     for node in nodes {
         assert_eq!(node.call(&["CONFIG", "SET", "cluster-slot-stats-enabled", on]), "OK");
     }
@@ -46,10 +46,10 @@ fn reset(nodes: &mut [Node]) {
 }
 
 #[test]
-fn what_slots_cost_is_told_of_a_primary_and_its_replica() {
+fn slot_statistics_cover_a_primary_and_its_replica() {
     let mut nodes = weft(4);
     assert!(!figures(&mut nodes[0].client).contains("cpu-usec"));
-    count_costs(&mut nodes, "yes");
+    set_slot_stats(&mut nodes, "yes");
     let settled = |nodes: &mut [Node], calls: &str| {
         wait_for("the replica repeats it", || {
             nodes[3].call(&["INFO", "commandstats"]).contains(calls)
@@ -89,12 +89,12 @@ fn what_slots_cost_is_told_of_a_primary_and_its_replica() {
     assert_eq!(bytes(&mut nodes[3]), (22 + 30, 11 + 34 + 38));
     assert_eq!(bytes(&mut nodes[0]), (38, 4));
 
-    hand_over_to(&mut nodes[3]);
+    fail_over_to(&mut nodes[3]);
     assert_eq!(bytes(&mut nodes[3]), (0, 0), "a slot with another owner begins anew");
 }
 
 #[test]
-fn costs_on_all_threads_add_up() {
+fn slot_statistics_of_all_threads_add_up() {
     let server = Server::start_node(&["--io-threads", "4", "--cluster-slot-stats-enabled", "yes"]);
     let mut client = Client::connect(server.port);
     assert_eq!(client.call(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]), "OK");
@@ -128,12 +128,20 @@ fn costs_on_all_threads_add_up() {
 }
 
 #[test]
-fn replicas_know_of_slots_on_their_way() {
+fn replicas_know_migrating_slots() {
     let mut nodes = weft(4);
     let (source, target) = (nodes[0].id.clone(), nodes[1].id.clone());
     assert_eq!(nodes[0].call(&["SET", "{b}2", "2"]), "OK");
     assert_eq!(
-        nodes[0].call(&["CLUSTER", "SETSLOT", SLOT, "MIGRATING", &target, "TIMEOUT", PATIENT]),
+        nodes[0].call(&[
+            "CLUSTER",
+            "SETSLOT",
+            SLOT,
+            "MIGRATING",
+            &target,
+            "TIMEOUT",
+            LONG_NODE_TIMEOUT_MS
+        ]),
         "OK"
     );
     assert_eq!(nodes[1].call(&["CLUSTER", "SETSLOT", SLOT, "IMPORTING", &source]), "OK");
@@ -167,7 +175,7 @@ fn replicas_know_of_slots_on_their_way() {
     // So it continues the migration after taking over, and the target learns the new source.
     wait_for("it follows", || replica.follows(ports[0]));
     let id = replica.id.clone();
-    hand_over_to(replica);
+    fail_over_to(replica);
     assert_eq!(replica.call(&["GET", "{b}1"]), ask);
     wait_for("the target learns where the slot comes from", || {
         nodes[1].sees(&format!("[{SLOT}-<-{id}]")) == 1
@@ -175,14 +183,22 @@ fn replicas_know_of_slots_on_their_way() {
 }
 
 #[test]
-fn who_gives_away_the_last_slot_follows_its_new_owner() {
+fn a_primary_without_slots_replicates_the_new_owner() {
     let mut nodes = weft(4);
     let target = nodes[1].id.clone();
     let port = nodes[1].port;
     for node in &mut nodes[..2] {
         for slot in ["5459", "5460"] {
             assert_eq!(
-                node.call(&["CLUSTER", "SETSLOT", slot, "NODE", &target, "TIMEOUT", PATIENT]),
+                node.call(&[
+                    "CLUSTER",
+                    "SETSLOT",
+                    slot,
+                    "NODE",
+                    &target,
+                    "TIMEOUT",
+                    LONG_NODE_TIMEOUT_MS
+                ]),
                 "OK"
             );
         }
@@ -201,7 +217,15 @@ fn who_gives_away_the_last_slot_follows_its_new_owner() {
     wait_for("the replica follows the new owner", || nodes[3].follows(port));
     if reply != "OK" {
         assert_eq!(
-            nodes[0].call(&["CLUSTER", "SETSLOT", "0", "NODE", &target, "TIMEOUT", PATIENT]),
+            nodes[0].call(&[
+                "CLUSTER",
+                "SETSLOT",
+                "0",
+                "NODE",
+                &target,
+                "TIMEOUT",
+                LONG_NODE_TIMEOUT_MS
+            ]),
             "OK"
         );
     }
@@ -210,7 +234,7 @@ fn who_gives_away_the_last_slot_follows_its_new_owner() {
 }
 
 #[test]
-fn slots_that_wait_for_replicas_keep_nobody_waiting() {
+fn setslot_waiting_for_replicas_blocks_no_other_client() {
     let mut nodes = weft(4);
     let target = nodes[1].id.clone();
     nodes[3].server().signal(Signal::SIGSTOP);
@@ -250,7 +274,15 @@ fn slots_that_wait_for_replicas_keep_nobody_waiting() {
     );
     nodes[3].server().signal(Signal::SIGCONT);
     assert_eq!(
-        nodes[0].call(&["CLUSTER", "SETSLOT", "0", "MIGRATING", &target, "TIMEOUT", PATIENT]),
+        nodes[0].call(&[
+            "CLUSTER",
+            "SETSLOT",
+            "0",
+            "MIGRATING",
+            &target,
+            "TIMEOUT",
+            LONG_NODE_TIMEOUT_MS
+        ]),
         "OK"
     );
     assert_eq!(nodes[3].sees(&format!("[0->-{target}]")), 1);
@@ -266,7 +298,7 @@ fn is_unanswered(client: &Client) -> bool {
 }
 
 #[test]
-fn a_node_that_sleeps_says_nothing() {
+fn a_sleeping_node_is_marked_as_failing() {
     let mut nodes = weft(3);
     let sleeping = nodes[2].id.clone();
     let is_marked = |node: &mut Node| {
@@ -278,7 +310,7 @@ fn a_node_that_sleeps_says_nothing() {
     let mut sleeper = Client::connect(nodes[2].port);
     nodes[..2]
         .iter_mut()
-        .for_each(|node| bear_silence(&mut node.client, QUICK));
+        .for_each(|node| set_node_timeout(&mut node.client, SHORT_NODE_TIMEOUT_MS));
     // A busy machine may need longer to notice the failure.
     let is_noticed = |seconds: &str| {
         sleeper.send(&["DEBUG", "SLEEP", seconds]);

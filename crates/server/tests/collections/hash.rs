@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use fastrand::Rng;
 
-use crate::model::{Expected, Model, Operation, Reply, Shape};
+use crate::model::{Expected, Model, Operation, Reply, WorkloadShape};
 
 /// The hash `k`.
 #[derive(Default)]
@@ -13,7 +13,7 @@ pub struct HashModel {
 }
 
 impl Model for HashModel {
-    fn operation(shape: &Shape, rng: &mut Rng) -> Operation {
+    fn operation(shape: &WorkloadShape, rng: &mut Rng) -> Operation {
         let one = |rng: &mut Rng| shape.element(rng);
         match rng.u32(0..18) {
             0..5 => {

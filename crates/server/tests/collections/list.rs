@@ -2,7 +2,7 @@
 
 use fastrand::Rng;
 
-use crate::model::{Expected, Model, Operation, Reply, Shape, range};
+use crate::model::{Expected, Model, Operation, Reply, WorkloadShape, range};
 
 /// The list `k`.
 #[derive(Default)]
@@ -11,7 +11,7 @@ pub struct ListModel {
 }
 
 impl Model for ListModel {
-    fn operation(shape: &Shape, rng: &mut Rng) -> Operation {
+    fn operation(shape: &WorkloadShape, rng: &mut Rng) -> Operation {
         let element = |rng: &mut Rng| shape.element(rng);
         match rng.u32(0..22) {
             0..4 => Operation::line("RPUSH k", shape.elements(rng)),
@@ -19,8 +19,8 @@ impl Model for ListModel {
             7 => Operation::line("RPUSHX k", shape.elements(rng)),
             8 => Operation::new(["LPOP", "k"]),
             9 => Operation::new(["RPOP", "k"]),
-            10 => Operation::line("LPOP k", [rng.usize(0..shape.burst * 2).to_string()]),
-            11 => Operation::line("RPOP k", [rng.usize(0..shape.burst * 2).to_string()]),
+            10 => Operation::line("LPOP k", [rng.usize(0..shape.elements_per_command_max * 2).to_string()]),
+            11 => Operation::line("RPOP k", [rng.usize(0..shape.elements_per_command_max * 2).to_string()]),
             12 => Operation::line("LINDEX k", [shape.index(rng)]),
             13 => Operation::line("LSET k", [shape.index(rng), element(rng)]),
             14 => Operation::line("LRANGE k", [shape.index(rng), shape.index(rng)]),

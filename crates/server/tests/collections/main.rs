@@ -15,7 +15,7 @@ mod set;
 mod sorted_set;
 
 use fastrand::Rng;
-use model::{Model, Operation, Shape, Verdict};
+use model::{Difference, Model, Operation, WorkloadShape};
 use server::{Client, Server};
 
 const ROUNDS: usize = 24;
@@ -32,9 +32,9 @@ fn run<M: Model>() {
     println!("WEFT_SEED={seed}");
     let mut rng = Rng::with_seed(seed);
     for round in 0..ROUNDS {
-        let shape = Shape::of_round(round);
+        let shape = WorkloadShape::of_round(round);
         let operations: Vec<Operation> = (0..OPERATIONS).map(|_| M::operation(&shape, &mut rng)).collect();
-        if differs::<M>(&mut client, &operations).is_some() {
+        if first_difference::<M>(&mut client, &operations).is_some() {
             let (shrunk, verdict) = shrink::<M>(&mut client, operations);
             let lines: Vec<String> = shrunk.iter().map(Operation::shown).collect();
             panic!("WEFT_SEED={seed}, {shape:?}:\n{}\n{verdict}", lines.join("\n"));
@@ -43,7 +43,7 @@ fn run<M: Model>() {
 }
 
 /// Returns the first operation whose reply differs from the model's, and the difference. Server and model start empty.
-fn differs<M: Model>(client: &mut Client, operations: &[Operation]) -> Option<(usize, Verdict)> {
+fn first_difference<M: Model>(client: &mut Client, operations: &[Operation]) -> Option<(usize, Difference)> {
     assert_eq!(client.call(&Operation::new(["FLUSHALL", "SYNC"])), model::Reply::ok());
     let mut model = M::default();
     for operation in operations {
@@ -54,15 +54,15 @@ fn differs<M: Model>(client: &mut Client, operations: &[Operation]) -> Option<(u
         let reply = client.answer();
         let expected = model.apply(operation);
         if found.is_none() && !expected.accepts(&reply) {
-            found = Some((index, Verdict { expected, reply }));
+            found = Some((index, Difference { expected, reply }));
         }
     }
     found
 }
 
 /// Omits operations, first many and then few at a time, as long as a difference remains.
-fn shrink<M: Model>(client: &mut Client, mut operations: Vec<Operation>) -> (Vec<Operation>, Verdict) {
-    let (index, mut verdict) = differs::<M>(client, &operations).expect("it differs again");
+fn shrink<M: Model>(client: &mut Client, mut operations: Vec<Operation>) -> (Vec<Operation>, Difference) {
+    let (index, mut verdict) = first_difference::<M>(client, &operations).expect("it differs again");
     operations.truncate(index + 1);
     let mut chunk = operations.len() / 2;
     while chunk > 0 {
@@ -70,7 +70,7 @@ fn shrink<M: Model>(client: &mut Client, mut operations: Vec<Operation>) -> (Vec
         while start < operations.len() {
             let end = (start + chunk).min(operations.len());
             let fewer = [&operations[..start], &operations[end..]].concat();
-            match differs::<M>(client, &fewer) {
+            match first_difference::<M>(client, &fewer) {
                 Some((index, found)) => {
                     operations = fewer;
                     operations.truncate(index + 1);
@@ -108,9 +108,9 @@ fn sorted_sets_answer_as_a_sorted_vector_would() {
 fn a_difference_is_shrunk_to_the_operations_it_takes() {
     /// A list whose length is wrong from its fifth element on.
     #[derive(Default)]
-    struct Forgetful(list::ListModel);
-    impl Model for Forgetful {
-        fn operation(shape: &Shape, rng: &mut Rng) -> Operation {
+    struct WrongListModel(list::ListModel);
+    impl Model for WrongListModel {
+        fn operation(shape: &WorkloadShape, rng: &mut Rng) -> Operation {
             list::ListModel::operation(shape, rng)
         }
         fn apply(&mut self, operation: &Operation) -> model::Expected {
@@ -127,6 +127,6 @@ fn a_difference_is_shrunk_to_the_operations_it_takes() {
     let operations: Vec<Operation> = (0..40)
         .map(|number| Operation::new(["RPUSH", "k", &number.to_string()]))
         .collect();
-    let (shrunk, _) = shrink::<Forgetful>(&mut client, operations);
+    let (shrunk, _) = shrink::<WrongListModel>(&mut client, operations);
     assert_eq!(shrunk.len(), 5, "{shrunk:?}");
 }

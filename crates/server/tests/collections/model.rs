@@ -119,14 +119,14 @@ impl From<Reply> for Expected {
 
 /// A difference between the server and the model.
 #[derive(Debug)]
-pub struct Verdict {
+pub struct Difference {
     /// The model's reply.
     pub expected: Expected,
     /// The server's reply.
     pub reply: Reply,
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for Difference {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let cut = |text: String| text.chars().take(1500).collect::<String>();
         writeln!(out, "expected: {}", cut(format!("{:?}", self.expected)))?;
@@ -137,7 +137,7 @@ impl fmt::Display for Verdict {
 /// A naive implementation of a data type.
 pub trait Model: Default {
     /// Creates a random operation of this type.
-    fn operation(shape: &Shape, rng: &mut Rng) -> Operation;
+    fn operation(shape: &WorkloadShape, rng: &mut Rng) -> Operation;
 
     /// Executes the operation and returns the expected reply.
     fn apply(&mut self, operation: &Operation) -> Expected;
@@ -145,18 +145,18 @@ pub trait Model: Default {
 
 /// The sizes of a round: small values stay in their compact encodings, large ones outgrow them.
 #[derive(Clone, Debug)]
-pub struct Shape {
+pub struct WorkloadShape {
     /// The number of different elements.
-    pub universe: usize,
+    pub distinct_elements: usize,
     /// The size of most elements, in bytes. Some elements are integers, some are longer.
     pub bytes: usize,
     /// The maximum number of elements that one command adds.
-    pub burst: usize,
+    pub elements_per_command_max: usize,
 }
 
-impl Shape {
+impl WorkloadShape {
     /// Returns the shape of a round; the shapes alternate.
-    pub fn of_round(round: usize) -> Shape {
+    pub fn of_round(round: usize) -> WorkloadShape {
         let (universe, bytes, burst) = [
             (8, 3, 2),
             (40, 10, 4),
@@ -167,12 +167,16 @@ impl Shape {
             (12, 5000, 3),
             (2000, 0, 100),
         ][round % 8];
-        Shape { universe, bytes, burst }
+        WorkloadShape {
+            distinct_elements: universe,
+            bytes,
+            elements_per_command_max: burst,
+        }
     }
 
     /// Returns a random element; an integer if elements have no bytes.
     pub fn element(&self, rng: &mut Rng) -> String {
-        let number = rng.usize(0..self.universe);
+        let number = rng.usize(0..self.distinct_elements);
         match rng.u32(0..24) {
             _ if self.bytes == 0 => (number as i64 * 97 - 5000).to_string(),
             0 => (number as i64 - 5).to_string(),
@@ -183,12 +187,14 @@ impl Shape {
 
     /// Returns random elements for a command that adds several.
     pub fn elements(&self, rng: &mut Rng) -> Vec<String> {
-        (0..rng.usize(1..=self.burst)).map(|_| self.element(rng)).collect()
+        (0..rng.usize(1..=self.elements_per_command_max))
+            .map(|_| self.element(rng))
+            .collect()
     }
 
     /// Returns a position of either sign, sometimes out of range.
     pub fn index(&self, rng: &mut Rng) -> String {
-        let end = self.universe as i64;
+        let end = self.distinct_elements as i64;
         match rng.u32(0..4) {
             0 => rng.i64(-end..end).to_string(),
             _ => rng.i64(-6..6).to_string(),

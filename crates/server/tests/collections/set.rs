@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use fastrand::Rng;
 
-use crate::model::{Expected, Model, Operation, Reply, Shape};
+use crate::model::{Expected, Model, Operation, Reply, WorkloadShape};
 
 /// The sets `a` and `b`, and `c` for results.
 #[derive(Default)]
@@ -13,7 +13,7 @@ pub struct SetModel {
 }
 
 impl Model for SetModel {
-    fn operation(shape: &Shape, rng: &mut Rng) -> Operation {
+    fn operation(shape: &WorkloadShape, rng: &mut Rng) -> Operation {
         let key = if rng.u32(0..3) == 0 { "b" } else { "a" };
         match rng.u32(0..19) {
             0..6 => Operation::line(&format!("SADD {key}"), shape.elements(rng)),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use fastrand::Rng;
 
-use crate::model::{Expected, Model, Operation, Reply, Shape, range};
+use crate::model::{Expected, Model, Operation, Reply, WorkloadShape, range};
 
 /// The sorted set `k`. Scores are integers, so their text form is unambiguous.
 #[derive(Default)]
@@ -13,7 +13,7 @@ pub struct SortedSetModel {
 }
 
 impl Model for SortedSetModel {
-    fn operation(shape: &Shape, rng: &mut Rng) -> Operation {
+    fn operation(shape: &WorkloadShape, rng: &mut Rng) -> Operation {
         let one = |rng: &mut Rng| shape.element(rng);
         let score = |rng: &mut Rng| rng.i32(-20..60).to_string();
         let (low, high) = (score(rng), score(rng));
@@ -37,8 +37,8 @@ impl Model for SortedSetModel {
             16 => Operation::line("ZRANGE k", [shape.index(rng), shape.index(rng), "WITHSCORES".into()]),
             17 => Operation::line("ZREVRANGE k", [shape.index(rng), shape.index(rng), "WITHSCORES".into()]),
             18 => Operation::new(["ZRANGEBYSCORE", "k", &low, &high, "WITHSCORES"]),
-            19 => Operation::line("ZPOPMIN k", [rng.usize(0..shape.burst).to_string()]),
-            20 => Operation::line("ZPOPMAX k", [rng.usize(0..shape.burst).to_string()]),
+            19 => Operation::line("ZPOPMIN k", [rng.usize(0..shape.elements_per_command_max).to_string()]),
+            20 => Operation::line("ZPOPMAX k", [rng.usize(0..shape.elements_per_command_max).to_string()]),
             21 => Operation::line(
                 "ZREMRANGEBYRANK k",
                 [rng.i32(-9..3).to_string(), rng.i32(-9..3).to_string()],

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 
 use nix::sys::signal::Signal;
 
-use super::{Place, Server, assert_in_order, exchange, wait_for};
+use super::{Server, TestDirectory, assert_in_order, exchange, wait_for};
 
 /// Returns a client whose pending reply does not fit into the socket buffers.
 fn client_of_a_large_reply(server: &Server, length: usize) -> TcpStream {
@@ -20,9 +20,9 @@ fn client_of_a_large_reply(server: &Server, length: usize) -> TcpStream {
 }
 
 #[test]
-fn replies_on_their_way_arrive_before_the_end() {
+fn pending_replies_arrive_before_the_process_ends() {
     const LENGTH: usize = 16 << 20;
-    let place = Place::new();
+    let place = TestDirectory::new();
     let server = place.start(&[]);
     let mut client = client_of_a_large_reply(&server, LENGTH);
     server.signal(Signal::SIGTERM);
@@ -36,7 +36,7 @@ fn replies_on_their_way_arrive_before_the_end() {
 }
 
 /// Returns `true` if a second SIGINT arrived during the shutdown caused by the first one, and ended the process.
-fn insists(place: &Place) -> bool {
+fn is_ended_by_second_sigint(place: &TestDirectory) -> bool {
     let server = place.start(&[]);
     // The client does not read its reply, so the shutdown takes a while.
     let _client = client_of_a_large_reply(&server, 64 << 20);
@@ -52,8 +52,8 @@ fn insists(place: &Place) -> bool {
 fn a_second_sigint_ends_the_process_at_once() {
     // On a busy machine the shutdown may end before the second signal is sent.
     for _ in 0..5 {
-        let place = Place::new();
-        if insists(&place) {
+        let place = TestDirectory::new();
+        if is_ended_by_second_sigint(&place) {
             let log = place.read("log");
             assert_in_order(
                 &log,
@@ -67,10 +67,10 @@ fn a_second_sigint_ends_the_process_at_once() {
 }
 
 #[test]
-fn a_client_that_does_not_read_cannot_hold_up_the_end() {
+fn a_client_that_does_not_read_cannot_delay_the_shutdown() {
     const LENGTH: usize = 64 << 20;
     for options in [&[][..], &["--shutdown-on-sigterm", "nosave now"]] {
-        let place = Place::new();
+        let place = TestDirectory::new();
         let server = place.start(options);
         let mut client = client_of_a_large_reply(&server, LENGTH);
         server.stop();

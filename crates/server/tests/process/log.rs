@@ -7,11 +7,11 @@ use std::os::unix::process::ExitStatusExt;
 use nix::sys::signal::Signal;
 
 use super::port::free_port;
-use super::{Place, Server, assert_in_order, ping, wait_for};
+use super::{Server, TestDirectory, assert_in_order, ping, wait_for};
 
 #[test]
-fn the_drawing_tells_process_and_port() {
-    let place = Place::new();
+fn the_startup_logo_shows_process_and_port() {
+    let place = TestDirectory::new();
     let server = place.start(&["--always-show-logo", "yes"]);
     let expected = [format!("Port: {}", server.port), format!("PID: {}", server.child.id())];
     assert_in_order(&place.read("log"), &[&expected[0], &expected[1], "Server initialized"]);
@@ -28,7 +28,7 @@ fn every_log_format_can_be_parsed() {
         ("json", "milliseconds"),
     ];
     for (format, timestamps) in cases {
-        let place = Place::new();
+        let place = TestDirectory::new();
         let server = place.start(&["--log-format", format, "--log-timestamp-format", timestamps]);
         let process = server.child.id().to_string();
         server.stop();
@@ -94,7 +94,7 @@ fn is_time(timestamps: &str, time: &str) -> bool {
 
 #[test]
 fn levels_below_the_threshold_are_left_out() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let port = free_port();
     let server = Server {
         child: place.spawn(&mut place.command(port, &["--loglevel", "warning"])),
@@ -108,7 +108,7 @@ fn levels_below_the_threshold_are_left_out() {
         "{log}"
     );
 
-    let place = Place::new();
+    let place = TestDirectory::new();
     let server = Server {
         child: place.spawn(&mut place.command(port, &["--loglevel", "nothing"])),
         port,
@@ -117,7 +117,7 @@ fn levels_below_the_threshold_are_left_out() {
     server.stop();
     assert_eq!(place.read("log"), "");
 
-    let place = Place::new();
+    let place = TestDirectory::new();
     let server = place.start(&["--loglevel", "debug"]);
     wait_for("a report", || {
         place.read("log").contains(" . Total: 0 clients connected")
@@ -126,8 +126,8 @@ fn levels_below_the_threshold_are_left_out() {
 }
 
 #[test]
-fn a_log_file_that_was_moved_is_started_anew() {
-    let place = Place::new();
+fn a_moved_log_file_is_created_again() {
+    let place = TestDirectory::new();
     let port = free_port();
     let server = Server {
         child: place.spawn(&mut place.command(port, &["--logfile", "server.log"])),
@@ -144,7 +144,7 @@ fn a_log_file_that_was_moved_is_started_anew() {
 
 #[test]
 fn a_crash_leaves_a_report_unless_it_is_switched_off() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let server = place.start(&[]);
     server.signal(Signal::SIGSEGV);
     assert_eq!(server.wait().signal(), Some(11));
@@ -159,7 +159,7 @@ fn a_crash_leaves_a_report_unless_it_is_switched_off() {
         ],
     );
 
-    let place = Place::new();
+    let place = TestDirectory::new();
     let server = place.start(&["--crash-log-enabled", "no"]);
     server.signal(Signal::SIGSEGV);
     assert_eq!(server.wait().signal(), Some(11));
@@ -167,8 +167,8 @@ fn a_crash_leaves_a_report_unless_it_is_switched_off() {
 }
 
 #[test]
-fn an_alarm_makes_the_threads_tell_what_they_do() {
-    let place = Place::new();
+fn an_alarm_makes_the_threads_log_their_backtraces() {
+    let place = TestDirectory::new();
     let server = place.start(&[]);
     server.signal(Signal::SIGALRM);
     wait_for("the report", || place.read("log").contains("'weft-worker-1': "));

@@ -24,15 +24,15 @@ const SERVER: &str = env!("CARGO_BIN_EXE_weft-server");
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A temporary directory for one test, removed at its end.
-struct Place(PathBuf);
+struct TestDirectory(PathBuf);
 
-impl Place {
-    fn new() -> Place {
+impl TestDirectory {
+    fn new() -> TestDirectory {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("weft-process-{}-{number}", std::process::id()));
         fs::create_dir_all(&path).expect("creates a directory");
-        Place(path)
+        TestDirectory(path)
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -77,7 +77,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TestDirectory {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
@@ -91,7 +91,7 @@ struct Server {
 
 impl Server {
     fn connect(&self) -> TcpStream {
-        patient(TcpStream::connect(("127.0.0.1", self.port)).expect("connects"))
+        with_timeouts(TcpStream::connect(("127.0.0.1", self.port)).expect("connects"))
     }
 
     fn signal(&self, signal: Signal) {
@@ -120,7 +120,7 @@ impl Drop for Server {
     }
 }
 
-fn patient(stream: TcpStream) -> TcpStream {
+fn with_timeouts(stream: TcpStream) -> TcpStream {
     stream.set_read_timeout(Some(PATIENCE)).expect("sets a timeout");
     stream
 }

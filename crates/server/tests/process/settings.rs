@@ -8,11 +8,11 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use super::port::free_port;
-use super::{PATIENCE, Place, SERVER, Server, assert_in_order, exchange, ping, text, wait_for};
+use super::{PATIENCE, SERVER, Server, TestDirectory, assert_in_order, exchange, ping, text, wait_for};
 
 #[test]
-fn more_than_maxclients_are_turned_away() {
-    let place = Place::new();
+fn clients_beyond_maxclients_are_refused() {
+    let place = TestDirectory::new();
     let server = place.start(&["--maxclients", "2"]);
     let (mut first, mut second) = (server.connect(), server.connect());
     ping(&mut first);
@@ -32,7 +32,7 @@ fn more_than_maxclients_are_turned_away() {
 
 #[test]
 fn maxclients_is_lowered_to_what_the_limit_on_open_files_allows() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     // No kernel permits this many files.
     let server = place.start(&["--maxclients", "4294967295"]);
     ping(&mut server.connect());
@@ -48,8 +48,8 @@ fn maxclients_is_lowered_to_what_the_limit_on_open_files_allows() {
 }
 
 #[test]
-fn threads_have_names_and_the_cpus_they_were_given() {
-    let place = Place::new();
+fn threads_have_their_names_and_configured_cpus() {
+    let place = TestDirectory::new();
     let cpu = weft_reactor::allowed_cpus().expect("knows its CPUs")[0].to_string();
     let server = place.start(&["--server-cpulist", &cpu, "--bio-cpulist", "9999"]);
     ping(&mut server.connect());
@@ -98,8 +98,8 @@ fn title(server: &Server) -> Option<String> {
 }
 
 #[test]
-fn the_title_is_what_the_template_says() {
-    let place = Place::new();
+fn the_process_title_follows_the_template() {
+    let place = TestDirectory::new();
     let server = place.start(&[
         "--proc-title-template",
         "{title} at {listen-addr} {config-file} {tls-port}",
@@ -136,8 +136,8 @@ fn the_title_is_what_the_template_says() {
 }
 
 #[test]
-fn a_locale_must_be_there() {
-    let place = Place::new();
+fn a_missing_locale_is_refused() {
+    let place = TestDirectory::new();
     let output = place.fail(free_port(), &["--locale-collate", "no_SUCH.locale"]);
     assert!(text(&output.stdout).contains("Failed to configure LOCALE for invalid locale name."));
     let server = place.start(&["--locale-collate", "C"]);
@@ -160,7 +160,7 @@ fn a_locale_must_be_there() {
 
 #[test]
 fn the_same_seed_puts_keys_into_the_same_order() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let order = |seed: &str| {
         let server = place.start(&["--hash-seed", seed, "--save", ""]);
         let mut client = server.connect();
@@ -190,7 +190,7 @@ fn the_same_seed_puts_keys_into_the_same_order() {
 
 #[test]
 fn the_oom_score_follows_the_configuration() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let before: i64 = fs::read_to_string("/proc/self/oom_score_adj")
         .expect("reads")
         .trim()

@@ -13,11 +13,11 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use super::port::free_port;
-use super::{PATIENCE, Place, SERVER, Server, assert_in_order, patient, ping, text, wait_for};
+use super::{PATIENCE, SERVER, Server, TestDirectory, assert_in_order, ping, text, wait_for, with_timeouts};
 
 #[test]
 fn serves_tcp_and_unix_and_cleans_up_on_sigterm() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let server = place.start(&["--unixsocket", "socket", "--unixsocketperm", "700", "--pidfile", "pid"]);
     ping(&mut server.connect());
     ping(&mut UnixStream::connect(place.file("socket")).expect("connects"));
@@ -58,7 +58,7 @@ fn serves_tcp_and_unix_and_cleans_up_on_sigterm() {
 
 #[test]
 fn a_daemon_leaves_the_terminal_and_ends_on_sigterm() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let port = free_port();
     let options = ["--daemonize", "yes", "--pidfile", "pid", "--logfile", "server.log"];
     let parent = place.command(port, &options).output().expect("runs");
@@ -66,7 +66,9 @@ fn a_daemon_leaves_the_terminal_and_ends_on_sigterm() {
     wait_for("the daemon", || {
         place.read("server.log").contains("Ready to accept connections")
     });
-    ping(&mut patient(TcpStream::connect(("127.0.0.1", port)).expect("connects")));
+    ping(&mut with_timeouts(
+        TcpStream::connect(("127.0.0.1", port)).expect("connects"),
+    ));
 
     let process: i32 = place.read("pid").trim().parse().expect("a process id");
     let stat = || fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
@@ -98,8 +100,8 @@ fn a_daemon_leaves_the_terminal_and_ends_on_sigterm() {
 }
 
 #[test]
-fn file_standard_input_and_options_follow_each_other() {
-    let place = Place::new();
+fn file_standard_input_and_options_are_read_in_order() {
+    let place = TestDirectory::new();
     let port = free_port();
     fs::write(
         place.file("weft.conf"),
@@ -127,8 +129,8 @@ fn file_standard_input_and_options_follow_each_other() {
 }
 
 #[test]
-fn a_wrong_configuration_is_shown_and_ends_with_1() {
-    let place = Place::new();
+fn a_wrong_configuration_is_reported_and_exits_with_1() {
+    let place = TestDirectory::new();
     let cases: [(&[&str], &str); 4] = [
         (&["--bogus", "1"], "Bad directive or wrong number of arguments"),
         (&["--port", "70000"], "argument must be between 0 and 65535 inclusive"),
@@ -148,8 +150,8 @@ fn a_wrong_configuration_is_shown_and_ends_with_1() {
 }
 
 #[test]
-fn a_server_that_cannot_listen_says_so_and_ends_with_1() {
-    let place = Place::new();
+fn a_server_that_cannot_listen_reports_it_and_exits_with_1() {
+    let place = TestDirectory::new();
     let taken = TcpListener::bind("127.0.0.1:0").expect("binds");
     let port = taken.local_addr().expect("is bound").port();
     let refused = format!("socket 127.0.0.1:{port}: bind: Address already in use");
@@ -181,7 +183,7 @@ fn a_server_that_cannot_listen_says_so_and_ends_with_1() {
 
 #[test]
 fn a_second_server_leaves_the_files_of_the_first_alone() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let server = place.start(&["--unixsocket", "socket", "--pidfile", "pid"]);
     place.fail(server.port, &["--unixsocket", "socket", "--pidfile", "pid"]);
     ping(&mut UnixStream::connect(place.file("socket")).expect("connects"));
@@ -190,8 +192,8 @@ fn a_second_server_leaves_the_files_of_the_first_alone() {
 }
 
 #[test]
-fn systemd_hears_of_start_and_end() {
-    let place = Place::new();
+fn systemd_is_notified_of_start_and_end() {
+    let place = TestDirectory::new();
     let manager = UnixDatagram::bind(place.file("notify")).expect("binds");
     manager.set_read_timeout(Some(PATIENCE)).expect("sets a timeout");
     let port = free_port();
@@ -217,8 +219,8 @@ fn systemd_hears_of_start_and_end() {
 }
 
 #[test]
-fn upstart_is_told_by_a_stop() {
-    let place = Place::new();
+fn upstart_is_notified_by_a_stop_signal() {
+    let place = TestDirectory::new();
     let port = free_port();
     let mut command = place.command(port, &["--supervised", "upstart"]);
     command.env("UPSTART_JOB", "weft");
@@ -238,8 +240,8 @@ fn upstart_is_told_by_a_stop() {
 }
 
 #[test]
-fn the_program_answers_to_other_names_and_refuses_other_programs() {
-    let place = Place::new();
+fn the_program_runs_under_other_names_and_refuses_sentinel() {
+    let place = TestDirectory::new();
     let run = |name: &str, argument: &str| {
         let path = place.file(name);
         std::os::unix::fs::symlink(SERVER, &path).expect("links");

@@ -24,7 +24,7 @@ fn handshake(port: &str) -> [&str; 11] {
 // ---- a primary, with a replica implemented here
 // ------------------------------------------------------------------------
 /// The two connections of a replica, and the start of the stream as the primary announced it.
-struct Channels {
+struct DualChannels {
     main: Replica,
     dump: Replica,
     offset: i64,
@@ -32,11 +32,11 @@ struct Channels {
     client: String,
 }
 
-impl Channels {
+impl DualChannels {
     /// Requests a full sync and reads the position in the stream that the primary announces.
-    fn open(port: u16) -> Channels {
+    fn open(port: u16) -> DualChannels {
         let mut main = Replica::connect(port);
-        main.introduce();
+        main.handshake();
         main.send(&["REPLCONF", "capa", "dual-channel"]);
         assert_eq!(main.line(), "+OK");
         main.send(&["PSYNC", "?", "-1"]);
@@ -50,7 +50,7 @@ impl Channels {
         let ["$ENDOFF", offset, id, _db, client] = words[..] else {
             panic!("{line} tells no end");
         };
-        Channels {
+        DualChannels {
             offset: offset.parse().expect("an offset"),
             id: id.to_owned(),
             client: client.to_owned(),
@@ -78,13 +78,13 @@ fn replicas(client: &mut Client) -> Vec<String> {
 }
 
 #[test]
-fn a_primary_sends_the_stream_beside_the_dump() {
+fn a_primary_sends_the_stream_in_parallel_with_the_dump() {
     let server = Server::start(&[&AT_ONCE[..], &DUAL[..]].concat());
     let mut client = Client::connect(server.port);
     client.call(&["DEBUG", "POPULATE", "200", "key", "100"]);
     // Slow enough to be observed.
     client.call(&["CONFIG", "SET", "rdb-key-save-delay", "10000"]);
-    let mut channels = Channels::open(server.port);
+    let mut channels = DualChannels::open(server.port);
     await_info(&mut client, "replicas_waiting_psync:1");
     let shown = replicas(&mut client);
     assert_eq!(shown.len(), 1, "{shown:?}");
@@ -144,7 +144,7 @@ fn what_follows_a_dump_is_kept_for_a_while_and_not_beyond_the_limits() {
     let server = Server::start(&[&AT_ONCE[..], &DUAL[..], &limits[..]].concat());
     let mut client = Client::connect(server.port);
     client.call(&["SET", "key", "1"]);
-    let mut channels = Channels::open(server.port);
+    let mut channels = DualChannels::open(server.port);
     channels.dump.take_dump();
     assert!(channels.dump_is_closed());
     assert_eq!(info(&mut client, "replicas_waiting_psync"), "1");
@@ -155,7 +155,7 @@ fn what_follows_a_dump_is_kept_for_a_while_and_not_beyond_the_limits() {
     drop(channels);
     // The replica does not come back.
     client.call(&["DEBUG", "DELAY-RDB-CLIENT-FREE-SECONDS", "1"]);
-    let mut late = Channels::open(server.port);
+    let mut late = DualChannels::open(server.port);
     late.dump.take_dump();
     await_info(&mut client, "replicas_waiting_psync:0");
     late.main.send(&["REPLCONF", "set-rdb-client-id", &late.client]);
@@ -165,7 +165,7 @@ fn what_follows_a_dump_is_kept_for_a_while_and_not_beyond_the_limits() {
     );
     // The backlog exceeds the limit.
     client.call(&["DEBUG", "DELAY-RDB-CLIENT-FREE-SECONDS", "1000"]);
-    let mut slow = Channels::open(server.port);
+    let mut slow = DualChannels::open(server.port);
     slow.dump.take_dump();
     await_info(&mut client, "replicas_waiting_psync:1");
     let value = "x".repeat(100_000);
@@ -182,12 +182,12 @@ fn what_follows_a_dump_is_kept_for_a_while_and_not_beyond_the_limits() {
 }
 
 #[test]
-fn a_dump_that_nobody_takes_any_more_ends() {
+fn a_dump_without_receivers_ends() {
     let server = Server::start(&[&AT_ONCE[..], &DUAL[..]].concat());
     let mut client = Client::connect(server.port);
     client.call(&["DEBUG", "POPULATE", "1000", "key", "100"]);
     client.call(&["CONFIG", "SET", "rdb-key-save-delay", "100000"]);
-    let mut channels = Channels::open(server.port);
+    let mut channels = DualChannels::open(server.port);
     assert_eq!(channels.ask_for_stream(), format!("+CONTINUE {}", channels.id));
     await_info(&mut client, "rdb_bgsave_in_progress:1");
     assert_eq!(client.call(&["CLIENT", "KILL", "ID", &channels.client]), "1");
@@ -204,8 +204,8 @@ fn a_dump_that_nobody_takes_any_more_ends() {
         "rdb-key-save-delay",
         "1000",
     ]);
-    let one = thread::spawn(move || Channels::open(server.port));
-    let mut other = Channels::open(server.port);
+    let one = thread::spawn(move || DualChannels::open(server.port));
+    let mut other = DualChannels::open(server.port);
     drop(one.join().expect("opens"));
     assert_eq!(other.ask_for_stream(), format!("+CONTINUE {}", other.id));
     assert!(other.dump.take_dump().starts_with(b"VALKEY"));
@@ -298,7 +298,7 @@ fn a_replica_keeps_the_stream_while_it_loads_and_runs_it_then() {
 }
 
 #[test]
-fn a_replica_begins_anew_when_either_connection_breaks() {
+fn a_replica_restarts_the_full_sync_when_either_connection_breaks() {
     let primary = Primary::new();
     let (_replica, mut client) = follower_of(&primary, &["--repl-diskless-load", "swapdb"]);
     for breaks in ["dump", "main", "main before it is asked", "refused"] {
@@ -339,7 +339,7 @@ fn a_replica_begins_anew_when_either_connection_breaks() {
 }
 
 #[test]
-fn what_a_replica_does_not_keep_waits_at_the_primary() {
+fn the_stream_beyond_the_replicas_buffer_waits_at_the_primary() {
     let primary = Primary::new();
     let limit = ["--client-output-buffer-limit", "replica 100kb 0 0"];
     let (_replica, mut client) = follower_of(&primary, &limit);
@@ -389,7 +389,7 @@ fn data_that_was_loaded_before_the_link_broke_is_not_asked_for_again() {
 const DEBUG: [&str; 4] = ["--enable-debug-command", "yes", "--repl-diskless-sync-delay", "1"];
 
 #[test]
-fn valkey_and_weft_are_each_others_replicas_over_two_connections() {
+fn valkey_and_weft_replicate_each_other_over_two_connections() {
     let arguments = [&DUAL[..], &DEBUG[..]].concat();
     let Some(valkey) = Valkey::start(&arguments) else {
         return;
@@ -416,7 +416,7 @@ fn valkey_and_weft_are_each_others_replicas_over_two_connections() {
 }
 
 #[test]
-fn replicas_come_together_and_alone_while_everybody_writes() {
+fn replicas_connect_together_and_alone_under_load() {
     let arguments = [&DUAL[..], &DEBUG[..]].concat();
     let primary = Server::start(&arguments);
     let replicas: Vec<Server> = (0..3)

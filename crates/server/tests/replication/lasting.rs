@@ -42,7 +42,7 @@ fn same_offset(one: &mut Client, other: &mut Client) {
 }
 
 #[test]
-fn a_primary_that_restarts_goes_on_with_its_replicas() {
+fn a_restarted_primary_continues_with_its_replicas() {
     let mut server = Server::start(&AT_ONCE);
     let (middle, last) = (Server::start(&AT_ONCE), Server::start(&AT_ONCE));
     let mut primary = Client::connect(server.port);
@@ -87,7 +87,7 @@ fn a_primary_that_restarts_goes_on_with_its_replicas() {
 }
 
 #[test]
-fn a_replica_that_restarts_goes_on_where_it_was_and_in_the_same_database() {
+fn a_restarted_replica_continues_at_its_offset_and_database() {
     let server = Server::start(&AT_ONCE);
     let mut follower = Server::start(&AT_ONCE);
     let mut primary = Client::connect(server.port);
@@ -112,7 +112,7 @@ fn a_replica_that_restarts_goes_on_where_it_was_and_in_the_same_database() {
 }
 
 #[test]
-fn a_replica_of_a_replica_begins_in_the_database_that_the_stream_has_selected() {
+fn a_chained_replica_starts_in_the_selected_database() {
     let servers = [
         Server::start(&AT_ONCE),
         Server::start(&AT_ONCE),
@@ -197,7 +197,7 @@ fn clients_wait_for_the_disks_of_replicas() {
 }
 
 #[test]
-fn who_waits_for_the_disk_is_told_that_the_file_is_switched_off() {
+fn waitaof_fails_when_appendonly_is_disabled() {
     let server = Server::start(&["--appendonly", "yes", "--appendfsync", "no"]);
     let (mut waiting, mut client) = (Client::connect(server.port), Client::connect(server.port));
     waiting.call(&["SET", "key", "1"]);
@@ -211,7 +211,7 @@ fn who_waits_for_the_disk_is_told_that_the_file_is_switched_off() {
 }
 
 #[test]
-fn exec_tells_a_client_that_can_go_elsewhere_where_to_go() {
+fn exec_redirects_clients_with_the_redirect_capability() {
     let server = Server::start(&AT_ONCE);
     let (mut client, mut other) = (Client::connect(server.port), Client::connect(server.port));
     client.call(&["CLIENT", "CAPA", "redirect"]);
@@ -231,7 +231,7 @@ fn exec_tells_a_client_that_can_go_elsewhere_where_to_go() {
 }
 
 #[test]
-fn a_shutdown_waits_for_replicas_and_can_be_called_off() {
+fn a_shutdown_waits_for_replicas_and_can_be_aborted() {
     let server = Server::start(&[&AT_ONCE[..], &["--shutdown-timeout", "1000"]].concat());
     let mut client = Client::connect(server.port);
     let mut silent = Client::connect(server.port);
@@ -263,7 +263,7 @@ fn a_shutdown_waits_for_replicas_and_can_be_called_off() {
 }
 
 /// Writes until `stop` is set, to the server that listens on the port at the moment.
-fn write_on(port: u16, seed: u64, stop: &AtomicBool) {
+fn write_continuously(port: u16, seed: u64, stop: &AtomicBool) {
     let mut random = fastrand::Rng::with_seed(seed);
     while !stop.load(Ordering::Relaxed) {
         let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else {
@@ -310,7 +310,7 @@ fn after_crashes_of_either_side_under_load_the_data_is_the_same() {
     thread::scope(|scope| {
         for _ in 0..3 {
             let (port, seed, stop) = (server.port, random.u64(..), &stop);
-            scope.spawn(move || write_on(port, seed, stop));
+            scope.spawn(move || write_continuously(port, seed, stop));
         }
         for round in 0..6 {
             thread::sleep(Duration::from_millis(random.u64(1..300)));
@@ -343,7 +343,7 @@ fn the_append_only_file_has_the_old_data_until_it_has_all_of_the_new() {
         client.call(&["CONFIG", "SET", "rdb-key-save-delay", delay]);
         assert_eq!(client.call(&["REPLICAOF", "127.0.0.1", &primary.port()]), "OK");
         let (mut link, _) = primary.accept();
-        link.give_everything(DUMP);
+        link.send_full_sync(DUMP);
         let mut offset = link.command(&["SELECT", "9"]);
         offset += link.command(&["SET", "new", "1"]);
         link.await_acknowledged(offset);
@@ -366,14 +366,14 @@ fn the_append_only_file_has_the_old_data_until_it_has_all_of_the_new() {
 }
 
 #[test]
-fn a_replica_ends_on_an_error_of_the_stream_or_of_the_disk_if_it_is_told_to() {
+fn a_replica_exits_on_stream_or_disk_errors_if_configured() {
     let begin = |arguments: &[&str]| {
         let primary = Primary::new();
         let follows = ["--replicaof", &format!("127.0.0.1 {}", primary.port())];
         let replica = Server::start(&[&follows[..], arguments].concat());
         let client = Client::connect(replica.port);
         let (mut link, _) = primary.accept();
-        link.give_everything(DUMP);
+        link.send_full_sync(DUMP);
         link.await_acknowledged(0);
         (primary, replica, client, link)
     };

@@ -95,7 +95,7 @@ impl Link {
     }
 
     /// Answers PSYNC with a full sync, at offset 0.
-    fn give_everything(&mut self, dump: &[u8]) {
+    fn send_full_sync(&mut self, dump: &[u8]) {
         self.send(format!("+FULLRESYNC {FIRST_ID} 0\r\n${}\r\n", dump.len()).as_bytes());
         self.send(dump);
     }
@@ -229,11 +229,11 @@ fn a_replica_takes_over_a_dump_and_follows_the_stream_in_order() {
 }
 
 #[test]
-fn a_link_that_breaks_in_a_transaction_goes_on_before_it() {
+fn a_link_that_breaks_in_a_transaction_continues_before_it() {
     let (primary, replica) = following();
     let mut client = Client::connect(replica.port);
     let (mut link, _) = primary.accept();
-    link.give_everything(DUMP);
+    link.send_full_sync(DUMP);
     let mut offset = link.command(&["SELECT", "9"]);
     offset += link.command(&["SET", "counter", "1"]);
     link.command(&["MULTI"]);
@@ -266,7 +266,7 @@ fn expired_keys_of_a_replica_are_invisible_and_stay() {
     let (primary, replica) = following();
     let mut client = Client::connect(replica.port);
     let (mut link, _) = primary.accept();
-    link.give_everything(DUMP);
+    link.send_full_sync(DUMP);
     let mut offset = link.command(&["SELECT", "9"]);
     offset += link.command(&["SET", "passing", "1", "PXAT", "1000"]);
     offset += link.command(&["HSET", "hash", "field", "5"]);
@@ -339,7 +339,7 @@ fn clients_learn_that_a_replica_has_no_primary_or_no_data() {
 }
 
 #[test]
-fn clients_that_wait_are_let_go_when_the_server_gets_a_primary() {
+fn blocked_clients_are_unblocked_when_the_server_becomes_a_replica() {
     let primary = Primary::new();
     let server = Server::start(&[]);
     let (mut waiting, mut other) = (Client::connect(server.port), Client::connect(server.port));
@@ -377,18 +377,18 @@ fn a_damaged_dump_is_asked_for_again_and_one_of_an_unknown_version_leaves_the_da
     let (mut link, _) = primary.accept();
     let mut unknown = DUMP.to_vec();
     unknown[6..9].copy_from_slice(b"999");
-    link.give_everything(&unknown);
+    link.send_full_sync(&unknown);
     let (mut link, asked) = primary.accept();
     assert_eq!(asked, ["PSYNC", "?", "-1"]);
     assert_eq!(client.call(&["GET", "old"]), "1");
     let mut damaged = DUMP.to_vec();
     let end = damaged.len();
     damaged[end - 1] ^= 1;
-    link.give_everything(&damaged);
+    link.send_full_sync(&damaged);
     let (mut link, asked) = primary.accept();
     assert_eq!(asked, ["PSYNC", "?", "-1"]);
     assert_eq!(client.call(&["GET", "old"]), "-");
-    link.give_everything(DUMP);
+    link.send_full_sync(DUMP);
     link.await_acknowledged(0);
     await_info(&mut client, UP);
 }

@@ -18,7 +18,7 @@ fn following(primary: &Primary, arguments: &[&str]) -> (Server, Client, Link) {
 }
 
 #[test]
-fn an_error_in_the_stream_ends_the_replica_only_if_it_shall() {
+fn an_error_in_the_stream_ends_the_replica_only_if_configured() {
     for behaviour in ["ignore", "panic", "panic-on-replicas"] {
         let primary = Primary::new();
         let (_replica, mut client, mut link) = following(&primary, &["--propagation-error-behavior", behaviour]);
@@ -39,7 +39,7 @@ fn an_error_in_the_stream_ends_the_replica_only_if_it_shall() {
 }
 
 #[test]
-fn a_replica_without_a_disk_does_not_go_on_with_other_data_than_its_primary() {
+fn a_replica_that_cannot_write_does_not_diverge_from_its_primary() {
     for ignores in ["no", "yes"] {
         let primary = Primary::new();
         let arguments = [

@@ -33,7 +33,7 @@ impl Replica {
         }
     }
 
-    pub fn introduce(&mut self) {
+    pub fn handshake(&mut self) {
         for words in [
             &["REPLCONF", "listening-port", "1234"][..],
             &["REPLCONF", "ip-address", "10.1.2.3"],
@@ -90,7 +90,7 @@ impl Replica {
 }
 
 /// Returns the id and the offset of `+FULLRESYNC id offset`.
-fn place(line: &str) -> (String, i64) {
+fn full_resync_position(line: &str) -> (String, i64) {
     let words: Vec<&str> = line.split(' ').collect();
     assert_eq!(words[0], "+FULLRESYNC", "{line}");
     (words[1].to_owned(), words[2].parse().expect("an offset"))
@@ -106,9 +106,9 @@ fn a_replica_gets_a_dump_and_then_every_write_in_order() {
         let mut client = Client::connect(server.port);
         client.call(&["SET", "before", "1"]);
         let mut replica = Replica::connect(server.port);
-        replica.introduce();
+        replica.handshake();
         replica.send(&["PSYNC", "?", "-1"]);
-        let (id, offset) = place(&replica.line());
+        let (id, offset) = full_resync_position(&replica.line());
         let dump = replica.take_dump();
         assert!(dump.starts_with(b"VALKEY") && dump.windows(6).any(|bytes| bytes == b"before"));
         let start = Instant::now();
@@ -136,7 +136,7 @@ fn a_replica_gets_a_dump_and_then_every_write_in_order() {
         client.call(&["SET", "missed", "1"]);
         let end: i64 = info(&mut client, "master_repl_offset").parse().expect("an offset");
         let mut replica = Replica::connect(server.port);
-        replica.introduce();
+        replica.handshake();
         let missed = command(&["SET", "missed", "1"]).len() as i64;
         replica.send(&["PSYNC", &id, &(end - missed + 1).to_string()]);
         assert_eq!(replica.line(), format!("+CONTINUE {id}"));
@@ -145,9 +145,9 @@ fn a_replica_gets_a_dump_and_then_every_write_in_order() {
         // A replica with another history, or with an offset beyond the end, gets a full sync.
         for (id, offset) in [("x".repeat(40), 1), (id, end + 1000)] {
             let mut replica = Replica::connect(server.port);
-            replica.introduce();
+            replica.handshake();
             replica.send(&["PSYNC", &id, &offset.to_string()]);
-            place(&replica.line());
+            full_resync_position(&replica.line());
         }
         assert_eq!(info(&mut client, "sync_partial_err"), "2");
     }
@@ -156,13 +156,13 @@ fn a_replica_gets_a_dump_and_then_every_write_in_order() {
 /// A test that waits until a replica has all writes compares the offsets of both sides. The log writer appends writes
 /// to the backlog after they were replied to, and INFO used to show an offset without them.
 #[test]
-fn the_offset_that_is_told_covers_what_was_replied_to() {
+fn the_reported_offset_covers_all_answered_writes() {
     let server = Server::start(&[&AT_ONCE[..], &["--io-threads", "4"]].concat());
     let mut clients: Vec<Client> = (0..4).map(|_| Client::connect(server.port)).collect();
     let mut replica = Replica::connect(server.port);
-    replica.introduce();
+    replica.handshake();
     replica.send(&["PSYNC", "?", "-1"]);
-    place(&replica.line());
+    full_resync_position(&replica.line());
     replica.take_dump();
     // Without a replica, the stream contains no REPLCONF GETACK or PING.
     drop(replica);
@@ -192,11 +192,11 @@ fn sync_and_dumps_without_a_stream() {
     assert_eq!(replica.command(), "SELECT 0");
     assert_eq!(replica.command(), "SET key 2");
     let mut replica = Replica::connect(server.port);
-    replica.introduce();
+    replica.handshake();
     replica.send(&["REPLCONF", "rdb-only", "1"]);
     assert_eq!(replica.line(), "+OK");
     replica.send(&["PSYNC", "?", "-1"]);
-    place(&replica.line());
+    full_resync_position(&replica.line());
     replica.take_dump();
     let mut rest = Vec::new();
     replica.0.read_to_end(&mut rest).expect("is closed");
@@ -218,9 +218,9 @@ fn clients_wait_for_replicas_and_writes_may_need_some() {
     );
     assert_eq!(client.call(&["GET", "key"]), "-");
     let mut replica = Replica::connect(server.port);
-    replica.introduce();
+    replica.handshake();
     replica.send(&["PSYNC", "?", "-1"]);
-    let (_, offset) = place(&replica.line());
+    let (_, offset) = full_resync_position(&replica.line());
     replica.take_dump();
     replica.send(&["REPLCONF", "ACK", &offset.to_string()]);
     await_info(&mut other, "min_slaves_good_slaves:1");
@@ -256,7 +256,7 @@ fn clients_wait_for_replicas_and_writes_may_need_some() {
 
 /// Sends random writes of one client: some are propagated in a different form, some not at all, some with other
 /// effects.
-fn scribble(port: u16, seed: u64, stop: &AtomicBool) {
+fn write_randomly(port: u16, seed: u64, stop: &AtomicBool) {
     let mut client = Client::connect(port);
     let mut random = fastrand::Rng::with_seed(seed);
     while !stop.load(Ordering::Relaxed) {
@@ -348,7 +348,7 @@ pub fn under_load(port: u16, during: impl FnOnce()) {
     thread::scope(|scope| {
         for seed in 0..4 {
             let stop = &stop;
-            scope.spawn(move || scribble(port, seed, stop));
+            scope.spawn(move || write_randomly(port, seed, stop));
         }
         during();
         stop.store(true, Ordering::Relaxed);
@@ -366,7 +366,7 @@ pub fn settle(primary: &mut Client) {
 }
 
 #[test]
-fn replicas_have_the_same_data_in_the_end_whatever_was_written_while_they_came_and_went() {
+fn replicas_converge_after_reconnects_under_load() {
     for diskless in ["yes", "no"] {
         let arguments = [&AT_ONCE[..], &["--io-threads", "4", "--repl-diskless-sync", diskless]].concat();
         let server = Server::start(&arguments);
@@ -408,7 +408,7 @@ fn replicas_have_the_same_data_in_the_end_whatever_was_written_while_they_came_a
 }
 
 #[test]
-fn a_primary_hands_its_role_over_and_follows() {
+fn a_primary_hands_over_its_role_and_becomes_a_replica() {
     let server = Server::start(&AT_ONCE);
     let mut primary = Client::connect(server.port);
     assert_eq!(primary.call(&["FAILOVER"]), "ERR FAILOVER requires connected replicas.");
@@ -447,9 +447,9 @@ fn a_primary_hands_its_role_over_and_follows() {
     }
     // This replica never catches up, so the failover cannot complete.
     let mut silent = Replica::connect(server.port);
-    silent.introduce();
+    silent.handshake();
     silent.send(&["PSYNC", "?", "-1"]);
-    let (_, offset) = place(&silent.line());
+    let (_, offset) = full_resync_position(&silent.line());
     silent.take_dump();
     silent.send(&["REPLCONF", "ACK", &(offset - 1).to_string()]);
     await_info(&mut primary, "connected_slaves:1");

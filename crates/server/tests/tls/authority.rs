@@ -28,7 +28,7 @@ pub struct Identity {
 
 /// The TLS settings of a client.
 #[derive(Clone, Copy, Default)]
-pub struct Manner<'a> {
+pub struct ClientTlsOptions<'a> {
     /// The certificate that the client presents.
     pub identity: Option<&'a Identity>,
     /// The protocol versions of the client; empty for all.
@@ -102,7 +102,7 @@ impl Authority {
     }
 
     /// Returns the configuration of a client that trusts this authority.
-    pub fn client(&self, manner: Manner<'_>) -> Arc<ClientConfig> {
+    pub fn client(&self, manner: ClientTlsOptions<'_>) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
         roots.add(self.root.clone()).expect("a root");
         let mut provider = rustls::crypto::ring::default_provider();

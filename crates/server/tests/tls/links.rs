@@ -4,7 +4,7 @@ use std::io::BufReader;
 
 use super::client::Client;
 use super::server::{Server, free_port};
-use super::{Authority, Manner, Secure, dial, noise, secured, wait_for};
+use super::{Authority, ClientTlsOptions, Secure, dial, random_bytes, start_tls_server, wait_for};
 
 const AT_ONCE: [&str; 2] = ["--repl-diskless-sync-delay", "0"];
 
@@ -15,9 +15,9 @@ fn words(owned: &[String]) -> Vec<&str> {
 /// Two replicas: one gets the RDB over its socket, one from a file.
 #[test]
 fn replicas_follow_over_tls() {
-    let secured = secured(&[&AT_ONCE[..], &["--tls-auth-clients", "yes", "--io-threads", "2"]].concat());
+    let secured = start_tls_server(&[&AT_ONCE[..], &["--tls-auth-clients", "yes", "--io-threads", "2"]].concat());
     let mut primary = secured.plain();
-    let large = noise(10_000_000);
+    let large = random_bytes(10_000_000);
     primary.send(&[&b"SET"[..], b"large", &large[..]]);
     assert_eq!(primary.answer(), "OK");
     for number in 0..2000 {
@@ -68,8 +68,8 @@ fn replicas_follow_over_tls() {
 }
 
 #[test]
-fn a_replica_follows_nobody_that_it_does_not_trust() {
-    let secured = secured(&AT_ONCE);
+fn a_replica_refuses_an_untrusted_primary() {
+    let secured = start_tls_server(&AT_ONCE);
     let strangers = Authority::new();
     let own = strangers.arguments("replica");
     let port = secured.port.to_string();
@@ -93,7 +93,7 @@ fn a_replica_follows_nobody_that_it_does_not_trust() {
 
 /// Three nodes whose cluster bus uses TLS.
 #[test]
-fn nodes_talk_over_tls() {
+fn cluster_nodes_communicate_over_tls() {
     let authority = Authority::new();
     let own = authority.arguments("node");
     let ports: Vec<String> = (0..3).map(|_| free_port().to_string()).collect();
@@ -122,7 +122,10 @@ fn nodes_talk_over_tls() {
     }
     // Redirections name the port of the client's own kind: TLS or plain.
     let number: u16 = ports[0].parse().expect("a port");
-    let mut secure: Secure = Client(BufReader::new(dial(number, authority.client(Manner::default()))));
+    let mut secure: Secure = Client(BufReader::new(dial(
+        number,
+        authority.client(ClientTlsOptions::default()),
+    )));
     let slot_of_x = "{x}";
     assert_eq!(
         secure.call(&["GET", slot_of_x]),

@@ -16,7 +16,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use authority::{Authority, Identity, Manner};
+use authority::{Authority, ClientTlsOptions, Identity};
 use client::Client;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
@@ -26,13 +26,13 @@ type Stream = StreamOwned<ClientConnection, TcpStream>;
 type Secure = Client<Stream>;
 
 /// A server with a TLS port, which requests no client certificates unless the arguments say otherwise.
-struct Secured {
+struct TlsServer {
     server: Server,
     authority: Authority,
     port: u16,
 }
 
-fn secured(arguments: &[&str]) -> Secured {
+fn start_tls_server(arguments: &[&str]) -> TlsServer {
     let authority = Authority::new();
     let port = free_port();
     let own = authority.arguments("server");
@@ -40,7 +40,7 @@ fn secured(arguments: &[&str]) -> Secured {
     let mut all: Vec<&str> = own.iter().map(String::as_str).collect();
     all.extend(["--tls-port", &number, "--tls-auth-clients", "no"]);
     all.extend(arguments);
-    Secured {
+    TlsServer {
         server: Server::start(&all),
         authority,
         port,
@@ -66,19 +66,19 @@ fn ping(mut stream: Stream) -> Result<String, String> {
     ask().map_err(|error| error.to_string())
 }
 
-impl Secured {
-    fn dial(&self, manner: Manner<'_>) -> Stream {
+impl TlsServer {
+    fn dial(&self, manner: ClientTlsOptions<'_>) -> Stream {
         dial(self.port, self.authority.client(manner))
     }
 
     fn connect(&self) -> Secure {
-        Client(BufReader::new(self.dial(Manner::default())))
+        Client(BufReader::new(self.dial(ClientTlsOptions::default())))
     }
 
     fn connect_as(&self, identity: &Identity) -> Secure {
-        Client(BufReader::new(self.dial(Manner {
+        Client(BufReader::new(self.dial(ClientTlsOptions {
             identity: Some(identity),
-            ..Manner::default()
+            ..ClientTlsOptions::default()
         })))
     }
 
@@ -95,14 +95,14 @@ fn wait_for(what: &str, mut is: impl FnMut() -> bool) {
     }
 }
 
-fn noise(len: usize) -> Vec<u8> {
+fn random_bytes(len: usize) -> Vec<u8> {
     let mut random = fastrand::Rng::with_seed(7);
     (0..len).map(|_| random.u8(..)).collect()
 }
 
 #[test]
 fn commands_run_over_tls_in_any_number_and_size() {
-    let secured = secured(&["--io-threads", "2"]);
+    let secured = start_tls_server(&["--io-threads", "2"]);
     let mut client = secured.connect();
     assert_eq!(client.call(&["PING"]), "PONG");
     for number in 0..5000 {
@@ -117,7 +117,7 @@ fn commands_run_over_tls_in_any_number_and_size() {
     for number in 0..5000 {
         assert_eq!(client.answer(), number.to_string());
     }
-    let value = noise(20_000_000);
+    let value = random_bytes(20_000_000);
     client.send(&[&b"SET"[..], b"large", &value[..]]);
     assert_eq!(client.answer(), "OK");
     // Several large replies, with small replies between them.
@@ -164,9 +164,9 @@ fn a_server_may_listen_with_tls_alone() {
         .expect("starts");
     wait_for("it listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
     let identity = authority.identity("client", &[]);
-    let manner = Manner {
+    let manner = ClientTlsOptions {
         identity: Some(&identity),
-        ..Manner::default()
+        ..ClientTlsOptions::default()
     };
     let mut client = Client(BufReader::new(dial(port, authority.client(manner))));
     let info = client.call(&["INFO", "server"]);
@@ -187,14 +187,14 @@ fn a_server_may_listen_with_tls_alone() {
 }
 
 #[test]
-fn clients_show_certificates_if_they_have_to() {
-    let secured = secured(&[]);
+fn clients_present_certificates_if_required() {
+    let secured = start_tls_server(&[]);
     let mut plain = secured.plain();
     let (known, strangers) = (secured.authority.identity("known", &[]), Authority::new());
     let unknown = strangers.identity("unknown", &[]);
-    let as_whom = |identity| Manner {
+    let as_whom = |identity| ClientTlsOptions {
         identity,
-        ..Manner::default()
+        ..ClientTlsOptions::default()
     };
     // No certificate, a trusted one, an untrusted one.
     let cases = [
@@ -215,9 +215,9 @@ fn clients_show_certificates_if_they_have_to() {
 }
 
 #[test]
-fn a_session_that_began_without_a_certificate_is_not_resumed_where_one_is_asked_for() {
-    let secured = secured(&[]);
-    let config = secured.authority.client(Manner::default());
+fn a_session_without_a_certificate_is_not_resumed_where_one_is_required() {
+    let secured = start_tls_server(&[]);
+    let config = secured.authority.client(ClientTlsOptions::default());
     for _ in 0..3 {
         assert!(ping(dial(secured.port, config.clone())).is_ok());
     }
@@ -230,7 +230,7 @@ fn a_session_that_began_without_a_certificate_is_not_resumed_where_one_is_asked_
 
 #[test]
 fn a_certificate_names_the_user() {
-    let secured = secured(&["--tls-auth-clients", "yes", "--tls-auth-clients-user", "CN"]);
+    let secured = start_tls_server(&["--tls-auth-clients", "yes", "--tls-auth-clients-user", "CN"]);
     let mut plain = secured.plain();
     for user in ["joe", "urn:joe"] {
         assert_eq!(plain.call(&["ACL", "SETUSER", user, "on", "+@all", "~*"]), "OK");
@@ -261,10 +261,10 @@ fn a_certificate_names_the_user() {
 
 #[test]
 fn new_certificates_are_loaded_at_once_and_wrong_ones_are_not() {
-    let secured = secured(&[]);
+    let secured = start_tls_server(&[]);
     let mut plain = secured.plain();
     let shown = || {
-        let mut stream = secured.dial(Manner::default());
+        let mut stream = secured.dial(ClientTlsOptions::default());
         stream.write_all(b"PING\r\n").expect("sends");
         let mut answer = [0; 7];
         stream.read_exact(&mut answer).expect("receives");
@@ -339,7 +339,7 @@ fn new_certificates_are_loaded_at_once_and_wrong_ones_are_not() {
 #[test]
 fn keys_may_be_encrypted() {
     use pkcs8::{PrivateKeyInfo, pkcs5::pbes2};
-    let secured = secured(&[]);
+    let secured = start_tls_server(&[]);
     let mut plain = secured.plain();
     let identity = secured.authority.identity("locked", &[]);
     let parameters = pbes2::Parameters::pbkdf2_sha256_aes256cbc(2048, b"saltsalt", &[7; 16]).expect("parameters");
@@ -375,18 +375,18 @@ fn keys_may_be_encrypted() {
 #[test]
 fn versions_and_ciphers_are_those_that_are_configured() {
     use rustls::version::{TLS12, TLS13};
-    let secured = secured(&[]);
+    let secured = start_tls_server(&[]);
     let mut plain = secured.plain();
     let mut set = |parameter: &str, value: &str| {
         assert_eq!(plain.call(&["CONFIG", "SET", parameter, value]), "OK");
     };
-    let old = Manner {
+    let old = ClientTlsOptions {
         versions: &[&TLS12],
-        ..Manner::default()
+        ..ClientTlsOptions::default()
     };
-    let new = Manner {
+    let new = ClientTlsOptions {
         versions: &[&TLS13],
-        ..Manner::default()
+        ..ClientTlsOptions::default()
     };
     let talks = |manner| ping(secured.dial(manner)).is_ok();
     assert!(talks(old) && talks(new));
@@ -399,7 +399,7 @@ fn versions_and_ciphers_are_those_that_are_configured() {
         "tls-ciphers",
         "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-ECDSA-CHACHA20-POLY1305",
     );
-    let with = |ciphers| Manner { ciphers, ..old };
+    let with = |ciphers| ClientTlsOptions { ciphers, ..old };
     assert!(talks(with(&["TLS_ECDHE_ECDSA_WITH_AES_128"])));
     assert!(!talks(with(&["TLS_ECDHE_ECDSA_WITH_AES_256"])));
     // Either the client's order of preference decides, or the server's.
@@ -417,19 +417,19 @@ fn versions_and_ciphers_are_those_that_are_configured() {
     set("tls-prefer-server-ciphers", "yes");
     assert_eq!(agreed(), "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256");
     set("tls-ciphersuites", "TLS_CHACHA20_POLY1305_SHA256");
-    assert!(talks(Manner {
+    assert!(talks(ClientTlsOptions {
         ciphers: &["TLS13_CHACHA20"],
         ..new
     }));
-    assert!(!talks(Manner {
+    assert!(!talks(ClientTlsOptions {
         ciphers: &["TLS13_AES_256"],
         ..new
     }));
 }
 
 #[test]
-fn sessions_are_resumed_if_that_is_wanted() {
-    let secured = secured(&[]);
+fn sessions_are_resumed_if_enabled() {
+    let secured = start_tls_server(&[]);
     let kinds = |config: &Arc<ClientConfig>| {
         let mut stream = dial(secured.port, config.clone());
         stream.write_all(b"PING\r\n").expect("sends");
@@ -438,9 +438,9 @@ fn sessions_are_resumed_if_that_is_wanted() {
     };
     let resumed = rustls::HandshakeKind::Resumed;
     for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
-        let manner = Manner {
+        let manner = ClientTlsOptions {
             versions: &[version],
-            ..Manner::default()
+            ..ClientTlsOptions::default()
         };
         let config = secured.authority.client(manner);
         assert_ne!(kinds(&config), resumed);
@@ -450,7 +450,7 @@ fn sessions_are_resumed_if_that_is_wanted() {
         secured.plain().call(&["CONFIG", "SET", "tls-session-caching", "no"]),
         "OK"
     );
-    let config = secured.authority.client(Manner::default());
+    let config = secured.authority.client(ClientTlsOptions::default());
     assert_ne!(kinds(&config), resumed);
     assert_ne!(kinds(&config), resumed);
 }

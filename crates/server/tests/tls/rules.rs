@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::thread;
 
-use super::{Manner, PATIENCE, noise, secured, wait_for};
+use super::{ClientTlsOptions, PATIENCE, random_bytes, start_tls_server, wait_for};
 
 fn raw(port: u16) -> TcpStream {
     let socket = TcpStream::connect(("127.0.0.1", port)).expect("connects");
@@ -13,7 +13,7 @@ fn raw(port: u16) -> TcpStream {
 }
 
 /// Reads until the other side ends the connection in any way.
-fn until_closed(mut socket: TcpStream) -> Vec<u8> {
+fn read_until_closed(mut socket: TcpStream) -> Vec<u8> {
     let mut all = Vec::new();
     if let Err(error) = socket.read_to_end(&mut all) {
         assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "it is not closed");
@@ -22,19 +22,19 @@ fn until_closed(mut socket: TcpStream) -> Vec<u8> {
 }
 
 #[test]
-fn who_does_not_speak_tls_is_sent_away() {
-    let secured = secured(&["--io-threads", "2"]);
+fn clients_without_tls_are_disconnected() {
+    let secured = start_tls_server(&["--io-threads", "2"]);
     let mut random = fastrand::Rng::with_seed(11);
     for round in 0..60 {
         let mut socket = raw(secured.port);
         let bytes = match round % 3 {
             0 => b"*1\r\n$4\r\nPING\r\n".to_vec(),
-            1 => noise(random.usize(1..40_000)),
-            _ => [&[22u8, 3, 1, 63, 0][..], &noise(16_128)].concat(),
+            1 => random_bytes(random.usize(1..40_000)),
+            _ => [&[22u8, 3, 1, 63, 0][..], &random_bytes(16_128)].concat(),
         };
         let _ = socket.write_all(&bytes);
         let _ = socket.shutdown(std::net::Shutdown::Write);
-        let told = until_closed(socket);
+        let told = read_until_closed(socket);
         assert!(told.len() < 20 && !told.starts_with(b"-"), "{told:?}");
     }
     // Some clients stop in the middle of the handshake.
@@ -57,19 +57,19 @@ fn who_does_not_speak_tls_is_sent_away() {
 }
 
 #[test]
-fn who_is_silent_in_the_handshake_is_idle() {
-    let secured = secured(&["--timeout", "1"]);
+fn a_client_silent_in_the_handshake_is_idle() {
+    let secured = start_tls_server(&["--timeout", "1"]);
     let silent = raw(secured.port);
     let mut slow = raw(secured.port);
     slow.write_all(&[22, 3, 1, 1, 0, 1]).expect("sends");
-    assert_eq!(until_closed(silent), b"");
-    assert_eq!(until_closed(slow), b"");
+    assert_eq!(read_until_closed(silent), b"");
+    assert_eq!(read_until_closed(slow), b"");
 }
 
 #[test]
-fn what_was_sent_before_a_farewell_is_done() {
-    let secured = secured(&[]);
-    let mut stream = secured.dial(Manner::default());
+fn requests_sent_before_close_notify_are_executed() {
+    let secured = start_tls_server(&[]);
+    let mut stream = secured.dial(ClientTlsOptions::default());
     stream.write_all(b"SET said last\r\n").expect("sends");
     stream.conn.send_close_notify();
     stream.flush().expect("sends");
@@ -78,7 +78,7 @@ fn what_was_sent_before_a_farewell_is_done() {
     assert_eq!(rest, b"+OK\r\n");
     assert_eq!(secured.plain().call(&["GET", "said"]), "last");
     // The same with the server closing first.
-    let mut stream = secured.dial(Manner::default());
+    let mut stream = secured.dial(ClientTlsOptions::default());
     stream.write_all(b"QUIT\r\n").expect("sends");
     rest.clear();
     stream.read_to_end(&mut rest).expect("the server says farewell");
@@ -86,9 +86,9 @@ fn what_was_sent_before_a_farewell_is_done() {
 }
 
 #[test]
-fn keys_are_exchanged_on_the_way() {
-    let secured = secured(&[]);
-    let mut stream = secured.dial(Manner::default());
+fn traffic_keys_can_be_updated_during_a_session() {
+    let secured = start_tls_server(&[]);
+    let mut stream = secured.dial(ClientTlsOptions::default());
     for _ in 0..30 {
         stream.write_all(b"PING\r\n").expect("sends");
         let mut answer = [0; 7];
@@ -99,10 +99,10 @@ fn keys_are_exchanged_on_the_way() {
 }
 
 #[test]
-fn limits_of_input_and_output_hold() {
-    let secured = secured(&["--client-query-buffer-limit", "1mb"]);
+fn input_and_output_limits_hold_over_tls() {
+    let secured = start_tls_server(&["--client-query-buffer-limit", "1mb"]);
     let mut plain = secured.plain();
-    let mut stream = secured.dial(Manner::default());
+    let mut stream = secured.dial(ClientTlsOptions::default());
     stream.write_all(b"*2\r\n$4\r\nECHO\r\n$5000000\r\n").expect("sends");
     let _ = stream.write_all(&vec![b'x'; 4_000_000]);
     let mut rest = Vec::new();
@@ -115,7 +115,7 @@ fn limits_of_input_and_output_hold() {
     assert_eq!(plain.call(&set), "OK");
     let value = "v".repeat(900_000);
     assert_eq!(plain.call(&["SET", "value", &value]), "OK");
-    let mut stream = secured.dial(Manner::default());
+    let mut stream = secured.dial(ClientTlsOptions::default());
     for _ in 0..100 {
         // The connection may be closed by then.
         if stream.write_all(b"GET value\r\n").is_err() {
@@ -130,8 +130,8 @@ fn limits_of_input_and_output_hold() {
 
 #[test]
 fn a_slow_reader_gets_everything_in_order() {
-    let secured = secured(&["--io-threads", "2"]);
-    let value = String::from_utf8_lossy(&noise(3_000_000)).into_owned();
+    let secured = start_tls_server(&["--io-threads", "2"]);
+    let value = String::from_utf8_lossy(&random_bytes(3_000_000)).into_owned();
     let mut plain = secured.plain();
     assert_eq!(plain.call(&["SET", "large", &value]), "OK");
     let mut client = secured.connect();
@@ -155,9 +155,9 @@ fn a_slow_reader_gets_everything_in_order() {
 }
 
 #[test]
-fn many_handshakes_at_once_do_not_keep_others_waiting() {
-    let secured = secured(&["--io-threads", "2"]);
-    let config = secured.authority.client(Manner::default());
+fn many_concurrent_handshakes_do_not_delay_other_clients() {
+    let secured = start_tls_server(&["--io-threads", "2"]);
+    let config = secured.authority.client(ClientTlsOptions::default());
     let (port, threads) = (secured.port, 8);
     let dialling: Vec<_> = (0..threads)
         .map(|_| {

@@ -51,7 +51,7 @@ fn await_info(client: &mut Client, line: &str) {
 }
 
 #[test]
-fn all_that_was_sent_before_a_half_close_is_executed_and_answered() {
+fn requests_sent_before_a_half_close_are_executed_and_answered() {
     with_workers(&[], |server| {
         let mut admin = Client::connect(server.port);
         for round in 0..10 {
@@ -132,7 +132,7 @@ fn commands_that_are_answered_later_are_answered_after_a_half_close() {
 /// The first request waits for the slot of a script, the second one parks, and the half-close is seen before either
 /// runs.
 #[test]
-fn requests_behind_one_that_was_put_off_are_executed_after_a_half_close() {
+fn requests_behind_a_deferred_one_are_executed_after_a_half_close() {
     with_workers(&[], |server| {
         for round in 0..3 {
             let mut runner = Client::connect(server.port);
@@ -159,7 +159,7 @@ fn requests_behind_one_that_was_put_off_are_executed_after_a_half_close() {
 }
 
 #[test]
-fn a_client_that_waits_for_keys_and_half_closes_is_gone() {
+fn a_blocked_client_that_half_closes_is_disconnected() {
     with_workers(&[], |server| {
         let mut admin = Client::connect(server.port);
         let bytes = [request(&["PING"]), request(&["BLPOP", "list", "0"]), request(&["PING"])].concat();

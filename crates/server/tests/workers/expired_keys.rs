@@ -130,24 +130,24 @@ const FORMS: &[(&str, &str)] = &[
 
 /// The way in which a form is executed.
 #[derive(Clone, Copy, Debug)]
-enum Way {
+enum ExecutionMode {
     Plain,
     /// In a transaction.
     Exec,
     /// In a transaction, after a SELECT of the database of the keys.
-    ExecElsewhere,
+    ExecInOtherDatabase,
     /// In a script that declares no keys.
     Script,
     /// In a transaction with a script.
     ScriptInExec,
 }
 
-const WAYS: [Way; 5] = [
-    Way::Plain,
-    Way::Exec,
-    Way::ExecElsewhere,
-    Way::Script,
-    Way::ScriptInExec,
+const WAYS: [ExecutionMode; 5] = [
+    ExecutionMode::Plain,
+    ExecutionMode::Exec,
+    ExecutionMode::ExecInOtherDatabase,
+    ExecutionMode::Script,
+    ExecutionMode::ScriptInExec,
 ];
 
 /// Returns the words of a command, with `tag` added to its key names.
@@ -186,27 +186,27 @@ fn prepare(client: &mut Client, commands: &str, tag: &str) {
 }
 
 /// Returns the database in which a form's keys are.
-fn database(way: Way) -> &'static str {
+fn database(way: ExecutionMode) -> &'static str {
     match way {
-        Way::ExecElsewhere => "1",
+        ExecutionMode::ExecInOtherDatabase => "1",
         _ => "0",
     }
 }
 
-fn run(client: &mut Client, command: &str, tag: &str, way: Way) {
+fn run(client: &mut Client, command: &str, tag: &str, way: ExecutionMode) {
     let words = words(command, tag);
     let script = ["EVAL", "return redis.call(unpack(ARGV))", "0"].map(str::to_owned);
     let script: Vec<String> = script.into_iter().chain(words.iter().cloned()).collect();
     match way {
-        Way::Plain => drop(call(client, &words)),
-        Way::Script => drop(call(client, &script)),
-        Way::Exec | Way::ScriptInExec | Way::ExecElsewhere => {
+        ExecutionMode::Plain => drop(call(client, &words)),
+        ExecutionMode::Script => drop(call(client, &script)),
+        ExecutionMode::Exec | ExecutionMode::ScriptInExec | ExecutionMode::ExecInOtherDatabase => {
             client.call(&["MULTI"]);
-            if matches!(way, Way::ExecElsewhere) {
+            if matches!(way, ExecutionMode::ExecInOtherDatabase) {
                 client.call(&["SELECT", "1"]);
             }
             match way {
-                Way::ScriptInExec => call(client, &script),
+                ExecutionMode::ScriptInExec => call(client, &script),
                 _ => call(client, &words),
             };
             client.call(&["EXEC"]);
@@ -234,7 +234,7 @@ pub(super) fn await_replica(primary: &mut Client, replica: &mut Client) {
 }
 
 /// Returns the digests of the keys that a form writes.
-fn digests(client: &mut Client, tag: &str, way: Way) -> String {
+fn digests(client: &mut Client, tag: &str, way: ExecutionMode) -> String {
     client.call(&["SELECT", database(way)]);
     let names = ["dst", "oth", "oth2", "src"].map(|name| format!("{name}{tag}"));
     let mut request = vec!["DEBUG", "DIGEST-VALUE"];
@@ -263,7 +263,7 @@ pub(super) fn pair(workers: &str) -> (Server, Server) {
 }
 
 /// Asserts that the replica, and the primary after it has reloaded its file, have the primary's data.
-fn assert_same(primary: &Server, replica: &Server, runs: &[(String, String, Way)]) {
+fn assert_same(primary: &Server, replica: &Server, runs: &[(String, String, ExecutionMode)]) {
     let (mut one, mut other) = (Client::connect(primary.port), Client::connect(replica.port));
     await_replica(&mut one, &mut other);
     let live: Vec<String> = runs.iter().map(|(_, tag, way)| digests(&mut one, tag, *way)).collect();
@@ -290,7 +290,7 @@ fn assert_same(primary: &Server, replica: &Server, runs: &[(String, String, Way)
 }
 
 #[test]
-fn what_was_computed_without_an_expired_key_is_the_same_everywhere() {
+fn results_computed_without_an_expired_key_are_the_same_everywhere() {
     for workers in WORKERS {
         let (primary, replica) = pair(workers);
         let mut runs = Vec::new();
@@ -336,12 +336,16 @@ fn a_long_command_that_meets_an_expired_key_stores_the_same_everywhere() {
             prepare(&mut client, setup, &tag);
             prepare(&mut client, "EXPIRED w-src-7", &tag);
             prepare(&mut client, "FIELD h-src-7", &tag);
-            runs.push(((*command).to_owned(), tag, Way::Plain));
+            runs.push(((*command).to_owned(), tag, ExecutionMode::Plain));
         }
         let tag = "-many".to_owned();
         prepare(&mut client, "SADD src a b;SADD oth b c", &tag);
         let many: Vec<String> = (0..6000).map(|number| format!("none-{number}")).collect();
-        runs.push((format!("SUNIONSTORE dst src oth {}", many.join(" ")), tag, Way::Plain));
+        runs.push((
+            format!("SUNIONSTORE dst src oth {}", many.join(" ")),
+            tag,
+            ExecutionMode::Plain,
+        ));
         thread::sleep(Duration::from_millis(5));
         for (command, tag, way) in &runs {
             run(&mut client, command, tag, *way);

@@ -40,7 +40,7 @@ fn assert_waits(client: &mut Client, why: &str) {
 }
 
 #[test]
-fn writers_from_other_databases_wait_for_a_key_that_is_on_its_way() {
+fn writers_from_other_databases_wait_for_a_migrating_key() {
     let writers: [&[&[&str]]; 4] = [
         &[&["SELECT", "1"], &["SET", "k", "new"]],
         &[&["MULTI"], &["SELECT", "1"], &["SET", "k", "new"], &["EXEC"]],

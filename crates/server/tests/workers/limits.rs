@@ -32,7 +32,7 @@ fn write_until_closed(port: u16, piece: &[u8]) -> usize {
 
 /// The kernel's buffers take some megabytes before the server has unread output of the client.
 #[test]
-fn a_client_that_has_not_logged_in_cannot_pile_up_output() {
+fn an_unauthenticated_client_cannot_accumulate_output() {
     for threads in ["1", "2", "8"] {
         let server = Server::start(&["--io-threads", threads, "--io-threads-always-active", "yes"]);
         let mut admin = Client::connect(server.port);
@@ -59,7 +59,7 @@ fn a_client_that_has_not_logged_in_cannot_pile_up_output() {
 }
 
 #[test]
-fn what_waits_for_exec_counts_as_unexecuted_input() {
+fn queued_commands_count_as_unexecuted_input() {
     for threads in ["1", "2", "8"] {
         let server = Server::start(&["--io-threads", threads, "--io-threads-always-active", "yes"]);
         let mut admin = Client::connect(server.port);

@@ -78,7 +78,7 @@ fn long_commands_that_change_a_key_do_not_block_those_that_read_it() {
 
 /// Two clients always have a reader of the key in the queue; the writer must get its turn all the same.
 #[test]
-fn readers_do_not_overtake_a_writer_without_end() {
+fn readers_do_not_starve_a_writer() {
     with_workers(|arguments| {
         let server = Server::start(arguments);
         let mut admin = Client::connect(server.port);
@@ -118,7 +118,7 @@ fn fill_members(client: &mut Client, from: usize) {
 }
 
 #[test]
-fn nothing_is_written_once_a_pause_was_answered() {
+fn nothing_is_written_after_the_reply_to_a_pause() {
     with_workers(|arguments| {
         let server = Server::start(arguments);
         let mut admin = Client::connect(server.port);
@@ -184,7 +184,7 @@ fn nothing_is_written_once_this_server_is_a_replica() {
 
 /// The role changes repeatedly while long commands run and clients are blocked on keys.
 #[test]
-fn a_failover_loses_and_doubles_nothing() {
+fn a_failover_loses_and_duplicates_nothing() {
     with_workers(|arguments| {
         let servers = [Server::start(arguments), Server::start(arguments)];
         let mut admins = [Client::connect(servers[0].port), Client::connect(servers[1].port)];
@@ -240,7 +240,7 @@ fn a_failover_loses_and_doubles_nothing() {
 }
 
 #[test]
-fn wait_counts_replicas_that_have_the_functions_and_moved_keys() {
+fn wait_covers_functions_and_migrated_keys() {
     with_workers(|arguments| {
         let (server, replica, target) = (
             Server::start(arguments),

@@ -36,7 +36,7 @@ impl Drop for StopOnDrop<'_> {
 }
 
 #[test]
-fn queries_about_clients_miss_none_that_moves() {
+fn queries_about_clients_miss_no_moving_client() {
     for threads in ["2", "8"] {
         let server = Server::start(&["--io-threads", threads]);
         let mut idle: Vec<Client> = (0..400).map(|_| Client::connect(server.port)).collect();

@@ -36,7 +36,7 @@ const LOOP: &str = "for i = 1, 5e7 do end";
 
 /// Client A reads `x`, runs for long and queries all workers. Client B, on a worker, has written and needs `x`.
 #[test]
-fn a_script_that_asks_workers_and_one_that_waits_on_a_worker_both_end() {
+fn a_script_that_queries_workers_and_one_that_waits_on_a_worker_both_end() {
     let asks = [
         "return #redis.call('INFO')",
         "return #redis.call('CLIENT', 'LIST')",
@@ -133,7 +133,7 @@ fn a_worker_does_not_wait_for_a_long_script() {
 }
 
 #[test]
-fn a_script_wakes_the_workers_that_it_sends_something() {
+fn a_script_wakes_the_workers_to_which_it_sends_messages() {
     with_workers(&["--busy-reply-threshold", "0"], |server| {
         let mut subscribers: Vec<Client> = (0..8).map(|_| Client::connect(server.port)).collect();
         for subscriber in &mut subscribers {

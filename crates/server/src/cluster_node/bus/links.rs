@@ -9,7 +9,7 @@ use crate::cluster::message::{Invalid, Kind, Message, decode, kind, length};
 use crate::cluster::node::LinkId;
 use crate::cluster::settings::Settings;
 use crate::config::{Config, id};
-use crate::net::tls::Tls;
+use crate::net::tls::TlsLayer;
 use crate::observability::log;
 
 /// Room for what comes in.
@@ -21,7 +21,7 @@ const BACKLOG: u32 = 511;
 struct Link {
     received: Vec<u8>,
     ends: LinkAddresses,
-    tls: Option<Tls>,
+    tls: Option<TlsLayer>,
 }
 
 /// All links. Their numbers are tokens of the reactor; the listeners have the first ones.
@@ -86,7 +86,7 @@ impl Links {
     }
 
     /// Takes a connection in.
-    pub fn add(&mut self, reactor: &mut Reactor, socket: Socket, tls: Option<Tls>) -> Option<LinkId> {
+    pub fn add(&mut self, reactor: &mut Reactor, socket: Socket, tls: Option<TlsLayer>) -> Option<LinkId> {
         // Both only tune.
         let _ = socket.set_nodelay(true);
         let _ = socket.set_keepalive(10);
@@ -105,7 +105,7 @@ impl Links {
             return None;
         }
         if let Some(tls) = &tls
-            && let Err(error) = tls.begin(reactor, link)
+            && let Err(error) = tls.start_handshake(reactor, link)
         {
             log::verbose!("Connection with a node failed: {error}");
             drop(reactor.deregister(link));
@@ -120,7 +120,7 @@ impl Links {
     }
 
     /// Begins to connect to a node.
-    pub fn connect(&mut self, reactor: &mut Reactor, ip: &str, port: u16, tls: Option<Tls>) -> Option<LinkId> {
+    pub fn connect(&mut self, reactor: &mut Reactor, ip: &str, port: u16, tls: Option<TlsLayer>) -> Option<LinkId> {
         let address = SocketAddr::new(ip.parse::<IpAddr>().ok()?, port);
         let socket = Socket::connect_tcp(address).ok()?;
         let link = self.add(reactor, socket, tls)?;
@@ -138,7 +138,7 @@ impl Links {
             && let Some(ended) = place.take()
         {
             if let Some(tls) = ended.tls {
-                tls.farewell(reactor, link);
+                tls.send_close_notify(reactor, link);
             }
             drop(reactor.deregister(link));
         }
@@ -162,7 +162,7 @@ impl Links {
     pub fn sent(&mut self, reactor: &mut Reactor, link: LinkId) -> bool {
         let known = link.checked_sub(self.listeners).and_then(|place| self.links.get(place));
         match known {
-            Some(Some(Link { tls: Some(tls), .. })) => tls.go_on(reactor, link).is_ok(),
+            Some(Some(Link { tls: Some(tls), .. })) => tls.continue_sending(reactor, link).is_ok(),
             _ => true,
         }
     }
@@ -171,7 +171,7 @@ impl Links {
     pub fn in_flight(&self, reactor: &Reactor, link: LinkId) -> usize {
         let known = link.checked_sub(self.listeners).and_then(|place| self.links.get(place));
         let waiting = match known {
-            Some(Some(Link { tls: Some(tls), .. })) => tls.waiting(),
+            Some(Some(Link { tls: Some(tls), .. })) => tls.unencrypted_bytes(),
             _ => 0,
         };
         reactor.in_flight(link) + waiting

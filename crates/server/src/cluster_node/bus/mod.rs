@@ -27,9 +27,9 @@ use crate::cluster_node::topology;
 use crate::config::id;
 use crate::keyspace::effects::Effects;
 use crate::keyspace::{SLOTS, Seat, slot_drop};
-use crate::net::tls::{Contexts, Tls};
+use crate::net::tls::{TlsLayer, TlsState};
 use crate::notify::messages::{NotificationSender, wake};
-use crate::notify::pubsub::Space;
+use crate::notify::pubsub::ChannelNamespace;
 use crate::observability::log;
 use crate::state::{Message, PauseReason, Server, UnservedKeys};
 use links::Links;
@@ -147,7 +147,7 @@ impl Bus {
         let now_ms = unix_ms();
         match event {
             Event::Accepted(_, socket) => {
-                let Ok(tls) = self.tls(|contexts| contexts.accept_node()) else {
+                let Ok(tls) = self.tls(|contexts| contexts.create_node_layer()) else {
                     return;
                 };
                 if let Some(link) = self.links.add(&mut self.reactor, socket, tls) {
@@ -193,7 +193,7 @@ impl Bus {
     }
 
     /// The layer of a new link, if the bus has TLS. The log tells why there is none that should be there.
-    fn tls(&self, make: impl FnOnce(&Contexts) -> Result<Tls, String>) -> Result<Option<Tls>, ()> {
+    fn tls(&self, make: impl FnOnce(&TlsState) -> Result<TlsLayer, String>) -> Result<Option<TlsLayer>, ()> {
         if !self.server.config.boolean(id::TLS_CLUSTER) {
             return Ok(None);
         }
@@ -258,7 +258,7 @@ impl Bus {
             }
             Action::Close(link) => self.links.remove(&mut self.reactor, link),
             Action::Connect { node, ip, port } => {
-                let tls = self.tls(|contexts| contexts.connect(&ip));
+                let tls = self.tls(|contexts| contexts.create_outgoing_layer(&ip));
                 let link = tls
                     .ok()
                     .and_then(|tls| self.links.connect(&mut self.reactor, &ip, port, tls));
@@ -287,7 +287,11 @@ impl Bus {
     /// Delivers a message that was published on another node.
     fn deliver(&mut self, sharded: bool, channel: &[u8], payload: &[u8]) {
         let mut effects = Effects::default();
-        let space = if sharded { Space::ShardChannels } else { Space::Channels };
+        let space = if sharded {
+            ChannelNamespace::ShardChannels
+        } else {
+            ChannelNamespace::Channels
+        };
         NotificationSender::new(&self.server, &mut effects, self.seat.index()).publish(space, channel, payload);
         wake(&self.server, &mut effects);
     }
@@ -327,7 +331,7 @@ impl Bus {
         };
         let Some(last_ticket) = stop.last_ticket else {
             let running = &server.scripts.running;
-            if running.try_keep_out() {
+            if running.try_exclude_runs() {
                 // Who has the keyspace to itself knows that nobody writes.
                 let all = self.seat.exclusive();
                 stop.last_ticket = Some(server.propagation.last_sequence());
@@ -339,7 +343,7 @@ impl Bus {
                     false => settled.store(true, Ordering::SeqCst),
                 }
                 drop(all);
-                running.let_in();
+                running.end_exclusion();
             }
             return false;
         };

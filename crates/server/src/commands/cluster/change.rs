@@ -16,7 +16,7 @@ use crate::cluster_node::topology::Keys;
 use crate::commands::context::{CommandResult, Context, NextStep, reply_bytes};
 use crate::commands::error::CommandError;
 use crate::keyspace::Seat;
-use crate::net::client::Flags;
+use crate::net::client::ClientFlags;
 use crate::observability::log;
 use crate::observability::metrics::Counter;
 use crate::state::{Message, QueryOrigin, Server};
@@ -129,7 +129,7 @@ pub(super) fn set_slot(ctx: &mut Context<'_, '_>) -> CommandResult {
         _ => return Err(INVALID),
     };
     let timeout = timeout_of(ctx, options);
-    if ctx.client.flags.has(Flags::PRIMARY) {
+    if ctx.client.flags.contains(ClientFlags::PRIMARY) {
         return change(ctx, move |state, keys| {
             state.follow_slot_change(slot, &slot_change, keys.of_slot(slot))
         });
@@ -233,7 +233,7 @@ fn answer_late(
 ) {
     if let Some(error) = bytes.strip_prefix(b"-") {
         let code = error.split(|byte| matches!(byte, b' ' | b'\r')).next();
-        server.metrics.failed(seat.index(), command);
+        server.metrics.record_failure(seat.index(), command);
         server.metrics.add(seat.index(), Counter::ErrorReplies, 1);
         server.errors.count(code.unwrap_or_default());
     }
@@ -383,7 +383,7 @@ pub(super) fn replicate(ctx: &mut Context<'_, '_>) -> CommandResult {
 pub(super) fn failover(ctx: &mut Context<'_, '_>) -> CommandResult {
     cluster_of(ctx)?;
     let is = |name: &str| ctx.arg(2).eq_ignore_ascii_case(name.as_bytes());
-    let from_primary = ctx.client.flags.has(Flags::PRIMARY);
+    let from_primary = ctx.client.flags.contains(ClientFlags::PRIMARY);
     let manner = match ctx.argc() {
         5 if from_primary && is("force") && ctx.arg(3).eq_ignore_ascii_case(b"replicaid") => {
             return take_over_at_end(ctx);

@@ -12,7 +12,7 @@ use crate::cluster::view::RequesterInfo;
 use crate::cluster::{nodes_text, state::State};
 use crate::keyspace::SLOTS;
 use crate::keyspace::hash::cluster_slot;
-use crate::net::client::{Client, Flags};
+use crate::net::client::{Client, ClientFlags};
 
 mod change;
 mod flush;
@@ -99,29 +99,29 @@ fn wrong_words(ctx: &Context<'_, '_>) -> CommandError {
 fn origin(client: &Client) -> RequesterInfo {
     RequesterInfo {
         ipv6: client.local_address.starts_with('['),
-        tls: client.flags.has(Flags::TLS),
+        tls: client.flags.contains(ClientFlags::TLS),
     }
 }
 
 // ---- connections ------------------------------------------------------------------------------------------
 
-fn put_flag(ctx: &mut Context<'_, '_>, flag: Flags, on: bool) -> CommandResult {
-    ctx.client.flags.put(flag, on);
+fn put_flag(ctx: &mut Context<'_, '_>, flag: ClientFlags, on: bool) -> CommandResult {
+    ctx.client.flags.set(flag, on);
     ctx.reply.ok();
     Ok(())
 }
 
 fn asking(ctx: &mut Context<'_, '_>) -> CommandResult {
     cluster_of(ctx)?;
-    put_flag(ctx, Flags::ASKING, true)
+    put_flag(ctx, ClientFlags::ASKING, true)
 }
 
 fn read_only(ctx: &mut Context<'_, '_>) -> CommandResult {
-    put_flag(ctx, Flags::READONLY, true)
+    put_flag(ctx, ClientFlags::READONLY, true)
 }
 
 fn read_write(ctx: &mut Context<'_, '_>) -> CommandResult {
-    put_flag(ctx, Flags::READONLY, false)
+    put_flag(ctx, ClientFlags::READONLY, false)
 }
 
 // ---- looking ----------------------------------------------------------------------------------------------

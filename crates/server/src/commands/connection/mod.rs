@@ -10,7 +10,7 @@ use super::permission;
 use crate::acl::{DEFAULT_USER, Reason, Refusal};
 use crate::commands::connection::client::attributes::check_name;
 use crate::config::{COMPATIBLE_VERSION, id};
-use crate::net::client::{Buffers, Flags};
+use crate::net::client::{BufferFigures, ClientFlags};
 use crate::notify::messages::leave;
 
 /// The connection commands and their handlers.
@@ -39,7 +39,7 @@ const HELLO_BEFORE_AUTH: CommandError = CommandError::constant(
 );
 
 fn ping(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let in_messages = ctx.client.flags.has(Flags::PUBSUB) && ctx.client.protocol == Protocol::Resp2;
+    let in_messages = ctx.client.flags.contains(ClientFlags::PUBSUB) && ctx.client.protocol == Protocol::Resp2;
     match ctx.argc() {
         1 | 2 if in_messages => {
             // As a message: a subscriber of RESP2 expects nothing else.
@@ -65,7 +65,7 @@ fn echo(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 fn quit(ctx: &mut Context<'_, '_>) -> CommandResult {
     ctx.reply.ok();
-    ctx.client.flags.put(Flags::CLOSE_AFTER_REPLY, true);
+    ctx.client.flags.set(ClientFlags::CLOSE_AFTER_REPLY, true);
     Ok(())
 }
 
@@ -109,7 +109,7 @@ fn auth(ctx: &mut Context<'_, '_>) -> CommandResult {
 fn log_in(ctx: &mut Context<'_, '_>, user: &[u8], password: &[u8]) -> CommandResult {
     if let Some(login) = ctx.server.acl.log_in(user, password) {
         ctx.client.login = login;
-        ctx.client.flags.put(Flags::HAS_AUTHENTICATED, true);
+        ctx.client.flags.set(ClientFlags::HAS_AUTHENTICATED, true);
         return Ok(());
     }
     let refusal = Refusal {
@@ -118,7 +118,7 @@ fn log_in(ctx: &mut Context<'_, '_>, user: &[u8], password: &[u8]) -> CommandRes
         object: ctx.arg(0).to_vec(),
         user: user.to_vec(),
     };
-    let client = ctx.client.describe(ctx.now_ms, Buffers::default());
+    let client = ctx.client.list_line(ctx.now_ms, BufferFigures::default());
     permission::note((ctx.server, ctx.keys.access.seat, ctx.now_ms), refusal, client);
     Err(WRONG_PASSWORD)
 }

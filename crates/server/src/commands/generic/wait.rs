@@ -64,7 +64,7 @@ fn await_replicas(ctx: &mut Context<'_, '_>, at_ms: u64, replicas: i64, disk: Op
         worker: 0,
         client: ctx.client.id,
         ticket: 0,
-        log_ticket: ctx.client.log_ticket,
+        log_ticket: ctx.client.last_write_sequence,
         replicas,
         disk,
     };
@@ -104,7 +104,7 @@ fn waitaof(ctx: &mut Context<'_, '_>) -> CommandResult {
         await_replicas(ctx, at_ms, replicas, Some(local));
         return Ok(());
     }
-    let ticket = ctx.client.log_ticket;
+    let ticket = ctx.client.last_write_sequence;
     let is_there = ctx.server.is_on_disk(ticket);
     let enough = local == 0 || is_there;
     if enough || !ctx.may_block {

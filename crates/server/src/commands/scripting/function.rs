@@ -13,7 +13,9 @@ use crate::config::id;
 use crate::observability::lock;
 use crate::observability::metrics::Counter;
 use crate::rdb::{dump_payload, functions};
-use crate::scripting::{Flags, Kind, Library, LoadedFunction, Policy, forget_interpreters, load_library};
+use crate::scripting::{
+    Library, LoadedFunction, RestorePolicy, ScriptFlags, ScriptKind, drop_interpreter, load_library,
+};
 use crate::state::Server;
 
 /// The commands of this file and their handlers.
@@ -150,10 +152,13 @@ fn flush(ctx: &mut Context<'_, '_>) -> CommandResult {
     }
     let asynchronous = is_asynchronous(ctx, "ERR FUNCTION FLUSH only supports SYNC|ASYNC option")?;
     let scripts = &ctx.server.scripts;
-    scripts.offer_insecure(Kind::Function, ctx.server.config.boolean(id::LUA_ENABLE_INSECURE_API));
+    scripts.set_insecure_functions(
+        ScriptKind::Function,
+        ctx.server.config.boolean(id::LUA_ENABLE_INSECURE_API),
+    );
     scripts.libraries.flush();
     if !asynchronous {
-        forget_interpreters(&ctx.server.scripts, Kind::Function);
+        drop_interpreter(&ctx.server.scripts, ScriptKind::Function);
     }
     ctx.keys.effects.dirty += 1;
     ctx.reply.ok();
@@ -169,10 +174,10 @@ fn dump(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 fn restore(ctx: &mut Context<'_, '_>) -> CommandResult {
     let policy = match (ctx.argc(), ctx.arg(3)) {
-        (3, _) => Policy::Append,
-        (4, policy) if policy.eq_ignore_ascii_case(b"append") => Policy::Append,
-        (4, policy) if policy.eq_ignore_ascii_case(b"replace") => Policy::Replace,
-        (4, policy) if policy.eq_ignore_ascii_case(b"flush") => Policy::Flush,
+        (3, _) => RestorePolicy::Append,
+        (4, policy) if policy.eq_ignore_ascii_case(b"append") => RestorePolicy::Append,
+        (4, policy) if policy.eq_ignore_ascii_case(b"replace") => RestorePolicy::Replace,
+        (4, policy) if policy.eq_ignore_ascii_case(b"flush") => RestorePolicy::Flush,
         (4, _) => {
             return Err(CommandError::constant(
                 "ERR Wrong restore policy given, value should be either FLUSH, APPEND or REPLACE.",
@@ -259,9 +264,9 @@ fn write_function(reply: &mut Reply<'_>, function: &LoadedFunction) {
         None => reply.null(),
     }
     reply.bulk(b"flags");
-    let flags: Vec<&str> = Flags::NAMED
+    let flags: Vec<&str> = ScriptFlags::NAMED
         .iter()
-        .filter(|(flag, _)| function.flags.has(*flag))
+        .filter(|(flag, _)| function.flags.contains(*flag))
         .map(|(_, name)| *name)
         .collect();
     reply.set(flags.len());
@@ -271,7 +276,7 @@ fn write_function(reply: &mut Reply<'_>, function: &LoadedFunction) {
 }
 
 fn stats(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let run = ctx.server.scripts.running.longest();
+    let run = ctx.server.scripts.running.longest_run();
     if run.as_ref().is_some_and(|run| run.is_overdue() && !run.is_function) {
         return Err(BUSY_SCRIPT);
     }

@@ -3,8 +3,8 @@
 use crate::commands::context::{Binding, CommandResult, Context, leased, script};
 use crate::commands::error::CommandError;
 use crate::config::id;
-use crate::net::client::Flags;
-use crate::scripting::{Kind, Run, forget_interpreters, prepare_script};
+use crate::net::client::ClientFlags;
+use crate::scripting::{ScriptKind, ScriptRun, drop_interpreter, prepare_script};
 use crate::state::Server;
 
 /// The commands of this file and their handlers.
@@ -34,7 +34,7 @@ pub const BUSY_FUNCTION: CommandError =
     CommandError::constant("BUSY Valkey is busy running a script. You can only call FUNCTION KILL or SHUTDOWN NOSAVE.");
 
 /// The error for who waits for what this run holds.
-pub fn busy_with(run: &Run) -> CommandError {
+pub fn busy_with(run: &ScriptRun) -> CommandError {
     if run.is_function { BUSY_FUNCTION } else { BUSY_SCRIPT }
 }
 
@@ -75,12 +75,12 @@ fn debug(ctx: &mut Context<'_, '_>) -> CommandResult {
     if !debugs && !mode.eq_ignore_ascii_case(b"no") {
         return Err(CommandError::constant("ERR Use SCRIPT DEBUG YES/SYNC/NO"));
     }
-    if debugs && ctx.client.flags.has(Flags::TLS) {
+    if debugs && ctx.client.flags.contains(ClientFlags::TLS) {
         // The thread of a session reads and writes the socket itself.
         return Err(CommandError::constant("ERR Scripts cannot be debugged over TLS"));
     }
-    ctx.client.flags.put(Flags::DEBUGS, debugs);
-    ctx.client.flags.put(Flags::DEBUGS_SYNC, is_sync);
+    ctx.client.flags.set(ClientFlags::DEBUG_SCRIPTS, debugs);
+    ctx.client.flags.set(ClientFlags::DEBUG_SCRIPTS_SYNC, is_sync);
     ctx.reply.ok();
     Ok(())
 }
@@ -99,7 +99,7 @@ fn flush(ctx: &mut Context<'_, '_>) -> CommandResult {
     ctx.server.scripts.cache.flush();
     if !asynchronous {
         // Other threads drop theirs before their next script.
-        forget_interpreters(&ctx.server.scripts, Kind::Eval);
+        drop_interpreter(&ctx.server.scripts, ScriptKind::Eval);
     }
     ctx.reply.ok();
     Ok(())
@@ -116,15 +116,15 @@ fn kill(ctx: &mut Context<'_, '_>) -> CommandResult {
 /// # Errors
 /// When none runs that can be killed so.
 pub fn kill_one(server: &Server, functions: bool) -> CommandResult {
-    use crate::scripting::CannotKill;
+    use crate::scripting::KillError;
     server.scripts.running.kill(functions).map_err(|reason| match reason {
-        CannotKill::NoneRuns => CommandError::constant("NOTBUSY No scripts in execution right now."),
-        CannotKill::Wrote => CommandError::constant(
+        KillError::NotRunning => CommandError::constant("NOTBUSY No scripts in execution right now."),
+        KillError::HasWritten => CommandError::constant(
             "UNKILLABLE Sorry the script already executed write commands against the dataset. You can either wait the \
              script termination or kill the server in a hard way using the SHUTDOWN NOSAVE command.",
         ),
-        CannotKill::OtherKind if functions => BUSY_SCRIPT,
-        CannotKill::OtherKind => BUSY_FUNCTION,
+        KillError::OtherKind if functions => BUSY_SCRIPT,
+        KillError::OtherKind => BUSY_FUNCTION,
     })
 }
 

@@ -14,7 +14,7 @@ use crate::commands::permission;
 use crate::commands::permission::CommandPermission;
 use crate::commands::registry::Lookup;
 use crate::config::id;
-use crate::net::client::Flags;
+use crate::net::client::ClientFlags;
 use crate::observability::{lock, log};
 use crate::state::{Message, Server};
 
@@ -86,7 +86,7 @@ fn delete_users(ctx: &mut Context<'_, '_>) -> CommandResult {
     if deleted.iter().any(is_deleted) {
         // The reply is still sent.
         ctx.client.login = ctx.server.acl.greet().logged_out();
-        ctx.client.flags.put(Flags::CLOSE_AFTER_REPLY, true);
+        ctx.client.flags.set(ClientFlags::CLOSE_AFTER_REPLY, true);
     }
     tell_workers(ctx.server, Vec::new());
     ctx.reply.integer(deleted.len() as i64);

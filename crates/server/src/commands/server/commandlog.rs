@@ -4,7 +4,7 @@ use weft_resp::number::parse_i64;
 
 use crate::commands::context::{Binding, CommandResult, Context, leased};
 use crate::commands::error::{CommandError, shown_name};
-use crate::observability::commandlog::Kind;
+use crate::observability::commandlog::CommandLogKind;
 
 /// The subcommands of both.
 pub const BINDINGS: &[(&str, Binding)] = &[
@@ -21,8 +21,8 @@ pub const BINDINGS: &[(&str, Binding)] = &[
 /// Entries that SLOWLOG GET shows when it is not told how many.
 const SHOWN: usize = 10;
 
-fn kind(ctx: &Context<'_, '_>, index: usize) -> Result<Kind, CommandError> {
-    Kind::named(ctx.arg(index)).ok_or(CommandError::constant(
+fn kind(ctx: &Context<'_, '_>, index: usize) -> Result<CommandLogKind, CommandError> {
+    CommandLogKind::named(ctx.arg(index)).ok_or(CommandError::constant(
         "ERR type should be one of the following: slow, large-request, large-reply",
     ))
 }
@@ -53,10 +53,10 @@ fn slow_get(ctx: &mut Context<'_, '_>) -> CommandResult {
         ));
     }
     let count = if ctx.argc() > 2 { wanted(ctx)? } else { SHOWN };
-    reply_entries(ctx, Kind::Slow, count)
+    reply_entries(ctx, CommandLogKind::Slow, count)
 }
 
-fn reply_entries(ctx: &mut Context<'_, '_>, kind: Kind, count: usize) -> CommandResult {
+fn reply_entries(ctx: &mut Context<'_, '_>, kind: CommandLogKind, count: usize) -> CommandResult {
     let entries = ctx.server.observed.commandlog.newest(kind, count);
     let reply = &mut ctx.reply;
     reply.array(entries.len());
@@ -81,10 +81,10 @@ fn len(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 fn slow_len(ctx: &mut Context<'_, '_>) -> CommandResult {
-    reply_len(ctx, Kind::Slow)
+    reply_len(ctx, CommandLogKind::Slow)
 }
 
-fn reply_len(ctx: &mut Context<'_, '_>, kind: Kind) -> CommandResult {
+fn reply_len(ctx: &mut Context<'_, '_>, kind: CommandLogKind) -> CommandResult {
     ctx.reply.integer(ctx.server.observed.commandlog.len(kind) as i64);
     Ok(())
 }
@@ -95,10 +95,10 @@ fn reset(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 fn slow_reset(ctx: &mut Context<'_, '_>) -> CommandResult {
-    reset_log(ctx, Kind::Slow)
+    reset_log(ctx, CommandLogKind::Slow)
 }
 
-fn reset_log(ctx: &mut Context<'_, '_>, kind: Kind) -> CommandResult {
+fn reset_log(ctx: &mut Context<'_, '_>, kind: CommandLogKind) -> CommandResult {
     ctx.server.observed.commandlog.reset(kind);
     ctx.reply.ok();
     Ok(())

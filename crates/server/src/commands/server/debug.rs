@@ -46,7 +46,7 @@ fn debug(ctx: &mut Context<'_, '_>) -> CommandResult {
         }
         (b"pause-cron", 3) => {
             let paused = is_on(ctx.arg(2));
-            ctx.server.observed.cron_paused.store(paused, Ordering::Relaxed);
+            ctx.server.observed.is_cron_paused.store(paused, Ordering::Relaxed);
             done(ctx)
         }
         (b"config-rewrite-force-all", 2) => config::rewrite_all(ctx),
@@ -118,7 +118,7 @@ fn debug(ctx: &mut Context<'_, '_>) -> CommandResult {
             done(ctx)
         }
         (b"set-disable-deny-scripts", 3) => {
-            ctx.server.scripts.permit_all(is_on(ctx.arg(2)));
+            ctx.server.scripts.permit_denied_commands(is_on(ctx.arg(2)));
             done(ctx)
         }
         (b"drop-cluster-packet-filter", 3) => {
@@ -241,12 +241,12 @@ fn sleep(ctx: &mut Context<'_, '_>) -> CommandResult {
         return done(ctx);
     }
     ctx.in_background(move |server, seat| {
-        server.scripts.running.keep_out();
+        server.scripts.running.exclude_runs();
         let everything = seat.exclusive();
         stop_links(server, duration);
         std::thread::sleep(duration);
         drop(everything);
-        server.scripts.running.let_in();
+        server.scripts.running.end_exclusion();
         b"+OK\r\n".to_vec()
     });
     Ok(())
@@ -602,7 +602,7 @@ fn allocator_text(ctx: &mut Context<'_, '_>) -> CommandResult {
         allocator::command(ctx.arg(2)).map_err(allocator_error)?;
         return done(ctx);
     }
-    let text = memory::text(ctx.arg(2)).ok_or_else(|| allocator_error(allocator::INVALID))?;
+    let text = memory::allocator_text(ctx.arg(2)).ok_or_else(|| allocator_error(allocator::INVALID))?;
     ctx.reply.bulk(text);
     Ok(())
 }

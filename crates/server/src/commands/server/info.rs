@@ -2,7 +2,7 @@
 
 use crate::commands::context::{Binding, CommandResult, Context, NextStep, leased, reply_bytes};
 use crate::keyspace::{GatePassage, SLOTS};
-use crate::net::client::Flags;
+use crate::net::client::ClientFlags;
 use crate::observability::memory;
 use crate::state::{ClientVisitor, Server, TransactionPart, WorkerQuery};
 
@@ -18,14 +18,14 @@ fn info(ctx: &mut Context<'_, '_>) -> CommandResult {
     let wanted = wanted(ctx.args.iter().skip(1));
     // What commands before it have done shows, also if they are of the same batch or transaction. A script that has changed
     // nothing may have to begin anew: what it has read is counted then.
-    if !ctx.client.flags.has(Flags::SCRIPT) || ctx.keys.effects.dirty > 0 {
+    if !ctx.client.flags.contains(ClientFlags::SCRIPT) || ctx.keys.effects.dirty > 0 {
         let (server, row) = (ctx.server, ctx.keys.access.seat);
         ctx.keys.effects.count(&server.keyspace, &server.metrics, row);
     }
     // The replies that are made here are none of the memory that it tells about.
     let allocator = match wanted.contains(&Section::Memory) {
         true => sections::allocator_figures(ctx.server),
-        false => memory::Figures::default(),
+        false => memory::AllocatorFigures::default(),
     };
     let ttls_ms = match wanted.contains(&Section::Keyspace) {
         true => mean_ttls_ms(ctx),
@@ -109,9 +109,9 @@ fn figures(clients: &mut dyn ClientVisitor) -> TransactionPart {
         ..ClientFigures::default()
     };
     clients.each(&mut |client, buffers| {
-        figures.blocked += u64::from(client.flags.has(Flags::BLOCKED));
+        figures.blocked += u64::from(client.flags.contains(ClientFlags::BLOCKED));
         figures.watching += u64::from(client.watched_keys() > 0);
-        match client.flags.has(Flags::REPLICA) {
+        match client.flags.contains(ClientFlags::REPLICA) {
             true => figures.replica_bytes += buffers.total as u64,
             false => figures.memory_bytes += buffers.total as u64,
         }

@@ -6,7 +6,7 @@ use crate::commands::context::{Binding, CommandResult, Context, leased};
 use crate::commands::error::CommandError;
 use crate::commands::registry;
 use crate::config::{Config, id};
-use crate::observability::latency::{Sample, Series};
+use crate::observability::latency::{LatencySample, LatencySeries};
 use crate::observability::metrics::Metrics;
 
 #[cfg(test)]
@@ -27,7 +27,11 @@ fn latest(ctx: &mut Context<'_, '_>) -> CommandResult {
     let events = ctx.server.observed.latency.all();
     ctx.reply.array(events.len());
     for (name, series) in events {
-        let last = series.samples.last().copied().unwrap_or(Sample { unix_s: 0, ms: 0 });
+        let last = series
+            .samples
+            .last()
+            .copied()
+            .unwrap_or(LatencySample { unix_s: 0, ms: 0 });
         ctx.reply.array(6);
         ctx.reply.bulk(name.as_bytes());
         for number in [last.unix_s, last.ms, series.max_ms, series.sum_ms, series.count] {
@@ -90,7 +94,7 @@ fn reply_histogram(ctx: &mut Context<'_, '_>, metrics: &Metrics, full_name: &str
     let Some(histogram) = metrics.histogram(id as usize) else {
         return false;
     };
-    let rows = histogram.doublings_us();
+    let rows = histogram.cumulative_us();
     let reply = &mut ctx.reply;
     reply.bulk(full_name.as_bytes());
     reply.map(2);
@@ -122,7 +126,7 @@ fn graph(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 /// Columns of one sample each, as high as it was long, with its age written downwards below it.
-fn draw(name: &str, series: &Series, now_s: u64) -> String {
+fn draw(name: &str, series: &LatencySeries, now_s: u64) -> String {
     let shown = &series.samples[series.samples.len().saturating_sub(GRAPH.0)..];
     let high = shown.iter().map(|sample| sample.ms).max().unwrap_or(0);
     let low = shown.iter().map(|sample| sample.ms).min().unwrap_or(0);
@@ -187,7 +191,7 @@ fn doctor(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-fn diagnosis(events: &[(&'static str, Series)], config: &Config, now_s: u64) -> String {
+fn diagnosis(events: &[(&'static str, LatencySeries)], config: &Config, now_s: u64) -> String {
     let threshold_ms = config.integer(id::LATENCY_MONITOR_THRESHOLD);
     if threshold_ms == 0 {
         return "The latency monitor is off, so there is nothing to look at. \

@@ -294,13 +294,13 @@ mod tests {
     fn the_doctor_names_what_is_out_of_proportion() {
         let mut figures = MemoryFigures::default();
         assert!(diagnosis(&figures).contains("too little"));
-        figures.allocator = memory::Figures {
+        figures.allocator = memory::AllocatorFigures {
             allocated: 100 << 20,
             used: 100 << 20,
             active: 101 << 20,
             metadata: 0,
             resident: 102 << 20,
-            ..memory::Figures::default()
+            ..memory::AllocatorFigures::default()
         };
         figures.resident_bytes = 103 << 20;
         figures.peak_bytes = 100 << 20;

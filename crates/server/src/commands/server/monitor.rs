@@ -2,13 +2,13 @@
 
 use crate::commands::context::{Binding, CommandResult, Context, leased};
 use crate::keyspace::effects::Hooks;
-use crate::net::client::Flags;
+use crate::net::client::ClientFlags;
 
 /// MONITOR.
 pub const BINDINGS: &[(&str, Binding)] = &[("monitor", leased(monitor))];
 
 fn monitor(ctx: &mut Context<'_, '_>) -> CommandResult {
-    if ctx.client.flags.has(Flags::MONITOR) {
+    if ctx.client.flags.contains(ClientFlags::MONITOR) {
         // Valkey does not answer a second time.
         return Ok(());
     }
@@ -20,7 +20,7 @@ fn monitor(ctx: &mut Context<'_, '_>) -> CommandResult {
     let hooks = &ctx.server.keyspace.hooks;
     let first = || hooks.put(Hooks::MONITOR, true);
     ctx.server.monitors.add(ctx.client.id, ctx.client.worker, first);
-    ctx.client.flags.put(Flags::MONITOR, true);
+    ctx.client.flags.set(ClientFlags::MONITOR, true);
     ctx.reply.ok();
     Ok(())
 }

@@ -7,7 +7,7 @@ use weft_resp::number::parse_i64;
 use crate::commands::context::{Binding, CommandResult, Context, NextStep, exclusive, leased};
 use crate::commands::error::CommandError;
 use crate::config::id;
-use crate::net::client::{Flags, ReplicaHandshake};
+use crate::net::client::{ClientFlags, ReplicaHandshake};
 use crate::observability::log;
 use crate::replication::role;
 use crate::replication::{Endpoint, Handover, HandoverState, Phase, Progress, ReplicaInfo};
@@ -102,11 +102,11 @@ fn supply(ctx: &mut Context<'_, '_>, resume: Option<(String, i64)>, is_psync: bo
         ));
     }
     let handshake = ctx.client.handshake.as_deref();
-    if handshake.is_some_and(|handshake| handshake.without_data && !handshake.knows_marks) {
+    if handshake.is_some_and(|handshake| handshake.excludes_data && !handshake.supports_eof_mark) {
         return Err(CommandError::constant("ERR Filtered replica requires EOF capability"));
     }
     if let (Some(handshake), Some(resume)) = (handshake, &resume)
-        && handshake.knows_dual_channel
+        && handshake.supports_dual_channel
     {
         let name = handshake.name(ctx.client.ip());
         if let Err(refusal) = repl.may_resume(resume) {
@@ -136,7 +136,7 @@ fn replicaof(ctx: &mut Context<'_, '_>) -> CommandResult {
         ctx.reply.ok();
         return Ok(());
     }
-    if ctx.client.flags.has(Flags::REPLICA) {
+    if ctx.client.flags.contains(ClientFlags::REPLICA) {
         return Err(CommandError::constant(
             "ERR Command is not valid when client is a replica.",
         ));
@@ -206,7 +206,7 @@ fn replconf(ctx: &mut Context<'_, '_>) -> CommandResult {
         match args.at(index).to_ascii_lowercase().as_slice() {
             b"ack" => return Ok(()),
             b"getack" => {
-                if ctx.client.flags.has(Flags::PRIMARY) {
+                if ctx.client.flags.contains(ClientFlags::PRIMARY) {
                     ctx.server.repl.asked.store(true, Ordering::Release);
                 }
                 return Ok(());
@@ -240,24 +240,24 @@ fn note(server: &Server, handshake: &mut ReplicaHandshake, option: &[u8], value:
         }
         // Others are for primaries that know them.
         b"capa" => match value.to_ascii_lowercase().as_slice() {
-            b"eof" => handshake.knows_marks = true,
-            b"psync2" => handshake.knows_renaming = true,
+            b"eof" => handshake.supports_eof_mark = true,
+            b"psync2" => handshake.supports_psync2 = true,
             b"dual-channel" => note_dual_channel(server, handshake),
             _ => {}
         },
-        b"rdb-channel" => handshake.is_dump_channel = is_on()?,
+        b"rdb-channel" => handshake.is_rdb_channel = is_on()?,
         b"set-rdb-client-id" => {
             let id = parse_i64(value).ok_or(CommandError::NOT_AN_INTEGER)?;
             // While tests have links stand still, who asks for the stream waits too.
             server.repl.stand_still();
             let client = u64::try_from(id).ok();
             let client = client.filter(|client| server.repl.replicas.awaited().contains(client));
-            handshake.dump_client =
+            handshake.rdb_channel_client =
                 Some(client.ok_or_else(|| CommandError::text(format!("ERR Unrecognized RDB client id {id}")))?);
         }
-        b"rdb-only" => handshake.dump_only = is_on()?,
+        b"rdb-only" => handshake.wants_rdb_only = is_on()?,
         b"rdb-filter-only" => {
-            (handshake.without_data, handshake.without_functions) = (true, true);
+            (handshake.excludes_data, handshake.excludes_functions) = (true, true);
             for word in value.split(|byte| *byte == b' ').filter(|word| !word.is_empty()) {
                 if !word.eq_ignore_ascii_case(b"functions") {
                     return Err(CommandError::about(
@@ -266,7 +266,7 @@ fn note(server: &Server, handshake: &mut ReplicaHandshake, option: &[u8], value:
                         "",
                     ));
                 }
-                handshake.without_functions = false;
+                handshake.excludes_functions = false;
             }
         }
         b"set-cluster-node-id" => return note_node(server, handshake, value),
@@ -285,7 +285,7 @@ fn note_dual_channel(server: &Server, handshake: &mut ReplicaHandshake) {
         return;
     }
     match server.config.boolean(id::REPL_DISKLESS_SYNC) {
-        true => handshake.knows_dual_channel = true,
+        true => handshake.supports_dual_channel = true,
         false => log::warning!("Dual channel capability ignored: repl-diskless-sync disabled"),
     }
 }
@@ -297,7 +297,7 @@ fn note_node(server: &Server, handshake: &mut ReplicaHandshake, name: &[u8]) -> 
     };
     let node = cluster.lock(&server.config).named(name).map(|node| node.id);
     let node = node.ok_or_else(|| CommandError::about("ERR Unknown node ", name, ""))?;
-    handshake.node = node.as_str().to_owned();
+    handshake.cluster_node = node.as_str().to_owned();
     Ok(())
 }
 

@@ -65,7 +65,7 @@ fn shutdown(ctx: &mut Context<'_, '_>) -> CommandResult {
     {
         return Err(busy_with(&run));
     }
-    let description = ctx.client.describe(ctx.now_ms, Default::default());
+    let description = ctx.client.list_line(ctx.now_ms, Default::default());
     let how = Shutdown {
         save: match (options.save, options.no_save) {
             (true, _) => Save::Always,

@@ -20,7 +20,7 @@ use crate::commands::stream::arguments::{
 };
 use crate::commands::stream::log::{exact_trim, shown};
 use crate::config::{Config, id};
-use crate::net::client::Flags;
+use crate::net::client::ClientFlags;
 use crate::notify::keyspace_event::Event;
 
 /// The commands of this file and their handlers.
@@ -102,7 +102,7 @@ impl Options {
             }
             options.end += 1;
         }
-        if ctx.client.flags.has(Flags::REPLAYS) {
+        if ctx.client.flags.contains(ClientFlags::REPLAY) {
             // How far it was trimmed is known, and written as if it had to be that far.
             options.limit = options.trim.map(|_| 0);
             return Ok(options);

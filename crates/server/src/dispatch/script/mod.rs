@@ -46,10 +46,10 @@ use crate::commands::scripting::script::busy_with;
 use crate::keyspace::GatePassage;
 use crate::keyspace::access::{GrowingLeases, HeldLeases, Lease, PlannedKey};
 use crate::keyspace::effects::Hooks;
-use crate::net::client::{Client, Flags as ClientFlags};
+use crate::net::client::{Client, ClientFlags};
 use crate::net::connection::Connection;
 use crate::notify::messages::NotificationSender;
-use crate::scripting::{self, Stop};
+use crate::scripting::{self, StopReason};
 use crate::state::Server;
 
 use super::background::Detached;
@@ -90,13 +90,13 @@ pub fn run_leased<'p>(
         thread,
         request.command,
         args,
-        connection.client.flags.has(ClientFlags::PRIMARY),
+        connection.client.flags.contains(ClientFlags::PRIMARY),
     ) {
         Ok(prepared) => prepared,
         Err(error) => return fail(thread, request, connection, &error),
     };
     let profile = prepared.program.profile();
-    if thread.may_leave && (profile.is_long() || profile.asks()) {
+    if thread.may_leave && (profile.is_long() || profile.queries_workers()) {
         return leave(thread, request, keys, connection);
     }
     for key in keys.iter_mut() {
@@ -113,7 +113,7 @@ pub fn run_leased<'p>(
         }
     }
     let impatient = connection.lease_failures >= PATIENCE;
-    let wants_token = impatient || (!prepared.read_only && prepared.program.profile().writes());
+    let wants_token = impatient || (!prepared.read_only && prepared.program.profile().has_written());
     if wants_token && !thread.server.scripts.try_take_token() {
         many.clear();
         return Outcome::Contended;
@@ -166,7 +166,7 @@ fn run_alone<'p>(
     let unserved = transaction::serve_ready(thread, Some(pass), held.as_held(), client);
     held.end();
     if has_token {
-        server.scripts.give_token_back();
+        server.scripts.release_token();
     }
     (thread.may_leave, thread.may_block) = (may_leave, may_block);
     release(&mut thread.effects, &thread.server);
@@ -177,7 +177,7 @@ fn run_alone<'p>(
             output.truncate(before);
             (thread.effects.hits, thread.effects.misses) = lookups;
             return match stop {
-                Stop::Leave => {
+                StopReason::TooLong => {
                     prepared.program.profile().note_long();
                     let keys = planned_anew(&server, request, connection);
                     leave(thread, request, &keys, connection)
@@ -191,7 +191,7 @@ fn run_alone<'p>(
     finish(thread, request, connection, (before, length_before), failed);
     match unserved {
         None => {
-            connection.settle_reply(before);
+            connection.apply_reply_mode(before);
             Outcome::Done
         }
         Some(unserved) => {
@@ -217,7 +217,7 @@ fn fail(thread: &mut Thread, request: &Request<'_>, connection: &mut Connection,
     write_error(thread, error, &mut connection.output.bytes);
     show_failed(thread, &connection.client, request.args(&connection.input));
     finish(thread, request, connection, (before, length_before), true);
-    connection.settle_reply(before);
+    connection.apply_reply_mode(before);
     Outcome::Done
 }
 
@@ -258,8 +258,8 @@ fn finish(
 #[cold]
 fn leave(thread: &mut Thread, request: &Request<'_>, keys: &[PlannedKey], connection: &mut Connection) -> Outcome {
     let running = &thread.server.scripts.running;
-    if running.any_overdue()
-        && running.on_own_threads() >= scripting::THREADS
+    if running.has_overdue()
+        && running.on_script_threads() >= scripting::SCRIPT_THREADS
         && let Some(error) = busy(&thread.server, std::iter::empty(), true)
     {
         // It would wait for scripts that may never end.
@@ -306,7 +306,7 @@ pub fn run_inside<'p>(
             unreachable!("a transaction with scripts can take further leases")
         }
     };
-    let prepared = match prepare(thread, command, args, client.flags.has(ClientFlags::PRIMARY)) {
+    let prepared = match prepare(thread, command, args, client.flags.contains(ClientFlags::PRIMARY)) {
         Ok(prepared) => prepared,
         Err(error) => {
             write_error(thread, &error, &mut output.bytes);

@@ -12,7 +12,7 @@ use crate::config::id;
 use crate::dispatch::execute::Thread;
 use crate::keyspace::hash::cluster_slot;
 use crate::replication::ReplicationState;
-use crate::scripting::{self, Flags, Program, Scripts};
+use crate::scripting::{self, Program, ScriptFlags, Scripts};
 use crate::state::Server;
 
 /// A script that can run, and what was asked of it.
@@ -47,7 +47,7 @@ fn named<'a>(command: &Command<Binding>, args: Args<'a>) -> ScriptName<'a> {
 }
 
 /// The flags of the script that a command would run, if it has some.
-fn flags_of(scripts: &Scripts, command: &Command<Binding>, args: Args<'_>) -> Option<Flags> {
+fn flags_of(scripts: &Scripts, command: &Command<Binding>, args: Args<'_>) -> Option<ScriptFlags> {
     match named(command, args) {
         ScriptName::Source(source) => scripting::flags_of_source(source),
         ScriptName::Digest(digest) => scripts.cache.find(digest)?.flags,
@@ -61,24 +61,28 @@ fn flags_of(scripts: &Scripts, command: &Command<Binding>, args: Args<'_>) -> Op
 /// Whether a script must not run because memory is short: its flags say that it may need some.
 #[cold]
 pub fn lacks_memory(server: &Server, command: &Command<Binding>, args: Args<'_>) -> bool {
-    let may_run = Flags::ALLOW_OOM;
-    flags_of(&server.scripts, command, args).is_some_and(|flags| !flags.has(may_run) && !flags.has(Flags::NO_WRITES))
+    let may_run = ScriptFlags::ALLOW_OOM;
+    flags_of(&server.scripts, command, args)
+        .is_some_and(|flags| !flags.contains(may_run) && !flags.contains(ScriptFlags::NO_WRITES))
 }
 
 /// Whether a script says what it does, and does not promise to write nothing.
 pub fn may_write(server: &Server, command: &Command<Binding>, args: Args<'_>) -> bool {
-    flags_of(&server.scripts, command, args).is_some_and(|flags| !flags.has(Flags::NO_WRITES))
+    flags_of(&server.scripts, command, args).is_some_and(|flags| !flags.contains(ScriptFlags::NO_WRITES))
 }
 
 /// Whether a script, as far as is known, calls commands that ask all workers.
 pub fn may_ask(server: &Server, command: &Command<Binding>, args: Args<'_>) -> bool {
     let scripts = &server.scripts;
     match named(command, args) {
-        ScriptName::Source(source) => scripting::may_ask(&scripts.cache, source),
-        ScriptName::Digest(digest) => scripts.cache.find(digest).is_some_and(|script| script.profile.asks()),
+        ScriptName::Source(source) => scripting::may_query_workers(&scripts.cache, source),
+        ScriptName::Digest(digest) => scripts
+            .cache
+            .find(digest)
+            .is_some_and(|script| script.profile.queries_workers()),
         ScriptName::Function(name) => {
             let found = scripts.libraries.current().function(name);
-            found.is_some_and(|(library, index)| library.functions[index].profile.asks())
+            found.is_some_and(|(library, index)| library.functions[index].profile.queries_workers())
         }
     }
 }
@@ -86,7 +90,7 @@ pub fn may_ask(server: &Server, command: &Command<Binding>, args: Args<'_>) -> b
 /// Whether a script has promised to write nothing.
 #[cold]
 pub fn only_reads(server: &Server, command: &Command<Binding>, args: Args<'_>) -> bool {
-    flags_of(&server.scripts, command, args).is_some_and(|flags| flags.has(Flags::NO_WRITES))
+    flags_of(&server.scripts, command, args).is_some_and(|flags| flags.contains(ScriptFlags::NO_WRITES))
 }
 
 fn key_count(args: Args<'_>, not_a_number: CommandError) -> Result<usize, CommandError> {
@@ -137,8 +141,8 @@ pub(super) fn prepare(
     };
     let must_read = command.spec.flags.contains(CommandFlags::READONLY);
     let flags = program.flags();
-    let promises = |flag: Flags| flags.is_some_and(|flags| flags.has(flag));
-    if thread.view.is_some() && promises(Flags::NO_CLUSTER) {
+    let promises = |flag: ScriptFlags| flags.is_some_and(|flags| flags.contains(flag));
+    if thread.view.is_some() && promises(ScriptFlags::NO_CLUSTER) {
         return Err(CommandError::constant(
             "ERR Can not run script on cluster, 'no-cluster' flag is set.",
         ));
@@ -146,21 +150,25 @@ pub(super) fn prepare(
     if !thread.standing.is_plain() && !is_primary {
         check_standing(thread, flags)?;
     }
-    if flags.is_some() && must_read && !promises(Flags::NO_WRITES) {
+    if flags.is_some() && must_read && !promises(ScriptFlags::NO_WRITES) {
         return Err(CommandError::constant(
             "ERR Can not execute a script with write flag using *_ro command.",
         ));
     }
-    if flags.is_some() && !promises(Flags::ALLOW_OOM) && !promises(Flags::NO_WRITES) && is_out_of_memory(thread) {
+    if flags.is_some()
+        && !promises(ScriptFlags::ALLOW_OOM)
+        && !promises(ScriptFlags::NO_WRITES)
+        && is_out_of_memory(thread)
+    {
         return Err(CommandError::constant(
             "OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'",
         ));
     }
     Ok(PreparedScript {
         keys,
-        read_only: must_read || promises(Flags::NO_WRITES),
-        allow_oom: promises(Flags::ALLOW_OOM),
-        one_slot: thread.view.is_some() && flags.is_some() && !promises(Flags::ALLOW_CROSS_SLOT_KEYS),
+        read_only: must_read || promises(ScriptFlags::NO_WRITES),
+        allow_oom: promises(ScriptFlags::ALLOW_OOM),
+        one_slot: thread.view.is_some() && flags.is_some() && !promises(ScriptFlags::ALLOW_CROSS_SLOT_KEYS),
         program,
     })
 }
@@ -168,19 +176,19 @@ pub(super) fn prepare(
 /// Whether this server's role in replication lets a script with these flags run; none are those of a script that
 /// declares nothing.
 #[cold]
-fn check_standing(thread: &Thread, flags: Option<Flags>) -> Result<(), CommandError> {
-    let promises = |flag: Flags| flags.is_some_and(|flags| flags.has(flag));
-    if flags.is_some() && !promises(Flags::NO_WRITES) && is_read_only(thread) {
+fn check_standing(thread: &Thread, flags: Option<ScriptFlags>) -> Result<(), CommandError> {
+    let promises = |flag: ScriptFlags| flags.is_some_and(|flags| flags.contains(flag));
+    if flags.is_some() && !promises(ScriptFlags::NO_WRITES) && is_read_only(thread) {
         return Err(CommandError::constant(
             "READONLY You can't write against a read only replica.",
         ));
     }
-    if is_stale(thread) && !promises(Flags::ALLOW_STALE) {
+    if is_stale(thread) && !promises(ScriptFlags::ALLOW_STALE) {
         return Err(CommandError::constant(
             "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
         ));
     }
-    if flags.is_some() && !promises(Flags::NO_WRITES) && lacks_replicas(thread) {
+    if flags.is_some() && !promises(ScriptFlags::NO_WRITES) && lacks_replicas(thread) {
         return Err(CommandError::constant("NOREPLICAS Not enough good replicas to write."));
     }
     Ok(())

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use weft_reactor::Reactor;
 
-use super::{CannotListen, Kinds, Listeners};
+use super::{ListenError, ListenerKinds, Listeners};
 use crate::config::{Action, Config, Permissions};
 
 /// Loads a configuration from the command line `options`.
@@ -66,7 +66,7 @@ fn the_port_and_the_addresses_change_at_run_time() {
     set(&config, "port", "0");
     assert_eq!(listeners.listen_tcp(&config, &mut reactor), Ok(()));
     assert!(!accepts("127.0.0.2", second));
-    assert_eq!(listeners.kinds(), Kinds::default());
+    assert_eq!(listeners.kinds(), ListenerKinds::default());
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn a_taken_port_is_refused_and_the_old_one_can_be_opened_again() {
     let mut listeners = Listeners::open(&config, &mut reactor).expect("listens");
 
     set(&config, "port", &taken_port.to_string());
-    assert_eq!(listeners.listen_tcp(&config, &mut reactor), Err(CannotListen));
+    assert_eq!(listeners.listen_tcp(&config, &mut reactor), Err(ListenError));
     assert!(
         !accepts("127.0.0.2", taken_port),
         "the address that was free is given back"
@@ -91,7 +91,7 @@ fn a_taken_port_is_refused_and_the_old_one_can_be_opened_again() {
 }
 
 #[test]
-fn a_port_goes_over_from_one_kind_to_the_other() {
+fn a_port_can_change_between_tcp_and_tls() {
     let (first, second) = (free_port(), free_port());
     let config = config(&format!("--bind 127.0.0.1 --port {first} --tls-port {second}"));
     let mut reactor = Reactor::new().expect("a reactor");
@@ -120,10 +120,10 @@ fn only_optional_addresses_may_be_missing() {
 
     let mut reactor = Reactor::new().expect("a reactor");
     let required = config(&format!("--bind 127.0.0.1 192.0.2.7 --port {port}"));
-    assert_eq!(Listeners::open(&required, &mut reactor).err(), Some(CannotListen));
+    assert_eq!(Listeners::open(&required, &mut reactor).err(), Some(ListenError));
     assert!(!accepts("127.0.0.1", port));
     let nothing = config(&format!("--bind -192.0.2.7 --port {port}"));
-    assert_eq!(Listeners::open(&nothing, &mut reactor).err(), Some(CannotListen));
+    assert_eq!(Listeners::open(&nothing, &mut reactor).err(), Some(ListenError));
 }
 
 fn socket_path(name: &str) -> PathBuf {
@@ -131,7 +131,7 @@ fn socket_path(name: &str) -> PathBuf {
 }
 
 #[test]
-fn a_leftover_socket_makes_room_and_another_file_does_not() {
+fn a_leftover_socket_is_replaced_and_another_file_is_not() {
     let path = socket_path("leftover");
     let options = format!("--port 0 --unixsocketperm 700 --unixsocket {}", path.display());
     let config = config(&options);
@@ -147,13 +147,13 @@ fn a_leftover_socket_makes_room_and_another_file_does_not() {
 
     std::fs::write(&path, "data").expect("writes");
     let mut reactor = Reactor::new().expect("a reactor");
-    assert_eq!(Listeners::open(&config, &mut reactor).err(), Some(CannotListen));
+    assert_eq!(Listeners::open(&config, &mut reactor).err(), Some(ListenError));
     assert_eq!(std::fs::read(&path).expect("is still there"), b"data");
     std::fs::remove_file(&path).expect("removes");
 }
 
 #[test]
-fn the_socket_of_somebody_else_is_not_removed() {
+fn the_socket_of_another_server_is_not_removed() {
     let path = socket_path("taken-over");
     let config = config(&format!("--port 0 --unixsocket {}", path.display()));
     let mut reactor = Reactor::new().expect("a reactor");

@@ -5,7 +5,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// The serial number and expiry time of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Label {
+pub struct CertificateInfo {
     /// The serial number in hexadecimal digits.
     pub serial: String,
     /// The expiry time, in seconds since the Unix epoch.
@@ -13,12 +13,12 @@ pub struct Label {
 }
 
 /// Reads the serial number and the expiry time; `None` if `der` is not a certificate.
-pub fn label(der: &[u8]) -> Option<Label> {
+pub fn read_info(der: &[u8]) -> Option<CertificateInfo> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     let serial = hex::encode_upper(certificate.raw_serial());
     // A leading zero byte only marks the number as non-negative.
     let digits = serial.strip_prefix("00").filter(|rest| !rest.is_empty());
-    Some(Label {
+    Some(CertificateInfo {
         serial: digits.unwrap_or(&serial).to_owned(),
         expires_s: certificate.validity().not_after.timestamp(),
     })

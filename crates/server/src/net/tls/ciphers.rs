@@ -51,12 +51,12 @@ static CIPHERS: &[Cipher] = &[
 ];
 
 /// The classes that contain every supported cipher.
-const OF_ALL: &[&str] = &[
+const CLASSES_WITH_ALL: &[&str] = &[
     "ALL", "DEFAULT", "HIGH", "TLSv1.2", "ECDHE", "EECDH", "kECDHE", "kEECDH", "FIPS",
 ];
 
 /// The known classes that contain no supported cipher: obsolete, weak or rare ciphers.
-const OF_NONE: &[&str] = &[
+const CLASSES_WITH_NONE: &[&str] = &[
     "COMPLEMENTOFALL",
     "COMPLEMENTOFDEFAULT",
     "MEDIUM",
@@ -126,7 +126,7 @@ static SUITES: &[(&str, SupportedCipherSuite)] = &[
 
 /// Returns the ciphers of TLS 1.2 that a cipher list selects, in its order. The result is empty if the list selects
 /// none. An empty list selects all.
-pub fn ciphers(list: &str) -> Vec<SupportedCipherSuite> {
+pub fn select_ciphers(list: &str) -> Vec<SupportedCipherSuite> {
     let mut chosen: Vec<usize> = Vec::new();
     let mut barred: Vec<usize> = Vec::new();
     let list = if list.is_empty() { "DEFAULT" } else { list };
@@ -164,17 +164,19 @@ pub fn ciphers(list: &str) -> Vec<SupportedCipherSuite> {
 }
 
 fn is_class(word: &str) -> bool {
-    OF_ALL.contains(&word) || OF_NONE.contains(&word) || CIPHERS.iter().any(|cipher| cipher.classes.contains(&word))
+    CLASSES_WITH_ALL.contains(&word)
+        || CLASSES_WITH_NONE.contains(&word)
+        || CIPHERS.iter().any(|cipher| cipher.classes.contains(&word))
 }
 
 fn matches(selector: &str, cipher: &Cipher) -> bool {
-    let is_in = |word: &str| cipher.name == word || OF_ALL.contains(&word) || cipher.classes.contains(&word);
+    let is_in = |word: &str| cipher.name == word || CLASSES_WITH_ALL.contains(&word) || cipher.classes.contains(&word);
     selector.split('+').all(is_in)
 }
 
 /// Returns the suites of TLS 1.3 that a list names, in its order. The result is empty if none is supported. An empty
 /// list selects all.
-pub fn suites(list: &str) -> Vec<SupportedCipherSuite> {
+pub fn select_suites(list: &str) -> Vec<SupportedCipherSuite> {
     if list.is_empty() {
         return SUITES.iter().map(|(_, suite)| *suite).collect();
     }
@@ -190,14 +192,14 @@ pub fn suites(list: &str) -> Vec<SupportedCipherSuite> {
 }
 
 /// Parses a list of protocol versions; `None` if it contains an unknown word or no usable version.
-pub fn versions(list: &str) -> Option<Vec<&'static SupportedProtocolVersion>> {
+pub fn parse_versions(list: &str) -> Option<Vec<&'static SupportedProtocolVersion>> {
     if list.is_empty() {
         return Some(vec![&version::TLS13, &version::TLS12]);
     }
     let mut chosen: Vec<&'static SupportedProtocolVersion> = Vec::new();
     for word in list.split(' ').filter(|word| !word.is_empty()) {
         match word.to_ascii_lowercase().as_str() {
-            "tlsv1" | "tlsv1.1" => log::warning!("{word} is specified in tls-protocols but is too old to be offered."),
+            "tlsv1" | "tlsv1.1" => log::warning!("{word} in tls-protocols is obsolete and not supported."),
             "tlsv1.2" => chosen.push(&version::TLS12),
             "tlsv1.3" => chosen.push(&version::TLS13),
             _ => {
@@ -209,7 +211,7 @@ pub fn versions(list: &str) -> Option<Vec<&'static SupportedProtocolVersion>> {
         }
     }
     if chosen.is_empty() {
-        log::warning!("tls-protocols leaves no version that can be offered.");
+        log::warning!("tls-protocols contains no supported version.");
         return None;
     }
     Some(chosen)

@@ -47,7 +47,7 @@ pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String>
         .map(|section| section.into_contents().into())
         .collect();
     match certificates.is_empty() {
-        true => Err("no certificate in it".to_owned()),
+        true => Err("it contains no certificate".to_owned()),
         false => Ok(certificates),
     }
 }
@@ -83,20 +83,20 @@ pub fn private_key(path: &Path, pass: &[u8]) -> Result<PrivateKeyDer<'static>, S
             "ENCRYPTED PRIVATE KEY" => return decrypted(section.contents(), pass),
             "PRIVATE KEY" => return Ok(PrivatePkcs8KeyDer::from(section.into_contents()).into()),
             "RSA PRIVATE KEY" | "EC PRIVATE KEY" if is_encrypted => {
-                return Err("a key encrypted in this old way cannot be read, write it as PKCS#8".to_owned());
+                return Err("this legacy key encryption is not supported; convert the key to PKCS#8".to_owned());
             }
             "RSA PRIVATE KEY" => return Ok(PrivatePkcs1KeyDer::from(section.into_contents()).into()),
             "EC PRIVATE KEY" => return Ok(PrivateSec1KeyDer::from(section.into_contents()).into()),
             _ => {}
         }
     }
-    Err("no private key in it".to_owned())
+    Err("it contains no private key".to_owned())
 }
 
 fn decrypted(der: &[u8], pass: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
     let key = EncryptedPrivateKeyInfo::try_from(der).map_err(|error| error.to_string())?;
     let plain = key.decrypt(pass).map_err(|_| match pass.is_empty() {
-        true => "it is encrypted, and there is no password".to_owned(),
+        true => "it is encrypted and no password is configured".to_owned(),
         false => "it cannot be decrypted with this password".to_owned(),
     })?;
     Ok(PrivatePkcs8KeyDer::from(plain.as_bytes().to_vec()).into())

@@ -10,13 +10,13 @@ use weft_reactor::{Output, Reactor, Received, Sent, Token, Unsent};
 use crate::observability::lock;
 
 /// The maximum bytes of one connection that are encrypted per turn, since all other connections wait meanwhile.
-pub const SHARE_BYTES: usize = 512 * 1024;
+pub const TURN_SHARE_BYTES: usize = 512 * 1024;
 /// The maximum bytes that are encrypted before they are offered to the socket.
 const PART_BYTES: usize = 128 * 1024;
 /// Output up to this size, in bytes, is encrypted even while other output is in flight.
 const SMALL_BYTES: usize = 16 * 1024;
 /// A record buffer with a larger capacity, in bytes, is freed after use.
-const KEPT_BYTES: usize = 256 * 1024;
+const RECORD_BUFFER_KEPT_BYTES: usize = 256 * 1024;
 
 thread_local! {
     /// The encrypted records of the current receive.
@@ -25,28 +25,28 @@ thread_local! {
 
 /// The TLS layer of a connection. Clones share one layer.
 #[derive(Clone)]
-pub struct Tls(Arc<Mutex<Layer>>);
+pub struct TlsLayer(Arc<Mutex<TlsLayerState>>);
 
-struct Layer {
+struct TlsLayerState {
     session: Session,
     /// The plain output that is encrypted when the socket accepts more. If it is not empty, either output is in flight
     /// or the reactor was asked to report when the socket is writable.
     waiting: Unsent,
     /// Set once the peer has announced the end of its data (`close_notify`).
-    peer_closed: bool,
+    is_peer_closed: bool,
     /// The error that the client gets instead of service once the handshake has ended.
     refusal: Option<&'static str>,
 }
 
-impl Tls {
+impl TlsLayer {
     /// Creates the layer of a session that has not begun.
-    pub fn new(mut session: Session) -> Tls {
+    pub fn new(mut session: Session) -> TlsLayer {
         // This layer limits the buffered bytes, so rustls need not.
         session.set_buffer_limit(None);
-        Tls(Arc::new(Mutex::new(Layer {
+        TlsLayer(Arc::new(Mutex::new(TlsLayerState {
             session,
             waiting: Unsent::default(),
-            peer_closed: false,
+            is_peer_closed: false,
             refusal: None,
         })))
     }
@@ -65,8 +65,8 @@ impl Tls {
     ///
     /// # Errors
     /// If the connection is broken.
-    pub fn begin(&self, reactor: &mut Reactor, token: Token) -> io::Result<()> {
-        lock(&self.0).send_sealed(reactor, token).map(drop)
+    pub fn start_handshake(&self, reactor: &mut Reactor, token: Token) -> io::Result<()> {
+        lock(&self.0).send_encrypted(reactor, token).map(drop)
     }
 
     /// Returns `true` if the handshake has not ended.
@@ -82,7 +82,7 @@ impl Tls {
     }
 
     /// Returns the bytes of output that are not encrypted yet.
-    pub fn waiting(&self) -> usize {
+    pub fn unencrypted_bytes(&self) -> usize {
         lock(&self.0).waiting.len()
     }
 
@@ -99,7 +99,7 @@ impl Tls {
         room: usize,
     ) -> io::Result<Received> {
         let mut layer = lock(&self.0);
-        if layer.peer_closed {
+        if layer.is_peer_closed {
             return Ok(Received::Closed);
         }
         RECORDS.with_borrow_mut(|records| {
@@ -109,15 +109,15 @@ impl Tls {
                 nothing @ (Received::WouldBlock | Received::Closed) => return Ok(nothing),
             };
             let before = into.len();
-            let taken = layer.take_in(records, into);
-            if records.capacity() > KEPT_BYTES {
+            let taken = layer.decrypt_into(records, into);
+            if records.capacity() > RECORD_BUFFER_KEPT_BYTES {
                 *records = Vec::new();
             }
             // The session's own messages, above all alerts.
-            let said = layer.send_sealed(reactor, token);
+            let said = layer.send_encrypted(reactor, token);
             taken?;
             said?;
-            if layer.peer_closed {
+            if layer.is_peer_closed {
                 // No further event of the socket will report the end.
                 reactor.report_again(token);
             }
@@ -138,34 +138,34 @@ impl Tls {
         let waits = !layer.waiting.is_empty() || (length > SMALL_BYTES && reactor.in_flight(token) > 0);
         if waits {
             layer.waiting.push(output);
-        } else if length <= SHARE_BYTES && length == output.bytes.len() {
+        } else if length <= TURN_SHARE_BYTES && length == output.bytes.len() {
             layer.session.writer().write_all(&output.bytes)?;
             output.clear();
-            layer.send_sealed(reactor, token)?;
+            layer.send_encrypted(reactor, token)?;
         } else {
             layer.waiting.push(output);
             layer.go_on(reactor, token)?;
         }
-        Ok(layer.sent(reactor, token))
+        Ok(layer.send_result(reactor, token))
     }
 
     /// Encrypts and sends more of the waiting output, after the socket has accepted all output in flight.
     ///
     /// # Errors
     /// If the connection is broken.
-    pub fn go_on(&self, reactor: &mut Reactor, token: Token) -> io::Result<Sent> {
+    pub fn continue_sending(&self, reactor: &mut Reactor, token: Token) -> io::Result<Sent> {
         let mut layer = lock(&self.0);
         layer.go_on(reactor, token)?;
-        Ok(layer.sent(reactor, token))
+        Ok(layer.send_result(reactor, token))
     }
 
     /// Continues after the connection has moved to another reactor.
     ///
     /// # Errors
     /// If the reactor cannot register its interest in the socket.
-    pub fn arrive(&self, reactor: &mut Reactor, token: Token) -> io::Result<()> {
+    pub fn resume_on_reactor(&self, reactor: &mut Reactor, token: Token) -> io::Result<()> {
         let layer = lock(&self.0);
-        if layer.peer_closed {
+        if layer.is_peer_closed {
             reactor.report_again(token);
         }
         match layer.waiting.is_empty() {
@@ -175,37 +175,37 @@ impl Tls {
     }
 
     /// Sends `close_notify` to the peer if the socket accepts it at once.
-    pub fn farewell(&self, reactor: &mut Reactor, token: Token) {
+    pub fn send_close_notify(&self, reactor: &mut Reactor, token: Token) {
         let mut layer = lock(&self.0);
         if layer.session.is_handshaking() || !layer.waiting.is_empty() || reactor.in_flight(token) > 0 {
             return;
         }
         layer.session.send_close_notify();
         // A peer that has disconnected need not be informed.
-        let _ = layer.send_sealed(reactor, token);
+        let _ = layer.send_encrypted(reactor, token);
     }
 
     /// Encrypts bytes for a caller that writes to the socket itself.
     ///
     /// # Errors
     /// If the session is broken.
-    pub fn seal(&self, bytes: &[u8]) -> io::Result<Vec<u8>> {
+    pub fn encrypt(&self, bytes: &[u8]) -> io::Result<Vec<u8>> {
         let mut layer = lock(&self.0);
         layer.session.writer().write_all(bytes)?;
-        layer.sealed()
+        layer.take_encrypted()
     }
 }
 
-impl Layer {
+impl TlsLayerState {
     /// Decrypts records and appends their contents.
-    fn take_in(&mut self, mut records: &[u8], into: &mut Vec<u8>) -> io::Result<()> {
+    fn decrypt_into(&mut self, mut records: &[u8], into: &mut Vec<u8>) -> io::Result<()> {
         while !records.is_empty() && self.session.read_tls(&mut records)? > 0 {
             let state = self
                 .session
                 .process_new_packets()
                 .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
             let mut left = state.plaintext_bytes_to_read();
-            self.peer_closed = state.peer_has_closed();
+            self.is_peer_closed = state.peer_has_closed();
             into.reserve(left);
             let mut reader = self.session.reader();
             while left > 0 {
@@ -218,7 +218,7 @@ impl Layer {
                 reader.consume(count);
                 left -= count;
             }
-            if self.peer_closed {
+            if self.is_peer_closed {
                 break;
             }
         }
@@ -226,7 +226,7 @@ impl Layer {
     }
 
     /// Returns all encrypted records that are ready to be sent.
-    fn sealed(&mut self) -> io::Result<Vec<u8>> {
+    fn take_encrypted(&mut self) -> io::Result<Vec<u8>> {
         let mut records = Vec::new();
         while self.session.wants_write() {
             self.session.write_tls(&mut records)?;
@@ -234,14 +234,14 @@ impl Layer {
         Ok(records)
     }
 
-    fn send_sealed(&mut self, reactor: &mut Reactor, token: Token) -> io::Result<Sent> {
+    fn send_encrypted(&mut self, reactor: &mut Reactor, token: Token) -> io::Result<Sent> {
         let mut output = Output::new();
-        output.bytes = self.sealed()?;
+        output.bytes = self.take_encrypted()?;
         reactor.send(token, &mut output)
     }
 
     fn go_on(&mut self, reactor: &mut Reactor, token: Token) -> io::Result<()> {
-        let mut share = SHARE_BYTES;
+        let mut share = TURN_SHARE_BYTES;
         while !self.waiting.is_empty() && share > 0 {
             let mut part = share.min(PART_BYTES);
             while !self.waiting.is_empty() && part > 0 {
@@ -252,7 +252,7 @@ impl Layer {
                 part -= count;
                 share -= count;
             }
-            if self.send_sealed(reactor, token)? != Sent::Done {
+            if self.send_encrypted(reactor, token)? != Sent::Done {
                 return Ok(());
             }
         }
@@ -262,7 +262,7 @@ impl Layer {
         }
     }
 
-    fn sent(&self, reactor: &Reactor, token: Token) -> Sent {
+    fn send_result(&self, reactor: &Reactor, token: Token) -> Sent {
         match reactor.in_flight(token) + self.waiting.len() {
             0 => Sent::Done,
             bytes => Sent::InFlight(bytes),

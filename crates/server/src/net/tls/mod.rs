@@ -40,50 +40,50 @@ use rustls::{ClientConnection, ServerConnection};
 use crate::config::{Config, id};
 use crate::observability::log;
 
-pub use layer::Tls;
-pub use material::{Material, Unusable};
-pub use wire::Wire;
+pub use layer::TlsLayer;
+pub use material::{TlsMaterial, UnusableTlsConfig};
+pub use wire::BlockingStream;
 
 /// The policy for certificates of peers that connect to this server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientCertificates {
     /// Certificates are not requested.
-    No,
+    NotRequested,
     /// Certificates are optional, and verified if present.
     Optional,
     /// Certificates are required.
-    Yes,
+    Required,
 }
 
 impl ClientCertificates {
     fn of(config: &Config) -> ClientCertificates {
         match config.choice(id::TLS_AUTH_CLIENTS) {
-            "no" => ClientCertificates::No,
+            "no" => ClientCertificates::NotRequested,
             "optional" => ClientCertificates::Optional,
-            _ => ClientCertificates::Yes,
+            _ => ClientCertificates::Required,
         }
     }
 }
 
 /// The TLS material of the process; none while TLS is not in use.
 #[derive(Default)]
-pub struct Contexts {
-    current: RwLock<Option<Arc<Material>>>,
+pub struct TlsState {
+    current: RwLock<Option<Arc<TlsMaterial>>>,
 }
 
-impl Contexts {
+impl TlsState {
     /// Returns `true` if the configuration uses TLS for clients, replication or the cluster.
     pub fn are_needed(config: &Config) -> bool {
         config.integer(id::TLS_PORT) != 0 || config.boolean(id::TLS_REPLICATION) || config.boolean(id::TLS_CLUSTER)
     }
 
     /// Returns the current material.
-    pub fn current(&self) -> Option<Arc<Material>> {
+    pub fn current(&self) -> Option<Arc<TlsMaterial>> {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Installs new material, for connections that begin from now on.
-    pub fn put(&self, material: Material) {
+    pub fn install(&self, material: TlsMaterial) {
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(material));
     }
 
@@ -91,8 +91,8 @@ impl Contexts {
     ///
     /// # Errors
     /// If a file or setting is missing or invalid. The reason has been logged, and nothing has changed.
-    pub fn configure(&self, config: &Config) -> Result<(), Unusable> {
-        self.put(Material::read(config)?);
+    pub fn configure(&self, config: &Config) -> Result<(), UnusableTlsConfig> {
+        self.install(TlsMaterial::read(config)?);
         Ok(())
     }
 
@@ -105,9 +105,9 @@ impl Contexts {
             return;
         }
         match self.configure(config) {
-            Ok(()) => log::notice!("TLS certificates and keys have changed and were loaded again"),
-            Err(Unusable) => {
-                log::warning!("TLS certificates and keys have changed and cannot be used; the old ones stay")
+            Ok(()) => log::notice!("Reloaded changed TLS certificates and keys"),
+            Err(UnusableTlsConfig) => {
+                log::warning!("Failed to reload changed TLS certificates and keys; the previous ones stay in use")
             }
         }
     }
@@ -116,42 +116,43 @@ impl Contexts {
     ///
     /// # Errors
     /// The reason, for the log.
-    pub fn accept(&self, config: &Config) -> Result<Tls, String> {
-        self.serve(ClientCertificates::of(config))
+    pub fn create_client_layer(&self, config: &Config) -> Result<TlsLayer, String> {
+        self.create_server_layer(ClientCertificates::of(config))
     }
 
     /// Creates the layer of a cluster node that has connected.
     ///
     /// # Errors
     /// The reason, for the log.
-    pub fn accept_node(&self) -> Result<Tls, String> {
-        self.serve(ClientCertificates::Yes)
+    pub fn create_node_layer(&self) -> Result<TlsLayer, String> {
+        self.create_server_layer(ClientCertificates::Required)
     }
 
-    fn serve(&self, asks: ClientCertificates) -> Result<Tls, String> {
+    fn create_server_layer(&self, asks: ClientCertificates) -> Result<TlsLayer, String> {
         let material = self.current().ok_or("TLS is not configured")?;
-        let session = ServerConnection::new(material.server(asks)).map_err(|error| error.to_string())?;
-        Ok(Tls::new(session.into()))
+        let session = ServerConnection::new(material.server_config(asks)).map_err(|error| error.to_string())?;
+        Ok(TlsLayer::new(session.into()))
     }
 
     /// Creates a session with `host`, to which this server connects.
     ///
     /// # Errors
     /// The reason, for the log.
-    pub fn call(&self, host: &str) -> Result<ClientConnection, String> {
+    pub fn create_client_session(&self, host: &str) -> Result<ClientConnection, String> {
         let material = self.current().ok_or("TLS is not configured")?;
         // A name that is not a valid host name is not sent to the peer; names are not verified here.
         let nameless = || ServerName::IpAddress(std::net::IpAddr::from([0, 0, 0, 0]).into());
         let name = ServerName::try_from(host.to_owned()).unwrap_or_else(|_| nameless());
-        ClientConnection::new(material.client(), name).map_err(|error| error.to_string())
+        ClientConnection::new(material.client_config(), name).map_err(|error| error.to_string())
     }
 
     /// Creates the layer of a connection from this server to `host`.
     ///
     /// # Errors
     /// The reason, for the log.
-    pub fn connect(&self, host: &str) -> Result<Tls, String> {
-        self.call(host).map(|session| Tls::new(session.into()))
+    pub fn create_outgoing_layer(&self, host: &str) -> Result<TlsLayer, String> {
+        self.create_client_session(host)
+            .map(|session| TlsLayer::new(session.into()))
     }
 }
 

@@ -10,12 +10,12 @@ use rustls::server::StoresServerSessions;
 use crate::observability::lock;
 
 /// TLS sessions by id; the oldest are dropped first.
-pub struct Sessions {
+pub struct SessionCache {
     /// The maximum number of sessions.
-    most: usize,
+    capacity: usize,
     /// The time for which a session can be resumed.
     lifetime: Duration,
-    kept: Mutex<CachedSession>,
+    entries: Mutex<CachedSession>,
 }
 
 #[derive(Default)]
@@ -25,18 +25,18 @@ struct CachedSession {
     order: VecDeque<(Vec<u8>, Instant)>,
 }
 
-impl Sessions {
+impl SessionCache {
     /// Creates a cache for `most` sessions (0: no limit) of age `lifetime`.
     pub fn new(most: usize, lifetime: Duration) -> Self {
-        Sessions {
-            most: if most == 0 { usize::MAX } else { most },
+        SessionCache {
+            capacity: if most == 0 { usize::MAX } else { most },
             lifetime,
-            kept: Mutex::default(),
+            entries: Mutex::default(),
         }
     }
 
-    fn kept(&self) -> MutexGuard<'_, CachedSession> {
-        lock(&self.kept)
+    fn lock_entries(&self) -> MutexGuard<'_, CachedSession> {
+        lock(&self.entries)
     }
 }
 
@@ -57,24 +57,24 @@ impl CachedSession {
     }
 }
 
-impl StoresServerSessions for Sessions {
+impl StoresServerSessions for SessionCache {
     fn put(&self, key: Vec<u8>, value: Vec<u8>) -> bool {
         let now = Instant::now();
-        let mut kept = self.kept();
+        let mut kept = self.lock_entries();
         kept.by_id.insert(key.clone(), (value, now));
         kept.order.push_back((key, now));
-        kept.trim(self.most, self.lifetime);
+        kept.trim(self.capacity, self.lifetime);
         true
     }
 
     fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
-        let kept = self.kept();
+        let kept = self.lock_entries();
         let (value, since) = kept.by_id.get(key)?;
         (since.elapsed() <= self.lifetime).then(|| value.clone())
     }
 
     fn take(&self, key: &[u8]) -> Option<Vec<u8>> {
-        let (value, since) = self.kept().by_id.remove(key)?;
+        let (value, since) = self.lock_entries().by_id.remove(key)?;
         (since.elapsed() <= self.lifetime).then_some(value)
     }
 
@@ -83,12 +83,12 @@ impl StoresServerSessions for Sessions {
     }
 }
 
-impl fmt::Debug for Sessions {
+impl fmt::Debug for SessionCache {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The sessions are secret.
         formatter
             .debug_struct("Sessions")
-            .field("most", &self.most)
+            .field("most", &self.capacity)
             .finish_non_exhaustive()
     }
 }

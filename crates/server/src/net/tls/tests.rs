@@ -11,21 +11,21 @@ use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection, StreamOwned};
 use weft_reactor::{Event, Output, Reactor, Received, Sent, Socket};
 
-use super::layer::SHARE_BYTES;
-use super::trust::{ServerVerifier, Trust};
+use super::layer::TURN_SHARE_BYTES;
+use super::trust::{ServerVerifier, TrustedAuthorities};
 use super::*;
 
 const TOKEN: usize = 3;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The configurations of both sides, with one self-signed certificate.
-struct Pair {
+struct ConfigPair {
     server: Arc<ServerConfig>,
     client: Arc<ClientConfig>,
     certificate: Vec<u8>,
 }
 
-fn pair() -> Pair {
+fn pair() -> ConfigPair {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("a certificate");
     let key = || PrivateKeyDer::from(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
     let chain = vec![made.cert.der().clone()];
@@ -36,14 +36,14 @@ fn pair() -> Pair {
         .with_no_client_auth()
         .with_single_cert(chain.clone(), key())
         .expect("a certificate");
-    let trust = Arc::new(Trust::new(chain.clone(), &provider));
+    let trust = Arc::new(TrustedAuthorities::new(chain.clone(), &provider));
     let client = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .expect("versions")
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(ServerVerifier(trust)))
         .with_no_client_auth();
-    Pair {
+    ConfigPair {
         server: Arc::new(server),
         client: Arc::new(client),
         certificate: chain[0].to_vec(),
@@ -59,28 +59,28 @@ fn sockets() -> (Socket, TcpStream) {
 }
 
 /// The server's side of a connection.
-struct Served {
+struct ServerSide {
     reactor: Reactor,
-    tls: Tls,
+    tls: TlsLayer,
     input: Vec<u8>,
     /// The result of the receive or send that ended the connection.
     ended: Option<std::io::Result<()>>,
 }
 
-impl Served {
-    fn new(socket: Socket, config: Arc<ServerConfig>) -> Served {
+impl ServerSide {
+    fn new(socket: Socket, config: Arc<ServerConfig>) -> ServerSide {
         let mut reactor = Reactor::new().expect("a reactor");
         reactor.register(TOKEN, socket).expect("registers");
-        Served {
+        ServerSide {
             reactor,
-            tls: Tls::new(ServerConnection::new(config).expect("a session").into()),
+            tls: TlsLayer::new(ServerConnection::new(config).expect("a session").into()),
             input: Vec::new(),
             ended: None,
         }
     }
 
     /// Runs one turn of the reactor.
-    fn turn(&mut self) {
+    fn run_turn(&mut self) {
         let mut events = Vec::new();
         let wait = Some(Duration::from_millis(100));
         self.reactor.wait(wait, &mut events, 16).expect("waits");
@@ -92,31 +92,31 @@ impl Served {
                     Err(error) => self.ended = Some(Err(error)),
                 },
                 Event::Writable(_) => {
-                    self.tls.go_on(&mut self.reactor, TOKEN).expect("goes on");
+                    self.tls.continue_sending(&mut self.reactor, TOKEN).expect("goes on");
                 }
                 other => panic!("unexpected: {other:?}"),
             }
         }
     }
 
-    fn until(&mut self, what: &str, mut is: impl FnMut(&Served) -> bool) {
+    fn run_until(&mut self, what: &str, mut is: impl FnMut(&ServerSide) -> bool) {
         let start = Instant::now();
         while !is(self) {
             assert!(start.elapsed() < PATIENCE, "{what}");
-            self.turn();
+            self.run_turn();
         }
     }
 
     /// Moves the connection to a new reactor.
-    fn moves(&mut self) {
+    fn move_to_new_reactor(&mut self) {
         let registered = self.reactor.deregister(TOKEN).expect("is registered");
         self.reactor = Reactor::new().expect("a reactor");
         self.reactor.adopt(TOKEN, registered).expect("adopts");
-        self.tls.arrive(&mut self.reactor, TOKEN).expect("arrives");
+        self.tls.resume_on_reactor(&mut self.reactor, TOKEN).expect("arrives");
     }
 }
 
-fn client(pair: &Pair, socket: TcpStream) -> StreamOwned<ClientConnection, TcpStream> {
+fn client(pair: &ConfigPair, socket: TcpStream) -> StreamOwned<ClientConnection, TcpStream> {
     let name = ServerName::try_from("localhost").expect("a name");
     StreamOwned::new(
         ClientConnection::new(pair.client.clone(), name).expect("a session"),
@@ -124,17 +124,17 @@ fn client(pair: &Pair, socket: TcpStream) -> StreamOwned<ClientConnection, TcpSt
     )
 }
 
-fn noise(len: usize, seed: u64) -> Vec<u8> {
+fn random_bytes(len: usize, seed: u64) -> Vec<u8> {
     let mut random = fastrand::Rng::with_seed(seed);
     (0..len).map(|_| random.u8(..)).collect()
 }
 
 #[test]
-fn large_values_go_out_as_the_socket_takes_them_wherever_the_connection_is() {
+fn large_values_are_sent_as_the_socket_accepts_them_across_reactors() {
     let pair = pair();
     let (served, socket) = sockets();
-    let mut served = Served::new(served, pair.server.clone());
-    let value = noise(9_000_000, 1);
+    let mut served = ServerSide::new(served, pair.server.clone());
+    let value = random_bytes(9_000_000, 1);
     let mut stream = client(&pair, socket);
     let mut expected = b"before".to_vec();
     expected.extend_from_slice(&value);
@@ -151,7 +151,7 @@ fn large_values_go_out_as_the_socket_takes_them_wherever_the_connection_is() {
         stream.write_all(b"thanks").expect("sends");
         got
     });
-    served.until("the question", |served| served.input == b"question");
+    served.run_until("the question", |served| served.input == b"question");
     served.input.clear();
     let mut output = Output::new();
     output.bytes.extend_from_slice(b"before");
@@ -164,25 +164,25 @@ fn large_values_go_out_as_the_socket_takes_them_wherever_the_connection_is() {
     };
     assert!(output.is_empty() && bytes > 15_000_000, "{bytes}");
     assert!(
-        served.reactor.in_flight(TOKEN) < 2 * SHARE_BYTES,
+        served.reactor.in_flight(TOKEN) < 2 * TURN_SHARE_BYTES,
         "no more is sealed than a turn's share"
     );
     output.bytes.extend_from_slice(b"last");
     served.tls.send(&mut served.reactor, TOKEN, &mut output).expect("sends");
-    while served.tls.waiting() > 4_000_000 {
-        served.turn();
-        served.moves();
+    while served.tls.unencrypted_bytes() > 4_000_000 {
+        served.run_turn();
+        served.move_to_new_reactor();
     }
-    served.until("the end", |served| served.input == b"thanks");
-    assert_eq!(served.tls.waiting(), 0);
+    served.run_until("the end", |served| served.input == b"thanks");
+    assert_eq!(served.tls.unencrypted_bytes(), 0);
     assert!(reader.join().expect("the reader") == expected, "the bytes are others");
 }
 
 #[test]
-fn a_farewell_behind_data_comes_after_it() {
+fn close_notify_after_data_is_seen_after_the_data() {
     let pair = pair();
     let (served, socket) = sockets();
-    let mut served = Served::new(served, pair.server.clone());
+    let mut served = ServerSide::new(served, pair.server.clone());
     let mut stream = client(&pair, socket);
     let peer = thread::spawn(move || {
         stream.write_all(b"last words").expect("sends");
@@ -193,22 +193,22 @@ fn a_farewell_behind_data_comes_after_it() {
         stream.read_to_end(&mut rest).expect("a clean end");
         rest
     });
-    served.until("the end", |served| served.ended.is_some());
+    served.run_until("the end", |served| served.ended.is_some());
     assert_eq!(served.input, b"last words");
     assert!(matches!(served.ended, Some(Ok(()))));
-    served.moves();
+    served.move_to_new_reactor();
     served.ended = None;
-    served.until("the end, on the other reactor too", |served| served.ended.is_some());
-    served.tls.farewell(&mut served.reactor, TOKEN);
+    served.run_until("the end, on the other reactor too", |served| served.ended.is_some());
+    served.tls.send_close_notify(&mut served.reactor, TOKEN);
     drop(served.reactor.deregister(TOKEN));
     assert_eq!(peer.join().expect("the peer"), b"");
 }
 
 #[test]
-fn keys_may_be_exchanged_at_any_time() {
+fn keys_may_be_updated_at_any_time() {
     let pair = pair();
     let (served, socket) = sockets();
-    let mut served = Served::new(served, pair.server.clone());
+    let mut served = ServerSide::new(served, pair.server.clone());
     let mut stream = client(&pair, socket);
     let peer = thread::spawn(move || {
         for round in 0..20u8 {
@@ -220,7 +220,7 @@ fn keys_may_be_exchanged_at_any_time() {
         }
     });
     for round in 0..20u8 {
-        served.until("a byte", |served| served.input == [round]);
+        served.run_until("a byte", |served| served.input == [round]);
         let mut output = Output::new();
         output.bytes.append(&mut served.input);
         served.tls.send(&mut served.reactor, TOKEN, &mut output).expect("sends");
@@ -229,7 +229,7 @@ fn keys_may_be_exchanged_at_any_time() {
 }
 
 /// Returns the first message of a client's handshake.
-fn hello(pair: &Pair) -> Vec<u8> {
+fn client_hello(pair: &ConfigPair) -> Vec<u8> {
     let name = ServerName::try_from("localhost").expect("a name");
     let mut session = ClientConnection::new(pair.client.clone(), name).expect("a session");
     let mut bytes = Vec::new();
@@ -238,20 +238,20 @@ fn hello(pair: &Pair) -> Vec<u8> {
 }
 
 #[test]
-fn nonsense_ends_a_connection_and_nothing_else() {
+fn invalid_data_ends_only_its_connection() {
     let pair = pair();
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
-    let hello = hello(&pair);
+    let hello = client_hello(&pair);
     for round in 0..300 {
         let bytes = match round % 4 {
             0 => b"*1\r\n$4\r\nPING\r\n".to_vec(),
-            1 => noise(random.usize(1..2000), random.u64(..)),
+            1 => random_bytes(random.usize(1..2000), random.u64(..)),
             2 => {
                 // The head of a record, followed by random bytes.
                 let mut bytes = vec![random.u8(20..25), 3, random.u8(0..5), random.u8(0..70), random.u8(..)];
-                bytes.extend(noise(random.usize(1..20_000), random.u64(..)));
+                bytes.extend(random_bytes(random.usize(1..20_000), random.u64(..)));
                 bytes
             }
             _ => {
@@ -264,13 +264,13 @@ fn nonsense_ends_a_connection_and_nothing_else() {
             }
         };
         let (served, mut socket) = sockets();
-        let mut served = Served::new(served, pair.server.clone());
+        let mut served = ServerSide::new(served, pair.server.clone());
         let cut = random.usize(0..=bytes.len());
         socket.write_all(&bytes[..cut]).expect("sends");
-        served.turn();
+        served.run_turn();
         let _ = socket.write_all(&bytes[cut..]);
         drop(socket);
-        served.until("the end", |served| served.ended.is_some());
+        served.run_until("the end", |served| served.ended.is_some());
         assert!(served.input.is_empty(), "nothing was said");
     }
 }
@@ -279,22 +279,22 @@ fn nonsense_ends_a_connection_and_nothing_else() {
 fn a_broken_record_ends_a_connection() {
     let pair = pair();
     let (served, socket) = sockets();
-    let mut served = Served::new(served, pair.server.clone());
+    let mut served = ServerSide::new(served, pair.server.clone());
     let mut stream = client(&pair, socket);
     let peer = thread::spawn(move || {
         stream.write_all(b"whole").expect("sends");
         stream.read_exact(&mut [0]).expect("receives");
         stream.sock.write_all(&[23, 3, 3, 0, 40]).expect("sends");
-        stream.sock.write_all(&noise(40, 5)).expect("sends");
+        stream.sock.write_all(&random_bytes(40, 5)).expect("sends");
         let mut rest = Vec::new();
         let error = stream.read_to_end(&mut rest).expect_err("it is told");
         error.to_string()
     });
-    served.until("what is whole", |served| served.input == b"whole");
+    served.run_until("what is whole", |served| served.input == b"whole");
     let mut output = Output::new();
     output.bytes.push(b'!');
     served.tls.send(&mut served.reactor, TOKEN, &mut output).expect("sends");
-    served.until("the end", |served| served.ended.is_some());
+    served.run_until("the end", |served| served.ended.is_some());
     assert_eq!(served.input, b"whole");
     assert!(matches!(served.ended, Some(Err(_))));
     let told = peer.join().expect("the peer");
@@ -302,7 +302,7 @@ fn a_broken_record_ends_a_connection() {
 }
 
 #[test]
-fn a_certificate_tells_who_and_until_when() {
+fn a_certificate_shows_its_subject_and_expiry() {
     let key = rcgen::KeyPair::generate().expect("a key");
     let mut parameters = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).expect("parameters");
     parameters.distinguished_name.push(rcgen::DnType::CommonName, "joe");
@@ -317,12 +317,12 @@ fn a_certificate_tells_who_and_until_when() {
     let der = parameters.self_signed(&key).expect("a certificate").der().to_vec();
     assert_eq!(certificate::common_name(&der).as_deref(), Some("joe"));
     assert_eq!(certificate::uris(&der), ["spiffe://a/b", "urn:c"]);
-    let label = certificate::label(&der).expect("a certificate");
+    let label = certificate::read_info(&der).expect("a certificate");
     assert_eq!((label.serial.as_str(), label.expires_s), ("AB12", 1_893_456_000));
     assert!(certificate::is_valid_at(&der, 1_700_000_000));
     assert!(!certificate::is_valid_at(&der, 1_500_000_000));
     assert!(!certificate::is_valid_at(&der, 1_900_000_000));
-    assert_eq!(certificate::label(b"no certificate"), None);
+    assert_eq!(certificate::read_info(b"no certificate"), None);
     assert_eq!(
         certificate::common_name(&pair().certificate).as_deref(),
         Some("rcgen self signed cert")
@@ -330,9 +330,9 @@ fn a_certificate_tells_who_and_until_when() {
 }
 
 #[test]
-fn sessions_are_kept_for_a_while_and_not_too_many() {
+fn cached_sessions_are_limited_in_age_and_number() {
     use rustls::server::StoresServerSessions as _;
-    let sessions = sessions::Sessions::new(2, Duration::from_secs(60));
+    let sessions = sessions::SessionCache::new(2, Duration::from_secs(60));
     for id in 0..3u8 {
         assert!(sessions.put(vec![id], vec![id, id]));
     }
@@ -340,7 +340,7 @@ fn sessions_are_kept_for_a_while_and_not_too_many() {
     assert_eq!(sessions.take(&[1]), Some(vec![1, 1]));
     assert_eq!(sessions.take(&[1]), None, "one is taken once");
     assert_eq!(sessions.get(&[2]), Some(vec![2, 2]));
-    let brief = sessions::Sessions::new(0, Duration::from_millis(20));
+    let brief = sessions::SessionCache::new(0, Duration::from_millis(20));
     assert!(brief.put(vec![1], vec![1]));
     assert_eq!(brief.get(&[1]), Some(vec![1]));
     thread::sleep(Duration::from_millis(40));

@@ -17,7 +17,7 @@ use super::certificate;
 
 /// The trusted authorities.
 #[derive(Debug)]
-pub struct Trust {
+pub struct TrustedAuthorities {
     roots: Arc<RootCertStore>,
     /// The same authorities, as certificates.
     certificates: Vec<CertificateDer<'static>>,
@@ -26,13 +26,13 @@ pub struct Trust {
     algorithms: WebPkiSupportedAlgorithms,
 }
 
-impl Trust {
+impl TrustedAuthorities {
     /// Trusts these authorities. Certificates that cannot be parsed are skipped.
     pub fn new(certificates: Vec<CertificateDer<'static>>, provider: &Arc<CryptoProvider>) -> Self {
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(certificates.iter().cloned());
         let roots = Arc::new(roots);
-        Trust {
+        TrustedAuthorities {
             // Building the verifier fails only if there are no roots.
             clients: WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone())
                 .build()
@@ -81,14 +81,14 @@ macro_rules! signatures_by {
 #[derive(Debug)]
 pub struct ClientVerifier {
     /// The trusted authorities.
-    pub trust: Arc<Trust>,
+    pub trust: Arc<TrustedAuthorities>,
     /// `true` if a client must present a certificate.
-    pub mandatory: bool,
+    pub is_mandatory: bool,
 }
 
 impl ClientCertVerifier for ClientVerifier {
     fn client_auth_mandatory(&self) -> bool {
-        self.mandatory
+        self.is_mandatory
     }
 
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
@@ -118,7 +118,7 @@ impl ClientCertVerifier for ClientVerifier {
 
 /// Verifies the certificates of servers to which this server connects. Their names are not checked.
 #[derive(Debug)]
-pub struct ServerVerifier(pub Arc<Trust>);
+pub struct ServerVerifier(pub Arc<TrustedAuthorities>);
 
 impl ServerCertVerifier for ServerVerifier {
     fn verify_server_cert(

@@ -9,15 +9,15 @@ use rustls::{ClientConnection, StreamOwned};
 const RECEIVE_BYTES: usize = 64 * 1024;
 
 /// A socket with a large read buffer.
-pub struct Socket(BufReader<TcpStream>);
+pub struct BufferedSocket(BufReader<TcpStream>);
 
-impl Read for Socket {
+impl Read for BufferedSocket {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         self.0.read(into)
     }
 }
 
-impl Write for Socket {
+impl Write for BufferedSocket {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.get_mut().write(bytes)
     }
@@ -28,21 +28,21 @@ impl Write for Socket {
 }
 
 /// A connection; reading and writing may block.
-pub enum Wire {
+pub enum BlockingStream {
     /// A connection without TLS.
     Plain(TcpStream),
     /// A connection with TLS.
-    Sealed(Box<StreamOwned<ClientConnection, Socket>>),
+    Tls(Box<StreamOwned<ClientConnection, BufferedSocket>>),
 }
 
-impl Wire {
+impl BlockingStream {
     /// Wraps a socket, with TLS if there is a session.
-    pub fn new(socket: TcpStream, session: Option<ClientConnection>) -> Wire {
+    pub fn new(socket: TcpStream, session: Option<ClientConnection>) -> BlockingStream {
         match session {
-            None => Wire::Plain(socket),
+            None => BlockingStream::Plain(socket),
             Some(session) => {
-                let socket = Socket(BufReader::with_capacity(RECEIVE_BYTES, socket));
-                Wire::Sealed(Box::new(StreamOwned::new(session, socket)))
+                let socket = BufferedSocket(BufReader::with_capacity(RECEIVE_BYTES, socket));
+                BlockingStream::Tls(Box::new(StreamOwned::new(session, socket)))
             }
         }
     }
@@ -50,8 +50,8 @@ impl Wire {
     /// Returns the socket, for its addresses and options.
     pub fn socket(&self) -> &TcpStream {
         match self {
-            Wire::Plain(socket) => socket,
-            Wire::Sealed(stream) => stream.sock.0.get_ref(),
+            BlockingStream::Plain(socket) => socket,
+            BlockingStream::Tls(stream) => stream.sock.0.get_ref(),
         }
     }
 
@@ -59,8 +59,8 @@ impl Wire {
     ///
     /// # Errors
     /// If the handshake fails, the peer disconnects, or (`WouldBlock`) the peer has not sent anything yet.
-    pub fn agree(&mut self) -> io::Result<()> {
-        let Wire::Sealed(stream) = self else {
+    pub fn complete_handshake(&mut self) -> io::Result<()> {
+        let BlockingStream::Tls(stream) = self else {
             return Ok(());
         };
         while stream.conn.is_handshaking() {
@@ -73,11 +73,11 @@ impl Wire {
     }
 }
 
-impl Read for Wire {
+impl Read for BlockingStream {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         match self {
-            Wire::Plain(socket) => socket.read(into),
-            Wire::Sealed(stream) => match stream.read(into) {
+            BlockingStream::Plain(socket) => socket.read(into),
+            BlockingStream::Tls(stream) => match stream.read(into) {
                 // The peer closed the connection without `close_notify`. The data itself shows if it is incomplete.
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(0),
                 other => other,
@@ -86,18 +86,18 @@ impl Read for Wire {
     }
 }
 
-impl Write for Wire {
+impl Write for BlockingStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Wire::Plain(socket) => socket.write(bytes),
-            Wire::Sealed(stream) => stream.write(bytes),
+            BlockingStream::Plain(socket) => socket.write(bytes),
+            BlockingStream::Tls(stream) => stream.write(bytes),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         match self {
-            Wire::Plain(socket) => socket.flush(),
-            Wire::Sealed(stream) => stream.flush(),
+            BlockingStream::Plain(socket) => socket.flush(),
+            BlockingStream::Tls(stream) => stream.flush(),
         }
     }
 }

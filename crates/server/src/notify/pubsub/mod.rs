@@ -32,7 +32,7 @@ use weft_resp::glob;
 
 mod publication;
 
-pub use publication::{Publication, Recipient, Space};
+pub use publication::{ChannelNamespace, Publication, Recipient};
 
 /// The number of shards of the channel index.
 const SHARDS: usize = 64;
@@ -50,19 +50,19 @@ pub struct Subscriptions {
 
 impl Subscriptions {
     /// Returns the names of one kind.
-    pub fn of(&self, kind: Kind) -> &BTreeSet<Arc<[u8]>> {
+    pub fn of(&self, kind: SubscriptionKind) -> &BTreeSet<Arc<[u8]>> {
         match kind {
-            Kind::Channel => &self.channels,
-            Kind::Pattern => &self.patterns,
-            Kind::ShardChannel => &self.shard_channels,
+            SubscriptionKind::Channel => &self.channels,
+            SubscriptionKind::Pattern => &self.patterns,
+            SubscriptionKind::ShardChannel => &self.shard_channels,
         }
     }
 
-    fn of_mut(&mut self, kind: Kind) -> &mut BTreeSet<Arc<[u8]>> {
+    fn of_mut(&mut self, kind: SubscriptionKind) -> &mut BTreeSet<Arc<[u8]>> {
         match kind {
-            Kind::Channel => &mut self.channels,
-            Kind::Pattern => &mut self.patterns,
-            Kind::ShardChannel => &mut self.shard_channels,
+            SubscriptionKind::Channel => &mut self.channels,
+            SubscriptionKind::Pattern => &mut self.patterns,
+            SubscriptionKind::ShardChannel => &mut self.shard_channels,
         }
     }
 
@@ -74,7 +74,7 @@ impl Subscriptions {
 
 /// The kinds of subscriptions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum SubscriptionKind {
     /// A channel.
     Channel,
     /// All channels that match a pattern.
@@ -94,9 +94,9 @@ pub struct Subscriber {
 
 /// The subscribers of one name: clients with their stamps, by worker.
 #[derive(Debug, Default)]
-struct Listeners(Vec<(usize, BTreeMap<u64, u64>)>);
+struct NameSubscribers(Vec<(usize, BTreeMap<u64, u64>)>);
 
-impl Listeners {
+impl NameSubscribers {
     fn count(&self) -> usize {
         self.0.iter().map(|(_, clients)| clients.len()).sum()
     }
@@ -131,19 +131,19 @@ impl Listeners {
     }
 }
 
-type Channels = HashMap<Arc<[u8]>, Listeners, ahash::RandomState>;
+type Channels = HashMap<Arc<[u8]>, NameSubscribers, ahash::RandomState>;
 
 /// An index of names, split into shards so that operations on different channels rarely contend.
-struct Index {
+struct ChannelIndex {
     shards: Box<[RwLock<Channels>]>,
     hasher: ahash::RandomState,
     /// The number of names with subscribers.
     names: AtomicUsize,
 }
 
-impl Default for Index {
+impl Default for ChannelIndex {
     fn default() -> Self {
-        Index {
+        ChannelIndex {
             shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
             hasher: ahash::RandomState::new(),
             names: AtomicUsize::new(0),
@@ -151,7 +151,7 @@ impl Default for Index {
     }
 }
 
-impl Index {
+impl ChannelIndex {
     fn shard(&self, name: &[u8]) -> &RwLock<Channels> {
         &self.shards[self.hasher.hash_one(name) as usize % SHARDS]
     }
@@ -159,10 +159,10 @@ impl Index {
 
 /// The registry of all subscriptions.
 #[derive(Default)]
-pub struct Registry {
-    channels: Index,
-    shard_channels: Index,
-    patterns: RwLock<BTreeMap<Arc<[u8]>, Listeners>>,
+pub struct PubSubRegistry {
+    channels: ChannelIndex,
+    shard_channels: ChannelIndex,
+    patterns: RwLock<BTreeMap<Arc<[u8]>, NameSubscribers>>,
     pattern_names: AtomicUsize,
     clock: AtomicU64,
     /// The number of clients with subscriptions.
@@ -179,11 +179,11 @@ pub struct RoutedMessage {
     pub publication: Publication,
 }
 
-impl Registry {
-    fn index(&self, space: Space) -> &Index {
+impl PubSubRegistry {
+    fn index(&self, space: ChannelNamespace) -> &ChannelIndex {
         match space {
-            Space::Channels => &self.channels,
-            Space::ShardChannels => &self.shard_channels,
+            ChannelNamespace::Channels => &self.channels,
+            ChannelNamespace::ShardChannels => &self.shard_channels,
         }
     }
 
@@ -191,14 +191,14 @@ impl Registry {
     pub fn subscribe(
         &self,
         subscriptions: &mut Subscriptions,
-        kind: Kind,
+        kind: SubscriptionKind,
         name: &[u8],
         subscriber: Subscriber,
     ) -> bool {
         if subscriptions.of(kind).contains(name) {
             return false;
         }
-        let name: Arc<[u8]> = match kind.space() {
+        let name: Arc<[u8]> = match kind.namespace() {
             Some(space) => {
                 let index = self.index(space);
                 let mut shard = write(index.shard(name));
@@ -207,7 +207,10 @@ impl Registry {
                     index.names.fetch_add(1, Ordering::Release);
                     name.into()
                 });
-                shard.entry(shared.clone()).or_default().add(subscriber, self.stamp());
+                shard
+                    .entry(shared.clone())
+                    .or_default()
+                    .add(subscriber, self.next_stamp());
                 shared
             }
             None => {
@@ -220,7 +223,7 @@ impl Registry {
                 patterns
                     .entry(shared.clone())
                     .or_default()
-                    .add(subscriber, self.stamp());
+                    .add(subscriber, self.next_stamp());
                 shared
             }
         };
@@ -235,14 +238,14 @@ impl Registry {
     pub fn unsubscribe(
         &self,
         subscriptions: &mut Subscriptions,
-        kind: Kind,
+        kind: SubscriptionKind,
         name: &[u8],
         subscriber: Subscriber,
     ) -> bool {
         if !subscriptions.of_mut(kind).remove(name) {
             return false;
         }
-        match kind.space() {
+        match kind.namespace() {
             Some(space) => {
                 let index = self.index(space);
                 let mut shard = write(index.shard(name));
@@ -272,8 +275,12 @@ impl Registry {
     }
 
     /// Removes all subscriptions of a client.
-    pub fn leave(&self, subscriptions: &mut Subscriptions, subscriber: Subscriber) {
-        for kind in [Kind::Channel, Kind::Pattern, Kind::ShardChannel] {
+    pub fn unsubscribe_all(&self, subscriptions: &mut Subscriptions, subscriber: Subscriber) {
+        for kind in [
+            SubscriptionKind::Channel,
+            SubscriptionKind::Pattern,
+            SubscriptionKind::ShardChannel,
+        ] {
             let names: Vec<Arc<[u8]>> = subscriptions.of(kind).iter().cloned().collect();
             for name in names {
                 self.unsubscribe(subscriptions, kind, &name, subscriber);
@@ -282,18 +289,18 @@ impl Registry {
     }
 
     /// Returns the next stamp. The caller holds the lock of the shard or of the patterns.
-    fn stamp(&self) -> u64 {
+    fn next_stamp(&self) -> u64 {
         self.clock.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// Returns `true` if a message may have receivers. The result `false` is exact.
-    pub fn may_reach_anybody(&self, space: Space) -> bool {
-        let patterns = space == Space::Channels && self.pattern_names.load(Ordering::Acquire) > 0;
+    pub fn may_have_receivers(&self, space: ChannelNamespace) -> bool {
+        let patterns = space == ChannelNamespace::Channels && self.pattern_names.load(Ordering::Acquire) > 0;
         patterns || self.index(space).names.load(Ordering::Acquire) > 0
     }
 
     /// Creates a message from a channel and a payload; `None` if it has no receivers.
-    pub fn prepare(&self, space: Space, channel: &[u8], payload: &[u8]) -> Option<RoutedMessage> {
+    pub fn prepare(&self, space: ChannelNamespace, channel: &[u8], payload: &[u8]) -> Option<RoutedMessage> {
         let mut receivers = 0;
         let mut workers = Vec::new();
         let mut publication = Publication::new(space);
@@ -306,7 +313,7 @@ impl Registry {
                 add_new(&mut workers, listeners.workers());
             }
         }
-        if space == Space::Channels && self.pattern_names.load(Ordering::Acquire) > 0 {
+        if space == ChannelNamespace::Channels && self.pattern_names.load(Ordering::Acquire) > 0 {
             let patterns = read(&self.patterns);
             publication.pattern_stamp = self.clock.load(Ordering::Relaxed);
             for (pattern, listeners) in patterns.iter() {
@@ -320,7 +327,7 @@ impl Registry {
         if workers.is_empty() {
             return None;
         }
-        publication.fill(channel, payload);
+        publication.set_content(channel, payload);
         Some(RoutedMessage {
             receivers,
             workers,
@@ -330,7 +337,7 @@ impl Registry {
 
     /// Appends the clients of a worker that receive a message: those of the channel, then those of each pattern.
     pub fn recipients(&self, worker: usize, publication: &Publication, out: &mut Vec<Recipient>) {
-        let add = |listeners: &Listeners, pattern: Option<usize>, stamp: u64, out: &mut Vec<Recipient>| {
+        let add = |listeners: &NameSubscribers, pattern: Option<usize>, stamp: u64, out: &mut Vec<Recipient>| {
             let clients = listeners.of_worker(worker, stamp);
             out.extend(clients.map(|client| Recipient { client, pattern }));
         };
@@ -351,7 +358,7 @@ impl Registry {
     }
 
     /// Returns the channels with subscribers, restricted to those that match the pattern if there is one.
-    pub fn active(&self, space: Space, pattern: Option<&[u8]>) -> Vec<Arc<[u8]>> {
+    pub fn active_channels(&self, space: ChannelNamespace, pattern: Option<&[u8]>) -> Vec<Arc<[u8]>> {
         let wanted = |name: &Arc<[u8]>| pattern.is_none_or(|pattern| glob::matches(pattern, name, false));
         let shards = self.index(space).shards.iter();
         shards
@@ -366,30 +373,30 @@ impl Registry {
     }
 
     /// Returns the number of subscribers of a channel, without those of patterns.
-    pub fn subscribers(&self, space: Space, channel: &[u8]) -> usize {
+    pub fn subscriber_count(&self, space: ChannelNamespace, channel: &[u8]) -> usize {
         read(self.index(space).shard(channel))
             .get(channel)
-            .map_or(0, Listeners::count)
+            .map_or(0, NameSubscribers::count)
     }
 
     /// Returns the number of channels with subscribers.
-    pub fn channels(&self, space: Space) -> usize {
+    pub fn channel_count(&self, space: ChannelNamespace) -> usize {
         self.index(space).names.load(Ordering::Relaxed)
     }
 
     /// Returns the number of patterns with subscribers.
-    pub fn patterns(&self) -> usize {
+    pub fn pattern_count(&self) -> usize {
         self.pattern_names.load(Ordering::Relaxed)
     }
 }
 
-impl Kind {
+impl SubscriptionKind {
     /// Returns the namespace of the kind's names; `None` for patterns.
-    fn space(self) -> Option<Space> {
+    fn namespace(self) -> Option<ChannelNamespace> {
         match self {
-            Kind::Channel => Some(Space::Channels),
-            Kind::ShardChannel => Some(Space::ShardChannels),
-            Kind::Pattern => None,
+            SubscriptionKind::Channel => Some(ChannelNamespace::Channels),
+            SubscriptionKind::ShardChannel => Some(ChannelNamespace::ShardChannels),
+            SubscriptionKind::Pattern => None,
         }
     }
 }

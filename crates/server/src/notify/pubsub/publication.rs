@@ -6,11 +6,11 @@ use weft_reactor::Output;
 use weft_resp::{Protocol, Reply};
 
 /// Payloads above this size, in bytes, are sent by reference: all subscribers share the same memory.
-const SPLICE_BYTES: usize = 16 * 1024;
+const COPIED_PAYLOAD_BYTES_MAX: usize = 16 * 1024;
 
 /// The namespaces of channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Space {
+pub enum ChannelNamespace {
     /// Channels, to which patterns apply.
     Channels,
     /// Shard channels.
@@ -21,7 +21,7 @@ pub enum Space {
 #[derive(Debug)]
 pub struct Publication {
     /// The namespace of the channel.
-    pub space: Space,
+    pub space: ChannelNamespace,
     /// The channel.
     pub channel: Box<[u8]>,
     /// The payload.
@@ -45,7 +45,7 @@ pub struct Recipient {
 
 impl Publication {
     /// Creates a message without content.
-    pub fn new(space: Space) -> Self {
+    pub fn new(space: ChannelNamespace) -> Self {
         Publication {
             space,
             channel: Box::default(),
@@ -57,7 +57,7 @@ impl Publication {
     }
 
     /// Sets the channel and the payload.
-    pub fn fill(&mut self, channel: &[u8], payload: &[u8]) {
+    pub fn set_content(&mut self, channel: &[u8], payload: &[u8]) {
         self.channel = channel.into();
         self.payload = payload.into();
     }
@@ -79,13 +79,13 @@ impl Publication {
             None => {
                 reply.push(3);
                 reply.bulk(match self.space {
-                    Space::Channels => b"message",
-                    Space::ShardChannels => b"smessage",
+                    ChannelNamespace::Channels => b"message",
+                    ChannelNamespace::ShardChannels => b"smessage",
                 });
             }
         }
         reply.bulk(&self.channel);
-        if self.payload.len() <= SPLICE_BYTES {
+        if self.payload.len() <= COPIED_PAYLOAD_BYTES_MAX {
             reply.bulk(&self.payload);
         } else {
             reply.bulk_header(self.payload.len());

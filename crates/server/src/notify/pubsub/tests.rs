@@ -9,7 +9,7 @@ fn on(worker: usize, client: u64) -> Subscriber {
 }
 
 /// Returns the ids of the clients on `worker` that receive a message, for the channel or for patterns.
-fn receivers(registry: &Registry, worker: usize, publication: &Publication) -> Vec<u64> {
+fn receivers(registry: &PubSubRegistry, worker: usize, publication: &Publication) -> Vec<u64> {
     let mut recipients = Vec::new();
     registry.recipients(worker, publication, &mut recipients);
     recipients.iter().map(|recipient| recipient.client).collect()
@@ -17,58 +17,64 @@ fn receivers(registry: &Registry, worker: usize, publication: &Publication) -> V
 
 #[test]
 fn a_message_reaches_channel_and_patterns_and_each_worker_once() {
-    let registry = Registry::default();
+    let registry = PubSubRegistry::default();
     let (mut seven, mut nine) = (Subscriptions::default(), Subscriptions::default());
-    assert!(registry.subscribe(&mut seven, Kind::Channel, b"news", on(1, 7)));
+    assert!(registry.subscribe(&mut seven, SubscriptionKind::Channel, b"news", on(1, 7)));
     assert!(
-        !registry.subscribe(&mut seven, Kind::Channel, b"news", on(1, 7)),
+        !registry.subscribe(&mut seven, SubscriptionKind::Channel, b"news", on(1, 7)),
         "twice"
     );
-    registry.subscribe(&mut seven, Kind::Pattern, b"n*", on(1, 7));
-    registry.subscribe(&mut nine, Kind::Pattern, b"n*", on(2, 9));
-    registry.subscribe(&mut nine, Kind::ShardChannel, b"news", on(2, 9));
+    registry.subscribe(&mut seven, SubscriptionKind::Pattern, b"n*", on(1, 7));
+    registry.subscribe(&mut nine, SubscriptionKind::Pattern, b"n*", on(2, 9));
+    registry.subscribe(&mut nine, SubscriptionKind::ShardChannel, b"news", on(2, 9));
     let prepared = registry
-        .prepare(Space::Channels, b"news", b"x")
+        .prepare(ChannelNamespace::Channels, b"news", b"x")
         .expect("somebody listens");
     assert_eq!((prepared.receivers, prepared.workers.as_slice()), (3, &[1, 2][..]));
     assert_eq!(receivers(&registry, 1, &prepared.publication), [7, 7]);
     assert_eq!(receivers(&registry, 2, &prepared.publication), [9]);
     let sharded = registry
-        .prepare(Space::ShardChannels, b"news", b"x")
+        .prepare(ChannelNamespace::ShardChannels, b"news", b"x")
         .expect("somebody listens");
     assert_eq!(
         (sharded.receivers, sharded.workers.as_slice()),
         (1, &[2][..]),
         "no patterns"
     );
-    assert!(registry.prepare(Space::Channels, b"weather", b"x").is_none());
+    assert!(registry.prepare(ChannelNamespace::Channels, b"weather", b"x").is_none());
 }
 
 #[test]
-fn who_subscribes_after_a_message_was_counted_does_not_get_it() {
-    let registry = Registry::default();
+fn a_client_that_subscribes_after_counting_does_not_get_the_message() {
+    let registry = PubSubRegistry::default();
     let (mut early, mut late) = (Subscriptions::default(), Subscriptions::default());
-    registry.subscribe(&mut early, Kind::Channel, b"c", on(0, 1));
-    registry.subscribe(&mut early, Kind::Pattern, b"*", on(0, 1));
-    let prepared = registry.prepare(Space::Channels, b"c", b"x").expect("somebody listens");
-    registry.subscribe(&mut late, Kind::Channel, b"c", on(0, 2));
-    registry.subscribe(&mut late, Kind::Pattern, b"*", on(0, 2));
+    registry.subscribe(&mut early, SubscriptionKind::Channel, b"c", on(0, 1));
+    registry.subscribe(&mut early, SubscriptionKind::Pattern, b"*", on(0, 1));
+    let prepared = registry
+        .prepare(ChannelNamespace::Channels, b"c", b"x")
+        .expect("somebody listens");
+    registry.subscribe(&mut late, SubscriptionKind::Channel, b"c", on(0, 2));
+    registry.subscribe(&mut late, SubscriptionKind::Pattern, b"*", on(0, 2));
     assert_eq!(receivers(&registry, 0, &prepared.publication), [1, 1]);
     // A client that subscribes again is as late as a new one.
-    registry.leave(&mut early, on(0, 1));
-    registry.subscribe(&mut early, Kind::Channel, b"c", on(0, 1));
+    registry.unsubscribe_all(&mut early, on(0, 1));
+    registry.subscribe(&mut early, SubscriptionKind::Channel, b"c", on(0, 1));
     assert_eq!(receivers(&registry, 0, &prepared.publication), [] as [u64; 0]);
 }
 
 #[test]
-fn nothing_is_left_of_those_who_left() {
-    let registry = Registry::default();
+fn nothing_is_left_of_clients_that_unsubscribed() {
+    let registry = PubSubRegistry::default();
     let mut rng = fastrand::Rng::with_seed(fastrand::u64(..));
     println!("seed {}", rng.get_seed());
     let mut clients: Vec<Subscriptions> = (0..8).map(|_| Subscriptions::default()).collect();
     for _ in 0..4000 {
         let id = rng.usize(..clients.len());
-        let kind = [Kind::Channel, Kind::Pattern, Kind::ShardChannel][rng.usize(..3)];
+        let kind = [
+            SubscriptionKind::Channel,
+            SubscriptionKind::Pattern,
+            SubscriptionKind::ShardChannel,
+        ][rng.usize(..3)];
         let name = [b'a' + rng.u8(..5)];
         let who = on(id % 3, id as u64);
         let subscribed = clients[id].of(kind).contains(&name[..]);
@@ -81,22 +87,24 @@ fn nothing_is_left_of_those_who_left() {
             .iter()
             .filter(|client| client.channels.contains(&name[..]))
             .count();
-        assert_eq!(registry.subscribers(Space::Channels, &name), count);
+        assert_eq!(registry.subscriber_count(ChannelNamespace::Channels, &name), count);
         let listening = clients.iter().filter(|client| !client.is_empty()).count();
         assert_eq!(registry.clients.load(Ordering::Relaxed), listening);
     }
     for (id, client) in clients.iter_mut().enumerate() {
-        registry.leave(client, on(id % 3, id as u64));
+        registry.unsubscribe_all(client, on(id % 3, id as u64));
     }
-    let left = registry.channels(Space::Channels) + registry.channels(Space::ShardChannels) + registry.patterns();
+    let left = registry.channel_count(ChannelNamespace::Channels)
+        + registry.channel_count(ChannelNamespace::ShardChannels)
+        + registry.pattern_count();
     assert_eq!((left, registry.clients.load(Ordering::Relaxed)), (0, 0));
-    assert!(registry.active(Space::Channels, None).is_empty());
+    assert!(registry.active_channels(ChannelNamespace::Channels, None).is_empty());
 }
 
 #[test]
 fn messages_are_pushes_in_resp3_and_arrays_in_resp2() {
-    let mut publication = Publication::new(Space::Channels);
-    publication.fill(b"c", b"hi");
+    let mut publication = Publication::new(ChannelNamespace::Channels);
+    publication.set_content(b"c", b"hi");
     publication.patterns.push(b"*".as_slice().into());
     let cases = [
         (None, Protocol::Resp2, "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$2\r\nhi\r\n"),
@@ -116,8 +124,8 @@ fn messages_are_pushes_in_resp3_and_arrays_in_resp2() {
 
 #[test]
 fn a_large_payload_is_not_copied_for_each_subscriber() {
-    let mut publication = Publication::new(Space::ShardChannels);
-    publication.fill(b"c", &[b'x'; 100_000]);
+    let mut publication = Publication::new(ChannelNamespace::ShardChannels);
+    publication.set_content(b"c", &[b'x'; 100_000]);
     let mut output = Output::new();
     for _ in 0..10 {
         publication.append(None, Protocol::Resp2, &mut output);

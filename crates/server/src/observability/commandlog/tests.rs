@@ -3,11 +3,11 @@
 use super::*;
 
 fn shown_of(arguments: &[&[u8]]) -> Vec<Vec<u8>> {
-    shown(arguments.iter().copied(), |index| index == 1)
+    loggable_arguments(arguments.iter().copied(), |index| index == 1)
 }
 
 #[test]
-fn long_arguments_and_long_commands_are_cut_and_say_by_how_much() {
+fn long_arguments_and_commands_are_truncated_with_a_note() {
     let long = vec![b'a'; 200];
     let mut arguments: Vec<&[u8]> = vec![b"set", b"secret", &long];
     assert_eq!(
@@ -31,20 +31,20 @@ fn long_arguments_and_long_commands_are_cut_and_say_by_how_much() {
 fn a_log_keeps_the_newest_entries_and_its_ids_survive_a_reset() {
     let log = CommandLog::default();
     for size in 0..5 {
-        log.push(Kind::Slow, 3, 1, size, Subject::default());
+        log.push(CommandLogKind::Slow, 3, 1, size, LoggedCommand::default());
     }
-    let ids = |entries: Vec<Entry>| entries.iter().map(|entry| entry.id).collect::<Vec<_>>();
-    assert_eq!(ids(log.newest(Kind::Slow, 10)), vec![4, 3, 2]);
-    assert_eq!(ids(log.newest(Kind::Slow, 1)), vec![4]);
-    assert_eq!(log.len(Kind::LargeReply), 0);
-    log.reset(Kind::Slow);
-    assert_eq!(log.len(Kind::Slow), 0);
-    log.push(Kind::Slow, 3, 1, 9, Subject::default());
-    assert_eq!(ids(log.newest(Kind::Slow, 10)), vec![5]);
-    log.push(Kind::Slow, 0, 1, 9, Subject::default());
-    log.push(Kind::Slow, 3, 1, 9, Subject::default());
+    let ids = |entries: Vec<CommandLogEntry>| entries.iter().map(|entry| entry.id).collect::<Vec<_>>();
+    assert_eq!(ids(log.newest(CommandLogKind::Slow, 10)), vec![4, 3, 2]);
+    assert_eq!(ids(log.newest(CommandLogKind::Slow, 1)), vec![4]);
+    assert_eq!(log.len(CommandLogKind::LargeReply), 0);
+    log.reset(CommandLogKind::Slow);
+    assert_eq!(log.len(CommandLogKind::Slow), 0);
+    log.push(CommandLogKind::Slow, 3, 1, 9, LoggedCommand::default());
+    assert_eq!(ids(log.newest(CommandLogKind::Slow, 10)), vec![5]);
+    log.push(CommandLogKind::Slow, 0, 1, 9, LoggedCommand::default());
+    log.push(CommandLogKind::Slow, 3, 1, 9, LoggedCommand::default());
     assert_eq!(
-        ids(log.newest(Kind::Slow, 10)),
+        ids(log.newest(CommandLogKind::Slow, 10)),
         vec![6, 5],
         "a log of length 0 takes nothing and gives no id"
     );

@@ -1,14 +1,14 @@
 //! Codes of commands are always counted separately, those of scripts only while there are few.
 
-use super::{CODES, ErrorCounts};
+use super::{CODES_MAX, ErrorCounts};
 
 #[test]
-fn invented_codes_share_a_name_once_there_are_many() {
+fn codes_from_scripts_share_a_name_once_there_are_many() {
     let errors = ErrorCounts::default();
-    for number in 0..CODES + 10 {
-        errors.count_invented(format!("CODE{number}").as_bytes());
+    for number in 0..CODES_MAX + 10 {
+        errors.count_from_script(format!("CODE{number}").as_bytes());
     }
-    errors.count_invented(b"CODE1");
+    errors.count_from_script(b"CODE1");
     errors.count(b"ERR");
     let all = errors.all();
     let count = |code: &[u8]| all.iter().find(|(known, _)| known == code).map(|(_, count)| *count);

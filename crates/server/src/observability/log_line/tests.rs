@@ -3,7 +3,7 @@
 use jiff::Zoned;
 use jiff::tz::{Offset, TimeZone};
 
-use super::{Format, Line, Role, Timestamps};
+use super::{LogFormat, LogLine, Role, TimestampFormat};
 use crate::observability::log::Level;
 
 fn a_moment(offset_hours: i8) -> Zoned {
@@ -14,8 +14,8 @@ fn a_moment(offset_hours: i8) -> Zoned {
         .expect("a fixed offset has no gaps")
 }
 
-fn line(level: Level, role: Role, message: &str) -> Line<'_> {
-    Line {
+fn line(level: Level, role: Role, message: &str) -> LogLine<'_> {
+    LogLine {
         process: 42,
         role,
         level,
@@ -28,29 +28,33 @@ fn line(level: Level, role: Role, message: &str) -> Line<'_> {
 fn lines_look_as_in_valkey() {
     let cases = [
         (
-            Format::Legacy,
-            Timestamps::Legacy,
+            LogFormat::Legacy,
+            TimestampFormat::Legacy,
             "42:M 03 Nov 2026 07:05:09.062 * hello\n",
         ),
         (
-            Format::Legacy,
-            Timestamps::Iso8601,
+            LogFormat::Legacy,
+            TimestampFormat::Iso8601,
             "42:M 2026-11-03T07:05:09.062+00:00 * hello\n",
         ),
-        (Format::Legacy, Timestamps::Milliseconds, "42:M 1793689509062 * hello\n"),
         (
-            Format::Logfmt,
-            Timestamps::Legacy,
+            LogFormat::Legacy,
+            TimestampFormat::Milliseconds,
+            "42:M 1793689509062 * hello\n",
+        ),
+        (
+            LogFormat::Logfmt,
+            TimestampFormat::Legacy,
             "pid=42 role=primary timestamp=\"03 Nov 2026 07:05:09.062\" level=notice message=\"hello\"\n",
         ),
         (
-            Format::Logfmt,
-            Timestamps::Milliseconds,
+            LogFormat::Logfmt,
+            TimestampFormat::Milliseconds,
             "pid=42 role=primary timestamp=\"1793689509062\" level=notice message=\"hello\"\n",
         ),
         (
-            Format::Json,
-            Timestamps::Iso8601,
+            LogFormat::Json,
+            TimestampFormat::Iso8601,
             "{\"pid\":42,\"role\":\"primary\",\"timestamp\":\"2026-11-03T07:05:09.062+00:00\",\
              \"level\":\"notice\",\"message\":\"hello\"}\n",
         ),
@@ -62,10 +66,13 @@ fn lines_look_as_in_valkey() {
 }
 
 #[test]
-fn iso_times_tell_the_offset() {
+fn iso_timestamps_include_the_offset() {
     for (hours, offset) in [(-5, "-05:00"), (1, "+01:00")] {
-        let rendered =
-            line(Level::Notice, Role::Primary, "").render(Format::Legacy, Timestamps::Iso8601, &a_moment(hours));
+        let rendered = line(Level::Notice, Role::Primary, "").render(
+            LogFormat::Legacy,
+            TimestampFormat::Iso8601,
+            &a_moment(hours),
+        );
         assert_eq!(rendered, format!("42:M 2026-11-03T07:05:09.062{offset} * \n"));
     }
 }
@@ -107,9 +114,9 @@ fn levels_and_roles_have_signs_and_words() {
         ),
     ];
     for (level, role, letter, sign, level_word, role_word) in cases {
-        let legacy = line(level, role, "x").render(Format::Legacy, Timestamps::Legacy, &a_moment(0));
+        let legacy = line(level, role, "x").render(LogFormat::Legacy, TimestampFormat::Legacy, &a_moment(0));
         assert!(legacy.contains(letter) && legacy.trim_end().ends_with(sign), "{legacy}");
-        let logfmt = line(level, role, "x").render(Format::Logfmt, Timestamps::Legacy, &a_moment(0));
+        let logfmt = line(level, role, "x").render(LogFormat::Logfmt, TimestampFormat::Legacy, &a_moment(0));
         assert!(logfmt.contains(level_word) && logfmt.contains(role_word), "{logfmt}");
     }
 }
@@ -124,10 +131,11 @@ fn messages_cannot_break_out_of_their_quotes() {
         ("é a=b", "é a=b", "é a=b"),
     ];
     for (message, logfmt, json) in cases {
-        let of = |format| line(Level::Warning, Role::Primary, message).render(format, Timestamps::Legacy, &a_moment(0));
-        let rendered = of(Format::Logfmt);
+        let of =
+            |format| line(Level::Warning, Role::Primary, message).render(format, TimestampFormat::Legacy, &a_moment(0));
+        let rendered = of(LogFormat::Logfmt);
         assert!(rendered.ends_with(&format!(" message=\"{logfmt}\"\n")), "{rendered}");
-        let rendered = of(Format::Json);
+        let rendered = of(LogFormat::Json);
         assert!(rendered.ends_with(&format!("\"message\":\"{json}\"}}\n")), "{rendered}");
     }
 }

@@ -18,7 +18,7 @@ fn rows_of_threads_add_up_and_slots_stay_apart() {
 }
 
 #[test]
-fn a_reset_is_of_the_slots_it_names() {
+fn a_reset_affects_only_the_named_slots() {
     let stats = SlotStats::new(2, 16);
     stats.reset_all();
     for slot in 0..16 {
@@ -34,7 +34,7 @@ fn a_reset_is_of_the_slots_it_names() {
 }
 
 #[test]
-fn short_commands_add_up_to_what_they_took() {
+fn times_of_short_commands_add_up() {
     let stats = SlotStats::new(1, 2);
     let counted: u64 = (0..1000).map(|_| stats.add_time(0, 1, 250)).sum();
     assert_eq!(counted, 250_000, "what is told to be counted is what the slot has");

@@ -7,42 +7,42 @@ fn a_thread_sees_its_own_allocations_at_once() {
     let used = UsedMemory::new(2);
     let mut cell = used.cell(1).expect("a worker");
     assert!(used.cell(2).is_none(), "only workers have cells");
-    let before = used.now() as i64;
+    let before = used.used_bytes() as i64;
     let bytes = vec![1u8; 1 << 20];
-    used.put(&mut cell);
-    let grown = used.now() as i64 - before;
+    used.store_balance(&mut cell);
+    let grown = used.used_bytes() as i64 - before;
     assert!((1 << 20..(1 << 20) + 4096).contains(&grown), "{grown}");
     drop(bytes);
-    used.put(&mut cell);
-    let left = used.now() as i64 - before;
+    used.store_balance(&mut cell);
+    let left = used.used_bytes() as i64 - before;
     assert!(left.abs() < 4096, "{left}");
 }
 
 #[test]
-fn what_is_about_to_be_freed_is_free_and_is_not_counted_twice() {
+fn memory_queued_for_freeing_counts_as_free_once() {
     let used = UsedMemory::new(1);
     used.base.store(10 << 20, Ordering::Relaxed);
     let mut worker = used.cell(0).expect("a worker");
     let bytes = vec![1u8; 1 << 20];
-    used.put(&mut worker);
-    let before = used.now();
-    used.leave(bytes.len());
-    assert_eq!(used.now(), before - (1 << 20));
+    used.store_balance(&mut worker);
+    let before = used.used_bytes();
+    used.queue_for_freeing(bytes.len());
+    assert_eq!(used.used_bytes(), before - (1 << 20));
     let mut cell = used.freeing_cell();
     drop(bytes);
-    used.left(1 << 20, &mut cell);
-    let off = used.now() as i64 - (before as i64 - (1 << 20));
+    used.note_freed(1 << 20, &mut cell);
+    let off = used.used_bytes() as i64 - (before as i64 - (1 << 20));
     assert!(off.abs() < 4096, "{off}");
 }
 
 #[test]
-fn calibration_finds_what_threads_without_a_cell_did() {
+fn calibration_includes_threads_without_a_cell() {
     let used = UsedMemory::new(1);
     let finds = || {
         let first = used.calibrate().expect("there are figures");
         let bytes = std::thread::spawn(|| vec![1u8; 64 << 20]).join().expect("it allocates");
         let second = used.calibrate().expect("there are figures");
-        assert_eq!(used.now(), second);
+        assert_eq!(used.used_bytes(), second);
         drop(bytes);
         second.abs_diff(first) > 40 << 20
     };
@@ -68,13 +68,13 @@ fn the_time_above_the_limit_adds_up() {
 }
 
 #[test]
-fn entries_count_one_by_one_whatever_run_their_cells_lie_in() {
+fn entries_are_counted_one_by_one_in_any_slab_run() {
     const KEYS: u64 = 10_000;
     let used = UsedMemory::new(1);
     let mut cell = used.cell(0).expect("a worker");
     let mut table = weft_table::Table::<u8>::new();
     let hash = |number: u64| (number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let before = used.now();
+    let before = used.used_bytes();
     for number in 0..KEYS {
         let (key, value) = (format!("key:{number:012}"), [b'v'; 64]);
         drop(table.insert(
@@ -85,8 +85,8 @@ fn entries_count_one_by_one_whatever_run_their_cells_lie_in() {
             0,
         ));
     }
-    used.put(&mut cell);
-    let full = used.now();
+    used.store_balance(&mut cell);
+    let full = used.used_bytes();
     let expected = KEYS * 88 + table.memory_bytes() as u64;
     assert!(
         (full - before).abs_diff(expected) < 16 << 10,
@@ -98,25 +98,29 @@ fn entries_count_one_by_one_whatever_run_their_cells_lie_in() {
         let key = format!("key:{number:012}");
         drop(table.remove(hash(number), key.as_bytes()).expect("is there"));
     }
-    used.put(&mut cell);
+    used.store_balance(&mut cell);
     let freed = KEYS / 2 * 88 + arrays - table.memory_bytes() as u64;
     assert!(
-        (full - used.now()).abs_diff(freed) < 16 << 10,
+        (full - used.used_bytes()).abs_diff(freed) < 16 << 10,
         "{} {freed}",
-        full - used.now()
+        full - used.used_bytes()
     );
     drop(table);
-    used.put(&mut cell);
-    assert!(used.now().abs_diff(before) < 16 << 10, "{} {before}", used.now());
+    used.store_balance(&mut cell);
+    assert!(
+        used.used_bytes().abs_diff(before) < 16 << 10,
+        "{} {before}",
+        used.used_bytes()
+    );
 }
 
 #[test]
-fn what_workers_keep_for_reuse_is_not_used() {
+fn memory_kept_for_reuse_is_not_used() {
     let used = UsedMemory::new(2);
     used.base.store(10 << 20, Ordering::Relaxed);
-    let before = used.now();
-    used.keep(0, 1 << 20);
-    used.keep(1, 3 << 20);
-    used.keep(1, -(1 << 20));
-    assert_eq!((used.kept(), before - used.now()), (3 << 20, 3 << 20));
+    let before = used.used_bytes();
+    used.add_reusable(0, 1 << 20);
+    used.add_reusable(1, 3 << 20);
+    used.add_reusable(1, -(1 << 20));
+    assert_eq!((used.reusable_bytes(), before - used.used_bytes()), (3 << 20, 3 << 20));
 }

@@ -259,9 +259,9 @@ fn cut(server: &Server, path: &Path, name: &str, at: u64) -> Result<(), AofFaile
 /// # Errors
 /// When it cannot be loaded; the log has told why.
 pub fn load_again(server: &Arc<Server>, seat: &mut Seat) -> Result<(), CannotReload> {
-    server.scripts.running.keep_out();
+    server.scripts.running.exclude_runs();
     let loaded = load_again_alone(server, seat);
-    server.scripts.running.let_in();
+    server.scripts.running.end_exclusion();
     loaded
 }
 

@@ -431,13 +431,13 @@ fn switch_off(server: &Arc<Server>) {
         log::warning!("The append-only file cannot be switched off: no seat is left at the keyspace");
         return;
     };
-    server.scripts.running.keep_out();
+    server.scripts.running.exclude_runs();
     {
         let _all = seat.exclusive();
         server.keyspace.hooks.put(Hooks::LOG_FILE, false);
         server.propagation.schedule_mark(|feeds| drop(feeds.remove(FEED)));
     }
-    server.scripts.running.let_in();
+    server.scripts.running.end_exclusion();
     flush(server);
     // Before its end is synced: who waits for that is refused.
     status.set_phase(Phase::Off);

@@ -49,9 +49,9 @@ pub struct SaveFailed;
 /// When that fails.
 pub fn save(server: &Server, seat: &mut Seat) -> Result<(), SaveFailed> {
     // Nobody may stand at the gate for as long as a script pleases.
-    server.scripts.running.keep_out();
+    server.scripts.running.exclude_runs();
     let written = write(server, &mut seat.exclusive());
-    server.scripts.running.let_in();
+    server.scripts.running.end_exclusion();
     written
 }
 
@@ -353,9 +353,9 @@ pub enum CannotReload {
 /// # Errors
 /// When either fails; the log has told why.
 pub fn reload(server: &Server, seat: &mut Seat, how: Reload) -> Result<(), CannotReload> {
-    server.scripts.running.keep_out();
+    server.scripts.running.exclude_runs();
     let reloaded = reload_alone(server, seat, how);
-    server.scripts.running.let_in();
+    server.scripts.running.end_exclusion();
     reloaded
 }
 

@@ -254,7 +254,7 @@ fn take_moment(server: &Server, seat: &mut Seat, at_moment: OnMoment) -> Capture
     let keyspace = &server.keyspace;
     keyspace.before_images.prepare(&keyspace.slots);
     // Nobody may stand at the gate for as long as a script pleases.
-    server.scripts.running.keep_out();
+    server.scripts.running.exclude_runs();
     let closing = Instant::now();
     let taken = {
         let alone = seat.exclusive();
@@ -280,7 +280,7 @@ fn take_moment(server: &Server, seat: &mut Seat, at_moment: OnMoment) -> Capture
             began_s: unix_ms() / 1000,
         }
     };
-    server.scripts.running.let_in();
+    server.scripts.running.end_exclusion();
     note_moment(server, closing, &taken);
     taken
 }

@@ -23,7 +23,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use weft_reactor::{Socket, thread_id, unix_ms};
 
 use crate::config::{error_text, id};
-use crate::net::tls::Tls;
+use crate::net::tls::TlsLayer;
 use crate::observability::{lock, log};
 use crate::persistence::rdb_file::{BufferedWriter, DumpFile, Format, Head};
 use crate::persistence::snapshot;
@@ -106,7 +106,7 @@ pub struct DumpTarget {
     name: String,
     handle: Handle,
     /// Its layer of TLS; while there is a dump nobody else seals anything for it.
-    tls: Option<Tls>,
+    tls: Option<TlsLayer>,
     announcement: Announcement,
 }
 
@@ -127,7 +127,7 @@ impl DumpTarget {
     }
 
     /// The replica whose client has this id.
-    pub fn new(id: u64, name: String, socket: SocketHandle, tls: Option<Tls>, announcement: Announcement) -> Self {
+    pub fn new(id: u64, name: String, socket: SocketHandle, tls: Option<TlsLayer>, announcement: Announcement) -> Self {
         DumpTarget {
             id,
             name,
@@ -144,7 +144,7 @@ impl DumpTarget {
         };
         bytes
             .chunks(SEALED_AT_ONCE)
-            .try_for_each(|piece| self.write_raw(&tls.seal(piece)?, timeout, running))
+            .try_for_each(|piece| self.write_raw(&tls.encrypt(piece)?, timeout, running))
     }
 
     fn write_raw(&self, mut bytes: &[u8], timeout: Duration, running: &Running) -> io::Result<()> {

@@ -259,7 +259,7 @@ impl PrimaryThread {
             .replicas
             .get(&token)
             .and_then(|replica| replica.connection.tls.clone());
-        match tls.map(|tls| tls.go_on(&mut self.reactor, token)) {
+        match tls.map(|tls| tls.continue_sending(&mut self.reactor, token)) {
             None | Some(Ok(_)) => self.pump(token),
             Some(Err(_)) => self.close(token),
         }
@@ -268,7 +268,7 @@ impl PrimaryThread {
     /// Bytes on their way to a replica.
     fn in_flight(&self, token: usize) -> usize {
         let replica = self.replicas.get(&token);
-        self.reactor.in_flight(token) + replica.map_or(0, |replica| replica.connection.waiting_to_be_sealed())
+        self.reactor.in_flight(token) + replica.map_or(0, |replica| replica.connection.unencrypted_bytes())
     }
 
     fn pump_all(&mut self) {

@@ -7,7 +7,7 @@ use weft_reactor::unix_ms;
 
 use super::{PrimaryThread, Replica, full_sync};
 use crate::config::id;
-use crate::net::client::Flags;
+use crate::net::client::ClientFlags;
 use crate::net::connection::Connection;
 use crate::observability::{lock, log};
 use crate::persistence::snapshot_state::Purpose;
@@ -22,7 +22,7 @@ impl PrimaryThread {
         let token = self.next_token;
         self.next_token += 1;
         let id = connection.client.id;
-        connection.client.flags.put(Flags::REPLICA, true);
+        connection.client.flags.set(ClientFlags::REPLICA, true);
         let handshake = connection.client.handshake.as_deref().cloned().unwrap_or_default();
         let host = handshake.host(connection.client.ip()).to_owned();
         let name = handshake.name(connection.client.ip());
@@ -36,7 +36,7 @@ impl PrimaryThread {
             return;
         }
         if let Some(tls) = &connection.tls
-            && tls.arrive(&mut self.reactor, token).is_err()
+            && tls.resume_on_reactor(&mut self.reactor, token).is_err()
         {
             log::warning!("cannot go on sending to a replica");
         }
@@ -46,9 +46,9 @@ impl PrimaryThread {
             id,
             host,
             port: handshake.port,
-            node: handshake.node.clone(),
+            node: handshake.cluster_node.clone(),
             progress: Progress::WaitsForDump,
-            channel: match handshake.is_dump_channel {
+            channel: match handshake.is_rdb_channel {
                 true => Channel::Dump,
                 false => Channel::Only,
             },
@@ -70,7 +70,7 @@ impl PrimaryThread {
             over_soft_limit_since: None,
         };
         let resumes = self.try_to_resume(&mut replica, request);
-        let dump_client = replica.handshake.dump_client;
+        let dump_client = replica.handshake.rdb_channel_client;
         let has_dump = resumes && dump_client.is_some_and(|dump| self.associate(dump, &replica.name));
         let mut output = std::mem::take(&mut replica.connection.output);
         self.replicas.insert(token, replica);
@@ -104,7 +104,7 @@ impl PrimaryThread {
         let missing = backlog.extent().map_or(0, |extent| extent.end - (wanted - 1));
         backlog.pin(replica.id(), wanted - 1);
         drop(backlog);
-        let answer = match replica.handshake.knows_renaming {
+        let answer = match replica.handshake.supports_psync2 {
             true => format!("+CONTINUE {}\r\n", history.id),
             false => "+CONTINUE\r\n".to_owned(),
         };
@@ -134,7 +134,7 @@ impl PrimaryThread {
         let Some(replica) = self.replicas.remove(&token) else {
             return;
         };
-        match replica.handshake.is_dump_channel {
+        match replica.handshake.is_rdb_channel {
             true => log::notice!(
                 "Dual channel replication: Replica {} rdb channel disconnected.",
                 replica.name
@@ -144,7 +144,7 @@ impl PrimaryThread {
         if let Some(tls) = &replica.connection.tls
             && replica.progress != Progress::GetsDump
         {
-            tls.farewell(&mut self.reactor, token);
+            tls.send_close_notify(&mut self.reactor, token);
         }
         if let Some(registered) = self.reactor.deregister(token) {
             // Whoever writes a dump to it has a handle of its own.
@@ -173,7 +173,7 @@ impl PrimaryThread {
                 .values()
                 .any(|replica| dump.replicas.contains(&replica.id()))
             && server.snapshot.cancel(&[Purpose::Replicas])
-            && !replica.handshake.is_dump_channel
+            && !replica.handshake.is_rdb_channel
         {
             log::notice!("Diskless rdb transfer, last replica dropped, killing fork child.");
         }

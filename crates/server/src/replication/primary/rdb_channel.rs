@@ -214,6 +214,6 @@ impl PrimaryThread {
 impl super::Replica {
     /// How the log shows its client.
     pub(crate) fn shown(&self) -> Vec<u8> {
-        self.connection.client.describe(unix_ms(), self.connection.buffers(0))
+        self.connection.client.list_line(unix_ms(), self.connection.buffers(0))
     }
 }

@@ -40,8 +40,8 @@ impl PrimaryThread {
         if self.dump.is_some() {
             return;
         }
-        let never_in_file = |replica: &&Replica| replica.handshake.without_data || replica.handshake.is_dump_channel;
-        let with_mark = waiting.iter().all(|replica| replica.handshake.knows_marks)
+        let never_in_file = |replica: &&Replica| replica.handshake.excludes_data || replica.handshake.is_rdb_channel;
+        let with_mark = waiting.iter().all(|replica| replica.handshake.supports_eof_mark)
             && (config.boolean(id::REPL_DISKLESS_SYNC) || waiting.iter().any(never_in_file));
         if with_mark {
             let delay = Duration::from_secs(config.unsigned(id::REPL_DISKLESS_SYNC_DELAY));
@@ -54,13 +54,13 @@ impl PrimaryThread {
         let filters = |replica: &Replica| {
             let handshake = &replica.handshake;
             Filters {
-                without_data: handshake.without_data,
-                without_functions: handshake.without_functions,
+                without_data: handshake.excludes_data,
+                without_functions: handshake.excludes_functions,
                 format: match with_mark {
                     true => Format::of_version(handshake.version),
                     false => Format::Newest,
                 },
-                alone: handshake.is_dump_channel,
+                alone: handshake.is_rdb_channel,
             }
         };
         // One dump for those who want the same.
@@ -166,7 +166,7 @@ impl PrimaryThread {
                     replica.name
                 );
             }
-            if replica.handshake.dump_only {
+            if replica.handshake.wants_rdb_only {
                 log::notice!(
                     "RDB transfer completed, rdb only replica ({}) should be disconnected asap",
                     replica.name

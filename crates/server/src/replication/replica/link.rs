@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::config::{error_text, id};
-use crate::net::tls::Wire;
+use crate::net::tls::BlockingStream;
 use crate::observability::log;
 use crate::state::Server;
 
@@ -64,7 +64,7 @@ fn no_agreement(reason: String) -> Failure {
 
 /// A connection to a primary.
 pub struct Link {
-    wire: Wire,
+    wire: BlockingStream,
     server: Arc<Server>,
     term: u64,
     /// What was received and not looked at.
@@ -89,10 +89,10 @@ impl Link {
         }
         let session = match server.config.boolean(id::TLS_REPLICATION) {
             false => None,
-            true => Some(server.tls.call(host).map_err(no_agreement)?),
+            true => Some(server.tls.create_client_session(host).map_err(no_agreement)?),
         };
         let mut link = Link {
-            wire: Wire::new(socket, session),
+            wire: BlockingStream::new(socket, session),
             server,
             term,
             ahead: Vec::new(),
@@ -109,7 +109,7 @@ impl Link {
         let set = self.wire.socket().set_read_timeout(timeout);
         set.map_err(|error| no_agreement(error.to_string()))?;
         loop {
-            match self.wire.agree() {
+            match self.wire.complete_handshake() {
                 Ok(()) => return Ok(()),
                 Err(_) if self.is_over() => return Err(Failure::TermOver),
                 Err(error) if !is_pause(&error) => return Err(no_agreement(error.to_string())),

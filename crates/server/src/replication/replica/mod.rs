@@ -30,7 +30,7 @@ use weft_reactor::unix_ms;
 use crate::config::id;
 use crate::dispatch::replicated_stream::{Stream, StreamError};
 use crate::keyspace::Seat;
-use crate::net::client::{Buffers, Client};
+use crate::net::client::{BufferFigures, Client};
 use crate::observability::log;
 use crate::replication::role;
 use crate::replication::{Endpoint, HandoverState, Phase, ReplicationState};
@@ -72,7 +72,7 @@ pub fn start(server: &Arc<Server>) -> std::io::Result<()> {
     let server = server.clone();
     let spawned = std::thread::Builder::new()
         .name("weft-replica".into())
-        .stack_size(crate::scripting::STACK_BYTES);
+        .stack_size(crate::scripting::SCRIPT_STACK_BYTES);
     spawned.spawn(move || ReplicaThread { server, seat, db: 0 }.run())?;
     Ok(())
 }
@@ -396,7 +396,7 @@ impl ReplicaThread {
 
     /// Shows the primary among the clients. Who wants it to be disconnected ends the link.
     fn show_client(&self, stream: &mut Stream) {
-        let buffers: Buffers = stream.connection().buffers(0);
+        let buffers: BufferFigures = stream.connection().buffers(0);
         let view = stream.client().shown();
         crate::observability::lock(&self.server.linked_clients).insert(view.id, (view, buffers));
     }

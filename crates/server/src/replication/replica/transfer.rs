@@ -35,7 +35,7 @@ use crate::persistence::rdb_file::{Destination, Fault, LoadError, Loaded, Loader
 use crate::persistence::snapshot::clock;
 use crate::persistence::snapshot_state::Purpose;
 use crate::replication::{Phase, ReplicationHistory, ReplicationState, Transfer, no_id};
-use crate::scripting::{Library, Policy, load_library};
+use crate::scripting::{Library, RestorePolicy, load_library};
 use crate::state::{Message, PrimaryThreadCommand, Server};
 
 /// Bytes of the mark that ends a dump whose size the primary does not know.
@@ -591,7 +591,7 @@ fn put_into_place(
         end_snapshots(server);
         let taken = data.install(all, counts, row, unix_ms());
         // Its names were taken by nobody but each other.
-        let restored = server.scripts.libraries.restore(&libraries, Policy::Flush);
+        let restored = server.scripts.libraries.restore(&libraries, RestorePolicy::Flush);
         if server.blocked.keys() > 0 {
             for slot in 0..SLOTS {
                 for db in 0..counts.databases() {

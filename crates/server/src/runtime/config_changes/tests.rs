@@ -52,11 +52,11 @@ fn set(server: &Arc<Server>, pairs: &[(&str, &str)]) -> Result<(), String> {
 fn the_log_level_changes_at_once() {
     let (server, _orders) = server();
     assert_eq!(set(&server, &[("loglevel", "debug")]), Ok(()));
-    assert!(log::is_on(Level::Debug));
+    assert!(log::is_enabled(Level::Debug));
     assert_eq!(set(&server, &[("loglevel", "nothing")]), Ok(()));
-    assert!(!log::is_on(Level::Warning));
+    assert!(!log::is_enabled(Level::Warning));
     assert_eq!(set(&server, &[("loglevel", "notice")]), Ok(()));
-    assert!(log::is_on(Level::Notice) && !log::is_on(Level::Verbose));
+    assert!(log::is_enabled(Level::Notice) && !log::is_enabled(Level::Verbose));
 }
 
 /// Words recorded from Valkey 9.1.2; the number is what this machine allows.

@@ -274,7 +274,7 @@ impl Tuner {
         let mut busy_share = 0.0;
         for (index, last) in self.last_busy_ns.iter_mut().enumerate() {
             // Workers joined the keyspace first, so a worker's seat is its index.
-            let finished_ns = server.metrics.of_thread(index, Counter::BusyNs);
+            let finished_ns = server.metrics.thread_sum(index, Counter::BusyNs);
             let busy = busy_ns(&server.workers[index], finished_ns, now_ns);
             if index < active {
                 // The two parts are not read at one moment, so a turn that ends meanwhile may count twice.

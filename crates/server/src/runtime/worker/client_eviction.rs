@@ -5,14 +5,16 @@
 
 use super::Worker;
 use crate::dispatch::batch::Connections as _;
-use crate::net::client::Flags;
+use crate::net::client::ClientFlags;
 use crate::net::connection::Connection;
-use crate::net::usage::Usage;
+use crate::net::usage::ClientUsage;
 use crate::observability::metrics::Counter;
 use crate::state::Message;
 
 /// Clients that are never evicted.
-const STAY: Flags = Flags::NO_EVICT.with(Flags::PRIMARY).with(Flags::REPLICA);
+const STAY: ClientFlags = ClientFlags::NO_EVICT
+    .union(ClientFlags::PRIMARY)
+    .union(ClientFlags::REPLICA);
 
 /// A request of so many bytes that has arrived as a whole is gone in a moment, and its buffer is the worker's.
 const PASSING_BYTES: usize = 16 * 1024;
@@ -20,7 +22,7 @@ const PASSING_BYTES: usize = 16 * 1024;
 /// What a client takes, but for a small request that is about to run.
 fn lasting_bytes(connection: &Connection, in_flight: usize) -> usize {
     let buffers = connection.buffers(in_flight);
-    match connection.wanted == 0 && buffers.input <= PASSING_BYTES {
+    match connection.missing_bytes == 0 && buffers.input <= PASSING_BYTES {
         true => buffers.total - buffers.input,
         false => buffers.total,
     }
@@ -42,21 +44,21 @@ impl Worker {
             return;
         };
         let flags = connection.client.flags;
-        let usage = match flags.has(Flags::CLOSE_ASAP) {
-            true => Usage::default(),
-            false => Usage::of(lasting_bytes(connection, in_flight), !flags.has_any(STAY)),
+        let usage = match flags.contains(ClientFlags::CLOSE_ASAP) {
+            true => ClientUsage::default(),
+            false => ClientUsage::new(lasting_bytes(connection, in_flight), !flags.intersects(STAY)),
         };
         let before = std::mem::replace(&mut connection.usage, usage);
         if usage != before {
-            self.thread.server.client_memory.change(self.id, before, usage);
+            self.thread.server.client_memory.update(self.id, before, usage);
         }
     }
 
     /// A client is not this worker's any more.
-    pub(crate) fn uncount_client(&mut self, before: Usage) {
-        if before != Usage::default() {
+    pub(crate) fn uncount_client(&mut self, before: ClientUsage) {
+        if before != ClientUsage::default() {
             let memory = &self.thread.server.client_memory;
-            memory.change(self.id, before, Usage::default());
+            memory.update(self.id, before, ClientUsage::default());
         }
     }
 
@@ -81,7 +83,7 @@ impl Worker {
     fn evict_largest(&mut self, limit: u64) {
         let server = self.thread.server.clone();
         while server.client_memory.bytes() >= limit {
-            let Some(bucket) = server.client_memory.fullest() else {
+            let Some(bucket) = server.client_memory.largest_bucket() else {
                 return;
             };
             let is_in = |worker: &mut Worker, token| {
@@ -91,7 +93,11 @@ impl Worker {
             match (0..self.clients.slots.len()).find(|token| is_in(self, *token)) {
                 Some(token) => self.evict_client(token),
                 None => {
-                    for owner in server.client_memory.owners(bucket).filter(|owner| *owner != self.id) {
+                    for owner in server
+                        .client_memory
+                        .workers_in(bucket)
+                        .filter(|owner| *owner != self.id)
+                    {
                         server.workers[owner].send(Message::CountClients);
                     }
                     return;
@@ -106,7 +112,7 @@ impl Worker {
         let Some(connection) = self.clients.connection(token) else {
             return;
         };
-        let line = connection.client.describe(now_ms, connection.buffers(in_flight));
+        let line = connection.client.list_line(now_ms, connection.buffers(in_flight));
         crate::observability::log::notice!("Evicting client: {}", String::from_utf8_lossy(&line));
         // One that is in a batch is closed at its end.
         let before = std::mem::take(&mut connection.usage);

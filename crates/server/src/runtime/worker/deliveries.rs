@@ -9,11 +9,11 @@ use super::{Clients, Worker};
 use crate::dispatch::batch::Connections as _;
 use crate::dispatch::execute::Thread;
 use crate::keyspace::effects::{ClientNotification, Hooks};
-use crate::net::client::{Client, Flags};
+use crate::net::client::{Client, ClientFlags};
 use crate::notify::messages;
 use crate::notify::messages::NotificationSender;
 use crate::notify::pubsub::{Publication, Recipient};
-use crate::notify::tracking::{CHANNEL, Invalid, RedirectedInvalidation};
+use crate::notify::tracking::{CHANNEL, InvalidKeys, RedirectedInvalidation};
 use crate::state::{Message, Server, WorkerId};
 
 /// How long a worker lets others read their mail in a turn of its own.
@@ -74,16 +74,16 @@ impl Clients {
             return;
         };
         let flags = connection.client.flags;
-        if flags.has_any(Flags::CLOSE_ASAP.with(Flags::CLOSE_AFTER_REPLY)) {
+        if flags.intersects(ClientFlags::CLOSE_ASAP.union(ClientFlags::CLOSE_AFTER_REPLY)) {
             return;
         }
-        if connection.awaits_reply() {
-            write(&connection.client, &mut connection.postponed);
+        if connection.is_awaiting_reply() {
+            write(&connection.client, &mut connection.deferred_output);
             return;
         }
         let first = connection.output.is_empty();
         write(&connection.client, &mut connection.output);
-        if first && !connection.in_batch {
+        if first && !connection.is_in_batch {
             self.pushed.push(token);
         }
     }
@@ -94,7 +94,7 @@ impl Clients {
     }
 
     /// Tells a client that keeps copies, or the one that it redirects to.
-    fn invalidate(&mut self, server: &Server, own: WorkerId, id: u64, invalid: &Invalid) {
+    fn invalidate(&mut self, server: &Server, own: WorkerId, id: u64, invalid: &InvalidKeys) {
         let token = self.by_id.get(&id).copied();
         let Some(connection) = token.and_then(|token| self.connection(token)) else {
             forward(server, own, id, invalid);
@@ -125,7 +125,7 @@ impl Clients {
                 server.workers[worker].send(Message::Notice(ClientNotification::Redirected(redirected.into())));
             }
             None => {
-                tracking.broken_redirect = true;
+                tracking.is_redirect_broken = true;
                 if protocol == Protocol::Resp3 {
                     self.push(id, |_, output| {
                         let mut reply = Reply::new(&mut output.bytes, protocol);
@@ -148,7 +148,7 @@ impl Clients {
                     reply.push(2);
                     reply.bulk(b"invalidate");
                 }
-                Protocol::Resp2 if client.flags.has(Flags::PUBSUB) => {
+                Protocol::Resp2 if client.flags.contains(ClientFlags::PUBSUB) => {
                     reply.push(3);
                     reply.bulk(b"message");
                     reply.bulk(CHANNEL);
@@ -180,7 +180,7 @@ impl Clients {
 }
 
 /// A client that moved while mail for it was under way.
-fn forward(server: &Server, own: WorkerId, client: u64, invalid: &Invalid) {
+fn forward(server: &Server, own: WorkerId, client: u64, invalid: &InvalidKeys) {
     if let Some(worker) = server.directory.worker_of(client).filter(|worker| *worker != own) {
         let invalidation = crate::notify::tracking::Invalidation {
             clients: vec![client],

@@ -13,9 +13,9 @@ use crate::commands::context::reply_bytes;
 use crate::commands::error::CommandError;
 use crate::dispatch::redirect::origin;
 use crate::keyspace::hash::cluster_slot;
-use crate::net::client::Flags;
+use crate::net::client::ClientFlags;
 use crate::notify::messages::subscriber;
-use crate::notify::pubsub::Kind;
+use crate::notify::pubsub::SubscriptionKind;
 
 impl Worker {
     /// Slots have left, or the cluster is down.
@@ -44,7 +44,7 @@ impl Worker {
         let reason = if view.up {
             blocked.waiter.keys.iter().find_map(|key| {
                 let stays = view.is_mine(key.slot) || view.is_importing(key.slot);
-                let reads = connection.client.flags.has(Flags::READONLY) && view.is_of_my_shard(key.slot);
+                let reads = connection.client.flags.contains(ClientFlags::READONLY) && view.is_of_my_shard(key.slot);
                 (!stays && !reads).then(|| match view.owner(key.slot) {
                     Owner::Other(place) => {
                         let place = place.text(endpoint, origin(&connection.client));
@@ -75,7 +75,9 @@ impl Worker {
         let lost: Vec<Arc<[u8]>> = subscriptions.shard_channels.iter().filter(lost).cloned().collect();
         let mut told = Vec::new();
         for name in &lost {
-            server.pubsub.unsubscribe(subscriptions, Kind::ShardChannel, name, who);
+            server
+                .pubsub
+                .unsubscribe(subscriptions, SubscriptionKind::ShardChannel, name, who);
             let left = subscriptions.shard_channels.len();
             told.extend(reply_bytes(client.protocol, |reply: &mut Reply<'_>| {
                 reply.push(3);
@@ -86,7 +88,7 @@ impl Worker {
         }
         if subscriptions.is_empty() {
             client.subscriptions = None;
-            client.flags.put(Flags::PUBSUB, false);
+            client.flags.set(ClientFlags::PUBSUB, false);
         }
         let id = client.id;
         if !told.is_empty() {

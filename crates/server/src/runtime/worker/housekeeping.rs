@@ -7,8 +7,8 @@ use crate::dispatch::batch::Connections as _;
 use crate::dispatch::effects::release;
 use crate::dispatch::memory_limit;
 use crate::keyspace::{expiry, writable_replica_keys};
-use crate::net::client::{Client, Flags};
-use crate::net::connection::State;
+use crate::net::client::{Client, ClientFlags};
+use crate::net::connection::ConnectionState;
 use crate::notify::messages::{NotificationSender, leave};
 use crate::observability::metrics::Counter;
 use crate::state::Message;
@@ -21,7 +21,7 @@ use std::time::Instant;
 const EXPIRY_SLICE: Duration = Duration::from_micros(500);
 
 /// Clients that are silent because they listen.
-const LISTENERS: Flags = Flags::PUBSUB.with(Flags::MONITOR);
+const LISTENERS: ClientFlags = ClientFlags::PUBSUB.union(ClientFlags::MONITOR);
 
 impl Worker {
     pub(crate) fn housekeeping(&mut self) {
@@ -124,8 +124,8 @@ impl Worker {
         let now_ms = self.thread.now_ms;
         for token in 0..self.clients.slots.len() {
             let idle = self.clients.connection(token).is_some_and(|connection| {
-                !matches!(connection.state, State::Parked(_) | State::Paused)
-                    && !connection.client.flags.has_any(LISTENERS)
+                !matches!(connection.state, ConnectionState::Parked(_) | ConnectionState::Paused)
+                    && !connection.client.flags.intersects(LISTENERS)
                     && now_ms.saturating_sub(connection.client.last_interaction_ms) > limit_ms
             });
             if idle {
@@ -140,7 +140,7 @@ impl Worker {
             if let Some(connection) = self.clients.connection(token)
                 && is_unwelcome(&connection.client, lost_channels)
             {
-                connection.client.flags.put(Flags::CLOSE_ASAP, true);
+                connection.client.flags.set(ClientFlags::CLOSE_ASAP, true);
             }
         }
         self.close_killed();
@@ -151,7 +151,7 @@ impl Worker {
             let killed = self
                 .clients
                 .connection(token)
-                .is_some_and(|connection| connection.client.flags.has(Flags::CLOSE_ASAP));
+                .is_some_and(|connection| connection.client.flags.contains(ClientFlags::CLOSE_ASAP));
             if killed {
                 self.close(token);
             }
@@ -173,18 +173,18 @@ impl Worker {
         if self
             .clients
             .connection(token)
-            .is_some_and(|connection| connection.in_batch)
+            .is_some_and(|connection| connection.is_in_batch)
         {
             // Its plans are still in the batch: they are skipped, and the batch's end closes it.
             if let Some(connection) = self.clients.connection(token) {
-                connection.client.flags.put(Flags::CLOSE_ASAP, true);
+                connection.client.flags.set(ClientFlags::CLOSE_ASAP, true);
             }
             return;
         }
         if let Some(connection) = self.clients.connection(token)
             && let Some(tls) = &connection.tls
         {
-            tls.farewell(&mut self.reactor, token);
+            tls.send_close_notify(&mut self.reactor, token);
         }
         if let Some(registered) = self.reactor.deregister(token) {
             drop(registered);

@@ -5,8 +5,8 @@ use crate::dispatch::admit::must_log_in;
 use crate::dispatch::batch::Connections as _;
 use crate::dispatch::plan::InputRest;
 use crate::dispatch::plan::Planner;
-use crate::net::client::Flags;
-use crate::net::connection::State;
+use crate::net::client::ClientFlags;
+use crate::net::connection::ConnectionState;
 use crate::observability::metrics::Counter;
 use weft_reactor::{Output, Received};
 
@@ -29,15 +29,17 @@ impl Worker {
         let Some(connection) = self.clients.connection(token) else {
             return;
         };
-        if connection.in_batch {
+        if connection.is_in_batch {
             // Its plans point into the input: run them first.
             self.run_batch();
             return self.receive(token);
         }
         // Who has requests left is not read further: a client that only sends would fill the memory, and its input would be
         // moved again and again.
-        if connection.has_more || !matches!(connection.state, State::Ready | State::Deferred) {
-            connection.receive_paused = true;
+        if connection.has_more_requests
+            || !matches!(connection.state, ConnectionState::Ready | ConnectionState::Deferred)
+        {
+            connection.is_receive_paused = true;
             self.reactor.pause(token);
             return;
         }
@@ -47,7 +49,7 @@ impl Worker {
             self.kept_bytes.0 -= buffer.capacity();
             connection.input = buffer;
         }
-        let room = connection.wanted.clamp(RECEIVE_BYTES, RECEIVE_LARGE_BYTES);
+        let room = connection.missing_bytes.clamp(RECEIVE_BYTES, RECEIVE_LARGE_BYTES);
         let received = match connection.tls.clone() {
             None => self.reactor.receive(token, &mut connection.input, room),
             Some(tls) => tls::receive(
@@ -68,7 +70,7 @@ impl Worker {
         connection.client.last_interaction_ms = self.thread.now_ms;
         // What is queued for EXEC has not been executed either.
         let queued = connection.client.transaction.as_ref();
-        let pending = connection.pending() + queued.map_or(0, |transaction| transaction.queued_bytes());
+        let pending = connection.unexecuted_bytes() + queued.map_or(0, |transaction| transaction.queued_bytes());
         let over_limit = pending > self.thread.tunables.query_buffer_limit
             || (pending > STRANGER_QUERY_BYTES && must_log_in(&self.thread.server, &connection.client));
         let metrics = &self.thread.server.metrics;
@@ -76,7 +78,7 @@ impl Worker {
         metrics.add(self.thread.seat, Counter::Reads, 1);
         if over_limit {
             metrics.add(self.thread.seat, Counter::QueryBufferDisconnections, 1);
-            let line = connection.client.describe(self.thread.now_ms, connection.buffers(0));
+            let line = connection.client.list_line(self.thread.now_ms, connection.buffers(0));
             crate::observability::log::warning!(
                 "Closing client that reached max query buffer length: {}",
                 String::from_utf8_lossy(&line)
@@ -97,7 +99,7 @@ impl Worker {
         if self
             .clients
             .connection(token)
-            .is_some_and(|connection| connection.closes_after_output())
+            .is_some_and(|connection| connection.should_close_after_output())
         {
             self.flush(token);
         }
@@ -107,13 +109,15 @@ impl Worker {
         let Some(connection) = self.clients.connection(token) else {
             return;
         };
-        if connection.in_batch {
+        if connection.is_in_batch {
             return;
         }
-        if connection.state == State::Deferred {
-            connection.state = State::Ready;
+        if connection.state == ConnectionState::Deferred {
+            connection.state = ConnectionState::Ready;
         }
-        if connection.state != State::Ready || connection.client.flags.has(Flags::CLOSE_AFTER_REPLY) {
+        if connection.state != ConnectionState::Ready
+            || connection.client.flags.contains(ClientFlags::CLOSE_AFTER_REPLY)
+        {
             return;
         }
         let planner = Planner {
@@ -123,27 +127,30 @@ impl Worker {
             commands: crate::commands::registry(),
         };
         let rest = planner.plan(token, connection, &mut self.plans);
-        if connection.in_batch
+        if connection.is_in_batch
             && connection.output.bytes.capacity() == 0
             && let Some(buffer) = self.buffers.pop()
         {
             self.kept_bytes.0 -= buffer.capacity();
             connection.output.bytes = buffer;
         }
-        connection.has_more = rest == InputRest::More;
-        connection.wanted = match rest {
+        connection.has_more_requests = rest == InputRest::More;
+        connection.missing_bytes = match rest {
             InputRest::Partial(wanted) => wanted,
             InputRest::Nothing | InputRest::More => 0,
         };
-        if !connection.has_more && !connection.input_ended && std::mem::take(&mut connection.receive_paused) {
+        if !connection.has_more_requests
+            && !connection.is_input_complete
+            && std::mem::take(&mut connection.is_receive_paused)
+        {
             self.reactor.resume(token);
         }
         let Some(connection) = self.clients.connection(token) else {
             return;
         };
-        if !connection.in_batch {
+        if !connection.is_in_batch {
             // Nothing complete yet, or only empty requests.
-            let ends = connection.closes_after_output();
+            let ends = connection.should_close_after_output();
             self.settle_input(token);
             if ends {
                 self.flush(token);
@@ -157,7 +164,7 @@ impl Worker {
         let Some(connection) = self.clients.connection(token) else {
             return;
         };
-        connection.peer_ended = true;
+        connection.is_peer_done = true;
         let has_work = connection.has_work();
         if self.waits_for_others(token) {
             self.close(token);
@@ -171,10 +178,13 @@ impl Worker {
         let Some(connection) = self.clients.connection(token) else {
             return;
         };
-        connection.peer_ended = true;
-        connection.input_ended = true;
-        let listens = connection.client.flags.has_any(Flags::PUBSUB.with(Flags::MONITOR));
-        let is_answered = connection.closes_after_output() && connection.output.is_empty();
+        connection.is_peer_done = true;
+        connection.is_input_complete = true;
+        let listens = connection
+            .client
+            .flags
+            .intersects(ClientFlags::PUBSUB.union(ClientFlags::MONITOR));
+        let is_answered = connection.should_close_after_output() && connection.output.is_empty();
         let listens = listens && !connection.has_work();
         if listens || self.waits_for_others(token) || (is_answered && self.in_flight(token) == 0) {
             self.close(token);
@@ -188,8 +198,8 @@ impl Worker {
         let Some(connection) = self.clients.connection(token) else {
             return;
         };
-        connection.peer_ended = true;
-        connection.input_ended = true;
+        connection.is_peer_done = true;
+        connection.is_input_complete = true;
         connection.output = Output::new();
         if !connection.has_work() || self.waits_for_others(token) {
             self.close(token);
@@ -203,7 +213,7 @@ impl Worker {
         let Some(connection) = self.clients.connection(token) else {
             return;
         };
-        connection.settle_consumed();
+        connection.discard_consumed_if_cheap();
         if connection.input.is_empty() {
             let buffer = std::mem::take(&mut connection.input);
             self.recycle(buffer);
@@ -228,7 +238,7 @@ impl Worker {
         let (now, told) = self.kept_bytes;
         if now != told {
             self.kept_bytes.1 = now;
-            self.server().memory.keep(self.id, now as i64 - told as i64);
+            self.server().memory.add_reusable(self.id, now as i64 - told as i64);
         }
     }
 }

@@ -5,9 +5,9 @@ use super::waits::ClientWait;
 use crate::dispatch::batch::Connections as _;
 use crate::keyspace::effects::ClientNotification;
 use crate::net::client::Client;
-use crate::net::client::Flags;
+use crate::net::client::ClientFlags;
 use crate::net::connection::Connection;
-use crate::net::connection::State;
+use crate::net::connection::ConnectionState;
 use crate::net::listeners::AcceptedConnection;
 use crate::state::WorkerId;
 use crate::state::{Blocked, Message};
@@ -18,7 +18,7 @@ use weft_reactor::DetachedConnection;
 use weft_reactor::Socket;
 
 /// Clients whose messages would be out of order if the connection moved.
-const STAYERS: Flags = Flags::PUBSUB.with(Flags::MONITOR);
+const STAYERS: ClientFlags = ClientFlags::PUBSUB.union(ClientFlags::MONITOR);
 /// Messages taken out of the mailbox at once.
 const MESSAGES_AT_ONCE: usize = 128;
 /// How long a turn reads mail.
@@ -127,9 +127,9 @@ impl Worker {
         client.local_address = socket.local_name();
         client.fd = socket.fd();
         if matches!(socket, Socket::Unix(_)) {
-            client.flags.put(Flags::UNIX_SOCKET, true);
+            client.flags.set(ClientFlags::UNIX_SOCKET, true);
         }
-        client.flags.put(Flags::TLS, tls.is_some());
+        client.flags.set(ClientFlags::TLS, tls.is_some());
         server.directory.put(id, self.id);
         let mut connection = Box::new(Connection::new(client));
         connection.tls = tls;
@@ -153,7 +153,7 @@ impl Worker {
         };
         connection.client.worker = self.id;
         // The worker that it came from may have withheld its output; here that begins anew.
-        connection.is_withheld = false;
+        connection.is_output_withheld = false;
         // Its user may have been deleted while it was on its way.
         let is_welcome = connection.client.login.refresh(&self.thread.server.acl);
         let id = connection.client.id;
@@ -189,9 +189,9 @@ impl Worker {
             }
             let waits = &self.waits;
             let movable = self.clients.connection(token).is_some_and(|connection| {
-                let idle = connection.state == State::Ready || waits.is_for_keys(connection.client.id);
-                let stays = connection.client.flags.has_any(STAYERS);
-                idle && !stays && !connection.in_batch && connection.output.is_empty()
+                let idle = connection.state == ConnectionState::Ready || waits.is_for_keys(connection.client.id);
+                let stays = connection.client.flags.intersects(STAYERS);
+                idle && !stays && !connection.is_in_batch && connection.output.is_empty()
             });
             if !movable {
                 continue;
@@ -212,7 +212,7 @@ impl Worker {
             let usage = std::mem::take(&mut connection.usage);
             self.uncount_client(usage);
             connection.in_transit = Some(registered);
-            connection.receive_paused = false;
+            connection.is_receive_paused = false;
             let taker = takers.next().unwrap_or(to.start);
             self.mail_connection(taker, connection);
             surplus -= 1;

@@ -24,8 +24,8 @@ use crate::dispatch::execute::Thread;
 use crate::dispatch::memory_limit;
 use crate::dispatch::plan::Plans;
 use crate::keyspace::{Seat, expiry};
-use crate::net::client::{Buffers, Client};
-use crate::net::connection::{Connection, State};
+use crate::net::client::{BufferFigures, Client};
+use crate::net::connection::{Connection, ConnectionState};
 use crate::notify::messages::NotificationSender;
 use crate::notify::pubsub::Recipient;
 use crate::observability::metrics::{Counter, Maximum};
@@ -112,7 +112,7 @@ impl Connections for Clients {
     fn after(&mut self, token: usize, after: NextStep) {
         // Parked at once: the plans behind it in this batch must not run.
         if let Some(connection) = self.connection(token) {
-            connection.state = State::Parked(0);
+            connection.state = ConnectionState::Parked(0);
         }
         self.afters.push((token, after));
     }
@@ -343,7 +343,7 @@ impl Worker {
         self.tell_kept();
         memory_limit::put(&mut self.thread);
         if std::mem::take(&mut self.measures) {
-            self.thread.server.memory.calibrate_if_calm();
+            self.thread.server.memory.calibrate_unless_freeing();
             self.thread.server.evict_if_full();
         }
     }
@@ -408,9 +408,10 @@ impl Worker {
         let Some(connection) = self.clients.connection(token) else {
             return;
         };
-        connection.in_batch = false;
-        self.progress |= connection.consumed != connection.settled;
-        let waits = connection.state == State::Deferred || (connection.state == State::Ready && connection.has_more);
+        connection.is_in_batch = false;
+        self.progress |= connection.consumed != connection.consumed_before_batch;
+        let waits = connection.state == ConnectionState::Deferred
+            || (connection.state == ConnectionState::Ready && connection.has_more_requests);
         let patient = connection.lease_failures > EAGER_FAILURES;
         if waits && patient {
             self.patient.push(token);
@@ -429,7 +430,7 @@ fn sleep_after(refused_turns: u32) -> Option<Duration> {
 }
 
 impl ClientVisitor for Worker {
-    fn each(&mut self, visit: &mut dyn FnMut(&mut Client, Buffers)) {
+    fn each(&mut self, visit: &mut dyn FnMut(&mut Client, BufferFigures)) {
         for token in 0..self.clients.slots.len() {
             let in_flight = self.in_flight(token);
             if let Some(connection) = self.clients.connection(token) {

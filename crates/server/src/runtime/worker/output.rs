@@ -6,7 +6,7 @@ use crate::config::OutputBufferLimit;
 use crate::dispatch::admit::must_log_in;
 use crate::dispatch::batch::Connections as _;
 use crate::dispatch::tunables::Tunables;
-use crate::net::client::Flags;
+use crate::net::client::ClientFlags;
 use crate::observability::metrics::Counter;
 use weft_reactor::Sent;
 
@@ -15,8 +15,8 @@ use weft_reactor::Sent;
 const STRANGER_OUTPUT_BYTES: usize = 17 * 1024;
 
 /// The limits of a client's class.
-fn limits_of(tunables: &Tunables, flags: Flags) -> &OutputBufferLimit {
-    if flags.has(Flags::PUBSUB) {
+fn limits_of(tunables: &Tunables, flags: ClientFlags) -> &OutputBufferLimit {
+    if flags.contains(ClientFlags::PUBSUB) {
         &tunables.pubsub_output_limit
     } else {
         &tunables.output_limit
@@ -34,10 +34,16 @@ impl Worker {
             return;
         };
         let closing = connection.client.flags;
-        if closing.has(Flags::CLOSE_ASAP) {
+        if closing.contains(ClientFlags::CLOSE_ASAP) {
             return self.close(token);
         }
-        if self.thread.server.propagation.withholds(connection.client.log_ticket) && self.withhold_output(token) {
+        if self
+            .thread
+            .server
+            .propagation
+            .withholds(connection.client.last_write_sequence)
+            && self.withhold_output(token)
+        {
             return;
         }
         let Some(connection) = self.clients.connection(token) else {
@@ -72,7 +78,7 @@ impl Worker {
         let done = self
             .clients
             .connection(token)
-            .is_some_and(|connection| connection.closes_after_output());
+            .is_some_and(|connection| connection.should_close_after_output());
         if done && self.in_flight(token) == 0 {
             self.close(token);
         }
@@ -85,14 +91,14 @@ impl Worker {
         let Some(connection) = self.clients.connection(token) else {
             return false;
         };
-        let ticket = connection.client.log_ticket;
+        let ticket = connection.client.last_write_sequence;
         server.propagation.request_milestone_notice(self.id);
         // It may have got there before anybody asked.
         if !server.propagation.withholds(ticket) {
             return false;
         }
         if let Some(connection) = self.clients.connection(token)
-            && !std::mem::replace(&mut connection.is_withheld, true)
+            && !std::mem::replace(&mut connection.is_output_withheld, true)
         {
             self.withheld.push(token);
         }
@@ -104,7 +110,7 @@ impl Worker {
         self.look_at_log();
         for token in std::mem::take(&mut self.withheld) {
             if let Some(connection) = self.clients.connection(token) {
-                connection.is_withheld = false;
+                connection.is_output_withheld = false;
             }
             self.flush(token);
         }
@@ -113,7 +119,7 @@ impl Worker {
     /// A connection's command was logged elsewhere, under this ticket.
     pub(crate) fn note_logged(&mut self, token: usize, log_ticket: u64) {
         if let Some(connection) = self.clients.connection(token) {
-            let last = &mut connection.client.log_ticket;
+            let last = &mut connection.client.last_write_sequence;
             *last = log_ticket.max(*last);
         }
     }
@@ -134,7 +140,7 @@ impl Worker {
         let closing = self
             .clients
             .connection(token)
-            .is_some_and(|connection| connection.closes_after_output());
+            .is_some_and(|connection| connection.should_close_after_output());
         if closing {
             self.close(token);
         }
@@ -157,7 +163,7 @@ impl Worker {
         let above_ms = now_ms.saturating_sub(connection.over_soft_limit_since_ms);
         let soft = above_soft && above_ms > limits.soft_seconds.max(0) as u64 * 1000;
         let stranger = in_flight > STRANGER_OUTPUT_BYTES
-            && !connection.client.flags.has(Flags::HAS_AUTHENTICATED)
+            && !connection.client.flags.contains(ClientFlags::HAS_AUTHENTICATED)
             && must_log_in(&self.thread.server, &connection.client);
         if hard || soft || stranger {
             self.close_for_output(token, in_flight);
@@ -168,7 +174,7 @@ impl Worker {
         if let Some(connection) = self.clients.connection(token) {
             let line = connection
                 .client
-                .describe(self.thread.now_ms, connection.buffers(in_flight));
+                .list_line(self.thread.now_ms, connection.buffers(in_flight));
             crate::observability::log::warning!(
                 "Client {} closed for overcoming of output buffer limits.",
                 String::from_utf8_lossy(&line)

@@ -7,9 +7,9 @@ use super::waits::ClientWait;
 use crate::commands::context::NextStep;
 use crate::commands::context::background_job;
 use crate::dispatch::batch::Connections as _;
-use crate::net::client::Flags;
+use crate::net::client::ClientFlags;
 use crate::net::client_snapshot::ClientSnapshot;
-use crate::net::connection::{Connection, State};
+use crate::net::connection::{Connection, ConnectionState};
 use crate::notify::messages::leave;
 use crate::observability::metrics::Counter;
 use crate::state::PrimaryThreadCommand;
@@ -34,30 +34,30 @@ impl Worker {
         let Some(connection) = self.clients.connection(token) else {
             return;
         };
-        connection.state = State::Parked(ticket);
+        connection.state = ConnectionState::Parked(ticket);
         let origin = (worker, connection.client.id, ticket);
         match after {
             NextStep::Nothing | NextStep::Defer | NextStep::Leave(_) | NextStep::AsWriter => {
-                connection.state = State::Deferred
+                connection.state = ConnectionState::Deferred
             }
             NextStep::Ask(make) => server.query_all_workers(make(origin)),
             NextStep::Gather => server.collect_clients(origin),
             NextStep::Background(work) => {
                 server.metrics.add(self.thread.seat, Counter::BackgroundCommands, 1);
                 if server.background.send(background_job(*work, origin)).is_err() {
-                    connection.client.flags.put(Flags::CLOSE_ASAP, true);
+                    connection.client.flags.set(ClientFlags::CLOSE_ASAP, true);
                 }
             }
             NextStep::Detached(command) => {
                 server.metrics.add(self.thread.seat, Counter::BackgroundCommands, 1);
                 if server.background.send(command(origin)).is_err() {
-                    connection.client.flags.put(Flags::CLOSE_ASAP, true);
+                    connection.client.flags.set(ClientFlags::CLOSE_ASAP, true);
                 }
             }
             NextStep::Script(command) => {
                 server.metrics.add(self.thread.seat, Counter::BackgroundCommands, 1);
                 if server.script_jobs.send(command(origin)).is_err() {
-                    connection.client.flags.put(Flags::CLOSE_ASAP, true);
+                    connection.client.flags.set(ClientFlags::CLOSE_ASAP, true);
                 }
             }
             NextStep::ReplyAt(reply) => {
@@ -66,7 +66,7 @@ impl Worker {
             }
             NextStep::AwaitLog(wait) => self.begin_wait(token, ClientWait::Log { ticket, wait: *wait }),
             NextStep::Block(blocked) => {
-                connection.state = State::Parked(blocked.waiter.ticket);
+                connection.state = ConnectionState::Parked(blocked.waiter.ticket);
                 self.begin_wait(token, ClientWait::Keys(blocked));
             }
             NextStep::Supply(request) => {
@@ -114,8 +114,8 @@ impl Worker {
             self.thread.effects.unwatched.extend(watches.keys);
         }
         connection.discard_consumed();
-        connection.state = State::Ready;
-        connection.in_batch = false;
+        connection.state = ConnectionState::Ready;
+        connection.is_in_batch = false;
         connection.in_transit = Some(registered);
         server.workers[self.id].connections.fetch_sub(1, Ordering::Relaxed);
         Some(connection)
@@ -142,8 +142,8 @@ impl Worker {
         if let Some(transaction) = &mut connection.client.transaction {
             transaction.client_snapshots = Some(client_snapshots);
         }
-        connection.state = State::Ready;
-        connection.output.append(&mut connection.postponed);
+        connection.state = ConnectionState::Ready;
+        connection.output.append(&mut connection.deferred_output);
         self.wake(token);
         self.flush(token);
     }
@@ -179,7 +179,7 @@ impl Worker {
     pub(crate) fn parked(&mut self, client: u64, ticket: u64) -> Option<usize> {
         let token = self.clients.by_id.get(&client).copied()?;
         let connection = self.clients.connection(token)?;
-        (connection.state == State::Parked(ticket)).then_some(token)
+        (connection.state == ConnectionState::Parked(ticket)).then_some(token)
     }
 
     /// What a parked connection waited for is there: its reply, or a part of it.
@@ -231,13 +231,13 @@ impl Worker {
         let Some(connection) = self.clients.connection(token) else {
             return;
         };
-        connection.state = State::Ready;
-        connection.client.flags.put(Flags::BLOCKED, false);
+        connection.state = ConnectionState::Ready;
+        connection.client.flags.set(ClientFlags::BLOCKED, false);
         connection.client.commands += 1;
         let before = connection.output.mark();
         reply(&mut connection.output);
-        connection.settle_reply(before);
-        connection.output.append(&mut connection.postponed);
+        connection.apply_reply_mode(before);
+        connection.output.append(&mut connection.deferred_output);
         self.wake(token);
         self.flush(token);
     }
@@ -247,10 +247,10 @@ impl Worker {
         let Some(connection) = self.clients.connection(token) else {
             return;
         };
-        let resume = !connection.input_ended && std::mem::take(&mut connection.receive_paused);
-        if connection.pending() > 0 {
+        let resume = !connection.is_input_complete && std::mem::take(&mut connection.is_receive_paused);
+        if connection.unexecuted_bytes() > 0 {
             // Until a plan has shown that no complete request is left, there is work.
-            connection.has_more = true;
+            connection.has_more_requests = true;
             self.again.push(token);
         }
         if resume {
@@ -263,9 +263,9 @@ impl Worker {
             let Some(connection) = self.clients.connection(token) else {
                 continue;
             };
-            if connection.state == State::Paused {
-                connection.state = State::Ready;
-                connection.client.flags.put(Flags::BLOCKED, false);
+            if connection.state == ConnectionState::Paused {
+                connection.state = ConnectionState::Ready;
+                connection.client.flags.set(ClientFlags::BLOCKED, false);
                 self.wake(token);
             }
         }

@@ -10,10 +10,10 @@ use crate::commands::permission;
 use crate::config::id;
 use crate::dispatch::batch::Connections as _;
 use crate::dispatch::execute::Thread;
-use crate::net::client::{Buffers, Client, Flags};
+use crate::net::client::{BufferFigures, Client, ClientFlags};
 use crate::net::connection::Connection;
 use crate::net::listeners::AcceptedConnection;
-use crate::net::tls::{Tls, certificate};
+use crate::net::tls::{TlsLayer, certificate};
 use crate::observability::log;
 
 /// There is no layer for a connection that needs one; the log has told why.
@@ -21,12 +21,12 @@ pub(crate) struct NoTlsLayer;
 
 impl Worker {
     /// The layer of a new connection, if it was made to the port for TLS.
-    pub(crate) fn tls_of(&self, arrival: &AcceptedConnection) -> Result<Option<Tls>, NoTlsLayer> {
+    pub(crate) fn tls_of(&self, arrival: &AcceptedConnection) -> Result<Option<TlsLayer>, NoTlsLayer> {
         if !arrival.is_tls {
             return Ok(None);
         }
         let server = self.server();
-        let tls = server.tls.accept(&server.config).map_err(|reason| {
+        let tls = server.tls.create_client_layer(&server.config).map_err(|reason| {
             log::warning!("Error accepting a client connection: {reason}");
             NoTlsLayer
         })?;
@@ -40,7 +40,7 @@ impl Worker {
     pub(crate) fn tls_arrives(&mut self, token: usize) {
         if let Some(connection) = self.clients.connection(token)
             && let Some(tls) = &connection.tls
-            && tls.arrive(&mut self.reactor, token).is_err()
+            && tls.resume_on_reactor(&mut self.reactor, token).is_err()
         {
             self.close(token);
         }
@@ -51,7 +51,7 @@ impl Worker {
         let waiting = self
             .clients
             .connection(token)
-            .map_or(0, |connection| connection.waiting_to_be_sealed());
+            .map_or(0, |connection| connection.unencrypted_bytes());
         self.reactor.in_flight(token) + waiting
     }
 
@@ -63,7 +63,7 @@ impl Worker {
         let Some(tls) = &connection.tls else {
             return true;
         };
-        match tls.go_on(&mut self.reactor, token) {
+        match tls.continue_sending(&mut self.reactor, token) {
             Ok(Sent::Done) => true,
             Ok(Sent::InFlight(_)) => {
                 self.count_client(token);
@@ -80,7 +80,7 @@ impl Worker {
 /// What the reactor's `receive` does, for a connection with a layer.
 #[inline(never)]
 pub(crate) fn receive(
-    tls: &Tls,
+    tls: &TlsLayer,
     connection: &mut Connection,
     (reactor, token): (&mut Reactor, usize),
     (thread, handshakes): (&Thread, &mut u64),
@@ -103,7 +103,7 @@ pub(crate) fn receive(
             if let Some(text) = tls.refusal() {
                 connection.input.clear();
                 connection.output.bytes.extend_from_slice(text.as_bytes());
-                connection.client.flags.put(Flags::CLOSE_AFTER_REPLY, true);
+                connection.client.flags.set(ClientFlags::CLOSE_AFTER_REPLY, true);
                 return Ok(Received::WouldBlock);
             }
             recognise(tls, &mut connection.client, thread);
@@ -125,7 +125,7 @@ fn tell_failure(client: &Client, reason: &str) {
 }
 
 /// The client is whom its certificate says, if that is asked for.
-fn recognise(tls: &Tls, client: &mut Client, thread: &Thread) {
+fn recognise(tls: &TlsLayer, client: &mut Client, thread: &Thread) {
     let server = &thread.server;
     let names = match (server.config.choice(id::TLS_AUTH_CLIENTS_USER), tls.peer_certificate()) {
         ("CN", Some(der)) => certificate::common_name(&der).into_iter().collect(),
@@ -136,7 +136,7 @@ fn recognise(tls: &Tls, client: &mut Client, thread: &Thread) {
     match (names.iter().find_map(known), names.into_iter().next()) {
         (Some(login), _) => {
             client.login = login;
-            client.flags.put(Flags::HAS_AUTHENTICATED, true);
+            client.flags.set(ClientFlags::HAS_AUTHENTICATED, true);
             let name = match server.config.boolean(id::HIDE_USER_DATA_FROM_LOG) {
                 true => "*redacted*".into(),
                 false => String::from_utf8_lossy(client.login.name()),
@@ -150,7 +150,7 @@ fn recognise(tls: &Tls, client: &mut Client, thread: &Thread) {
                 object: Vec::new(),
                 user: name.into_bytes(),
             };
-            let line = client.describe(thread.now_ms, Buffers::default());
+            let line = client.list_line(thread.now_ms, BufferFigures::default());
             permission::note((server, thread.seat, thread.now_ms), refusal, line);
         }
         (None, None) => {}

@@ -15,7 +15,7 @@ use crate::commands::permission;
 use crate::dispatch::batch::Connections as _;
 use crate::dispatch::execute::Thread;
 use crate::dispatch::{record, serve, transaction};
-use crate::net::client::Flags;
+use crate::net::client::ClientFlags;
 use crate::net::client_snapshot::{ClientSnapshot, WaitState};
 use crate::net::connection::Connection;
 use crate::observability::metrics::Counter;
@@ -153,7 +153,7 @@ impl Worker {
                 continue;
             };
             let client = &connection.client;
-            if client.id == but || client.flags.has(Flags::CLOSE_ASAP) {
+            if client.id == but || client.flags.contains(ClientFlags::CLOSE_ASAP) {
                 continue;
             }
             let waiting = match self.waits.of(client.id) {
@@ -164,7 +164,7 @@ impl Worker {
             client_snapshots.push(ClientSnapshot {
                 client: client.client_snapshot(),
                 buffers: connection.buffers(in_flight),
-                waiting,
+                awaited: waiting,
             });
         }
         client_snapshots
@@ -175,7 +175,7 @@ impl Worker {
         let Some(connection) = self.clients.connection(token) else {
             return;
         };
-        connection.client.flags.put(Flags::BLOCKED, true);
+        connection.client.flags.set(ClientFlags::BLOCKED, true);
         let client = connection.client.id;
         if let Some(at_ms) = wait.end_ms() {
             self.waits.timers.add(at_ms, wait.ticket(), client);
@@ -202,7 +202,7 @@ impl Worker {
         let has_peer = self
             .clients
             .connection(token)
-            .is_some_and(|connection| !connection.peer_ended);
+            .is_some_and(|connection| !connection.is_peer_done);
         if !has_peer && self.waits_for_others(token) {
             self.close(token);
         }
@@ -211,10 +211,10 @@ impl Worker {
     /// Sends a client that waits what came for it while a reply was expected to be under way.
     fn push_postponed(&mut self, token: usize) {
         if let Some(connection) = self.clients.connection(token)
-            && !connection.postponed.is_empty()
-            && !connection.awaits_reply()
+            && !connection.deferred_output.is_empty()
+            && !connection.is_awaiting_reply()
         {
-            connection.output.append(&mut connection.postponed);
+            connection.output.append(&mut connection.deferred_output);
             self.clients.pushed.push(token);
         }
     }
@@ -225,7 +225,7 @@ impl Worker {
         let Some(connection) = self.clients.connection(token) else {
             return false;
         };
-        let (client, answered) = (connection.client.id, connection.awaits_reply());
+        let (client, answered) = (connection.client.id, connection.is_awaiting_reply());
         match self.waits.of(client) {
             Some(ClientWait::Keys(_) | ClientWait::Log { .. } | ClientWait::Replicas { .. }) => !answered,
             Some(ClientWait::Time { .. }) | None => false,
@@ -329,7 +329,9 @@ impl Worker {
                 self.book(&mut blocked, (0, null.len()), false, false);
                 if error.is_some() {
                     // Valkey counts it so.
-                    self.server().metrics.rejected(self.thread.seat, blocked.command);
+                    self.server()
+                        .metrics
+                        .record_rejection(self.thread.seat, blocked.command);
                 }
                 null
             }
@@ -374,7 +376,7 @@ impl Worker {
             if self.end_wait_with(client, Some(DEMOTED))
                 && let Some(connection) = token.and_then(|token| self.clients.connection(token))
             {
-                connection.client.flags.put(Flags::CLOSE_AFTER_REPLY, true);
+                connection.client.flags.set(ClientFlags::CLOSE_AFTER_REPLY, true);
             }
             if let Some(token) = token {
                 self.flush(token);
@@ -467,8 +469,8 @@ impl Worker {
             return;
         };
         let thread = &self.thread;
-        thread.server.metrics.rejected(thread.seat, blocked.command);
-        let line = connection.client.describe(thread.now_ms, connection.buffers(0));
+        thread.server.metrics.record_rejection(thread.seat, blocked.command);
+        let line = connection.client.list_line(thread.now_ms, connection.buffers(0));
         permission::note((&thread.server, thread.seat, thread.now_ms), refusal.clone(), line);
     }
 

@@ -8,7 +8,7 @@ use crate::scripting::number::parse_prefix;
 
 pub(super) fn decode(lua: &Lua, options: &Options, arguments: &Arguments<'_>) -> Result<Value, Failure> {
     if arguments.len() != 1 {
-        return Err(arguments.bad(0, "expected 1 argument"));
+        return Err(arguments.argument_error(0, "expected 1 argument"));
     }
     let text = arguments.text(lua, 0)?;
     let text = text.as_bytes();
@@ -22,9 +22,9 @@ pub(super) fn decode(lua: &Lua, options: &Options, arguments: &Arguments<'_>) ->
         position: 0,
         depth: 0,
     };
-    let token = decoder.next();
+    let token = decoder.next_token();
     let value = decoder.value(token)?;
-    match decoder.next() {
+    match decoder.next_token() {
         (Token::End, _) => Ok(value),
         other => Err(unexpected("the end", other)),
     }
@@ -66,9 +66,9 @@ impl Token {
 }
 
 /// A token and its position in the text, in bytes.
-type Placed = (Token, usize);
+type PositionedToken = (Token, usize);
 
-fn unexpected(wanted: &str, (token, at): Placed) -> Failure {
+fn unexpected(wanted: &str, (token, at): PositionedToken) -> Failure {
     format!("Expected {wanted} but found {} at character {}", token.name(), at + 1).into_bytes()
 }
 
@@ -82,16 +82,16 @@ struct Decoder<'d> {
 
 impl Decoder<'_> {
     /// Returns the byte at `distance` from the current position; 0 beyond the end, as in a C string.
-    fn peek(&self, distance: usize) -> u8 {
+    fn byte_at(&self, distance: usize) -> u8 {
         self.text.get(self.position + distance).copied().unwrap_or(0)
     }
 
-    fn next(&mut self) -> Placed {
-        while matches!(self.peek(0), b' ' | b'\t' | b'\n' | b'\r') {
+    fn next_token(&mut self) -> PositionedToken {
+        while matches!(self.byte_at(0), b' ' | b'\t' | b'\n' | b'\r') {
             self.position += 1;
         }
         let at = self.position;
-        let single = match self.peek(0) {
+        let single = match self.byte_at(0) {
             b'{' => Token::ObjectBegin,
             b'}' => Token::ObjectEnd,
             b'[' => Token::ArrayBegin,
@@ -106,7 +106,7 @@ impl Decoder<'_> {
         (single, at)
     }
 
-    fn word(&mut self, at: usize) -> Placed {
+    fn word(&mut self, at: usize) -> PositionedToken {
         let rest = &self.text[at..];
         let first = rest[0];
         if first == b'-' || first.is_ascii_digit() {
@@ -132,7 +132,7 @@ impl Decoder<'_> {
         (Token::Error("invalid token"), at)
     }
 
-    fn number(&mut self, at: usize) -> Placed {
+    fn number(&mut self, at: usize) -> PositionedToken {
         match parse_prefix(&self.text[at..]) {
             Some((number, len)) => {
                 self.position += len;
@@ -144,15 +144,15 @@ impl Decoder<'_> {
 
     /// Reads a quoted string. The position of an error is the byte at which it was found; that of a string is its
     /// opening quote.
-    fn quoted(&mut self) -> Placed {
+    fn quoted(&mut self) -> PositionedToken {
         let at = self.position;
         self.position += 1;
         let mut text = Vec::new();
         loop {
-            match self.peek(0) {
+            match self.byte_at(0) {
                 b'"' => break,
                 0 => return (Token::Error("unexpected end of string"), self.position),
-                b'\\' => match self.peek(1) {
+                b'\\' => match self.byte_at(1) {
                     b'u' => match self.unicode() {
                         Some((character, len)) => {
                             let mut bytes = [0; 4];
@@ -200,7 +200,7 @@ impl Decoder<'_> {
         if code & 0xF800 != 0xD800 {
             return Some((code, 6));
         }
-        if code & 0x400 != 0 || self.peek(6) != b'\\' || self.peek(7) != b'u' {
+        if code & 0x400 != 0 || self.byte_at(6) != b'\\' || self.byte_at(7) != b'u' {
             return None;
         }
         let low = self.hexadecimal(8)?;
@@ -222,7 +222,7 @@ impl Decoder<'_> {
         Err(text.into_bytes())
     }
 
-    fn value(&mut self, token: Placed) -> Result<Value, Failure> {
+    fn value(&mut self, token: PositionedToken) -> Result<Value, Failure> {
         match token.0 {
             Token::Text(text) => string(self.lua, &text),
             Token::Number(number) => Ok(Value::Number(number)),
@@ -237,24 +237,24 @@ impl Decoder<'_> {
     fn object(&mut self) -> Result<Value, Failure> {
         self.descend()?;
         let table = self.lua.create_table().map_err(message)?;
-        let mut token = self.next();
+        let mut token = self.next_token();
         if !matches!(token.0, Token::ObjectEnd) {
             loop {
                 let Token::Text(key) = token.0 else {
                     return Err(unexpected("object key string", token));
                 };
-                let colon = self.next();
+                let colon = self.next_token();
                 if !matches!(colon.0, Token::Colon) {
                     return Err(unexpected("colon", colon));
                 }
-                let token_of_value = self.next();
+                let token_of_value = self.next_token();
                 let value = self.value(token_of_value)?;
                 let key = string(self.lua, &key)?;
                 table.raw_set(key, value).map_err(message)?;
-                let end = self.next();
+                let end = self.next_token();
                 match end.0 {
                     Token::ObjectEnd => break,
-                    Token::Comma => token = self.next(),
+                    Token::Comma => token = self.next_token(),
                     _ => return Err(unexpected("comma or object end", end)),
                 }
             }
@@ -266,15 +266,15 @@ impl Decoder<'_> {
     fn array(&mut self) -> Result<Value, Failure> {
         self.descend()?;
         let table = self.lua.create_table().map_err(message)?;
-        let mut token = self.next();
+        let mut token = self.next_token();
         if !matches!(token.0, Token::ArrayEnd) {
             for index in 1i64.. {
                 let value = self.value(token)?;
                 table.raw_set(index, value).map_err(message)?;
-                let end = self.next();
+                let end = self.next_token();
                 match end.0 {
                     Token::ArrayEnd => break,
-                    Token::Comma => token = self.next(),
+                    Token::Comma => token = self.next_token(),
                     _ => return Err(unexpected("comma or array end", end)),
                 }
             }

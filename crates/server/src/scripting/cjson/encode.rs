@@ -2,13 +2,13 @@
 
 use mlua::{Table, Value};
 
-use super::{DEPTH_MAX, Failure, InvalidNumbers, Options};
+use super::{DEPTH_MAX, Failure, InvalidNumberPolicy, Options};
 use crate::scripting::arguments::{Arguments, message, type_name};
 use crate::scripting::number::format_general;
 
 pub(super) fn encode(options: &Options, arguments: &Arguments<'_>) -> Result<Vec<u8>, Failure> {
     if arguments.len() != 1 {
-        return Err(arguments.bad(0, "expected 1 argument"));
+        return Err(arguments.argument_error(0, "expected 1 argument"));
     }
     let mut encoder = Encoder {
         options,
@@ -23,7 +23,7 @@ struct Encoder<'o> {
     out: Vec<u8>,
 }
 
-fn cannot(value: &Value, reason: &str) -> Failure {
+fn serialise_error(value: &Value, reason: &str) -> Failure {
     format!("Cannot serialise {}: {reason}", type_name(value)).into_bytes()
 }
 
@@ -38,7 +38,7 @@ impl Encoder<'_> {
             Value::Table(table) => self.table(table, depth + 1)?,
             Value::Nil => self.out.extend_from_slice(b"null"),
             Value::LightUserData(data) if data.0.is_null() => self.out.extend_from_slice(b"null"),
-            _ => return Err(cannot(value, "type not supported")),
+            _ => return Err(serialise_error(value, "type not supported")),
         }
         Ok(())
     }
@@ -66,16 +66,16 @@ impl Encoder<'_> {
     fn number(&mut self, value: &Value, number: f64) -> Result<(), Failure> {
         if !number.is_finite() {
             match self.options.encode_invalid.get() {
-                InvalidNumbers::Refused => return Err(cannot(value, "must not be NaN or Inf")),
-                InvalidNumbers::Null => {
+                InvalidNumberPolicy::Error => return Err(serialise_error(value, "must not be NaN or Inf")),
+                InvalidNumberPolicy::Null => {
                     self.out.extend_from_slice(b"null");
                     return Ok(());
                 }
-                InvalidNumbers::Written if number.is_nan() => {
+                InvalidNumberPolicy::Encode if number.is_nan() => {
                     self.out.extend_from_slice(b"nan");
                     return Ok(());
                 }
-                InvalidNumbers::Written => {}
+                InvalidNumberPolicy::Encode => {}
             }
         }
         format_general(number, self.options.precision.get() as usize, &mut self.out);
@@ -141,7 +141,7 @@ impl Encoder<'_> {
                     self.value(&key, depth)?;
                     self.out.push(b'"');
                 }
-                _ => return Err(cannot(&key, "table key must be a number or string")),
+                _ => return Err(serialise_error(&key, "table key must be a number or string")),
             }
             self.out.push(b':');
             self.value(&value, depth)?;

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use mlua::{Lua, MultiValue, Table, Value};
 
-use super::arguments::{Arguments, answer, answer_with, string};
+use super::arguments::{Arguments, convert_result, convert_results, string};
 
 type Failure = Vec<u8>;
 
@@ -17,9 +17,9 @@ const DEPTH_MAX: i64 = 2000;
 
 /// The treatment of numbers that JSON cannot represent.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum InvalidNumbers {
-    Refused,
-    Written,
+enum InvalidNumberPolicy {
+    Error,
+    Encode,
     Null,
 }
 
@@ -30,7 +30,7 @@ struct Options {
     sparse_safe: Cell<i64>,
     encode_depth: Cell<i64>,
     decode_depth: Cell<i64>,
-    encode_invalid: Cell<InvalidNumbers>,
+    encode_invalid: Cell<InvalidNumberPolicy>,
     decode_invalid: Cell<bool>,
     precision: Cell<i64>,
     keep_buffer: Cell<bool>,
@@ -44,7 +44,7 @@ impl Default for Options {
             sparse_safe: Cell::new(10),
             encode_depth: Cell::new(1000),
             decode_depth: Cell::new(1000),
-            encode_invalid: Cell::new(InvalidNumbers::Refused),
+            encode_invalid: Cell::new(InvalidNumberPolicy::Error),
             decode_invalid: Cell::new(true),
             precision: Cell::new(14),
             keep_buffer: Cell::new(true),
@@ -62,40 +62,40 @@ pub fn library(lua: &Lua) -> mlua::Result<Table> {
     let add = |name: &'static str, native: fn(&Lua, &Options, &Arguments<'_>) -> Result<Vec<Value>, Failure>| {
         let options = options.clone();
         let function = lua.create_function(move |lua, values: MultiValue| {
-            answer_with(lua, native(lua, &options, &Arguments::new(name, &values)))
+            convert_results(lua, native(lua, &options, &Arguments::new(name, &values)))
         })?;
         table.raw_set(name, function)
     };
-    add("encode_sparse_array", sparse_array)?;
+    add("encode_sparse_array", set_sparse_array)?;
     add("encode_max_depth", |_, options, arguments| {
-        one_integer(arguments, &options.encode_depth, (1, i64::from(i32::MAX)))
+        only_integer_option(arguments, &options.encode_depth, (1, i64::from(i32::MAX)))
     })?;
     add("decode_max_depth", |_, options, arguments| {
-        one_integer(arguments, &options.decode_depth, (1, i64::from(i32::MAX)))
+        only_integer_option(arguments, &options.decode_depth, (1, i64::from(i32::MAX)))
     })?;
     add("encode_number_precision", |_, options, arguments| {
-        one_integer(arguments, &options.precision, (1, 14))
+        only_integer_option(arguments, &options.precision, (1, 14))
     })?;
     add("encode_keep_buffer", |_, options, arguments| {
-        few(arguments, 1)?;
+        check_argument_count(arguments, 1)?;
         // This encoder keeps no buffer, so the option has no effect; the function only returns its value.
-        switch(arguments, 0, &options.keep_buffer).map(|value| vec![value])
+        boolean_option(arguments, 0, &options.keep_buffer).map(|value| vec![value])
     })?;
-    add("encode_invalid_numbers", encode_invalid)?;
+    add("encode_invalid_numbers", set_encode_invalid)?;
     add("decode_invalid_numbers", |_, options, arguments| {
-        few(arguments, 1)?;
-        switch(arguments, 0, &options.decode_invalid).map(|value| vec![value])
+        check_argument_count(arguments, 1)?;
+        boolean_option(arguments, 0, &options.decode_invalid).map(|value| vec![value])
     })?;
     let encoding = options.clone();
     let encode = lua.create_function(move |lua, values: MultiValue| {
         let arguments = Arguments::new("encode", &values);
         let text = encode::encode(&encoding, &arguments).and_then(|text| string(lua, &text));
-        answer(lua, text)
+        convert_result(lua, text)
     })?;
     table.raw_set("encode", encode)?;
     let decoding = options.clone();
     let decode = lua.create_function(move |lua, values: MultiValue| {
-        answer(lua, decode::decode(lua, &decoding, &Arguments::new("decode", &values)))
+        convert_result(lua, decode::decode(lua, &decoding, &Arguments::new("decode", &values)))
     })?;
     table.raw_set("decode", decode)?;
     table.raw_set("new", lua.create_function(|lua, ()| library(lua))?)?;
@@ -105,15 +105,15 @@ pub fn library(lua: &Lua) -> mlua::Result<Table> {
     Ok(table)
 }
 
-fn few(arguments: &Arguments<'_>, most: usize) -> Result<(), Failure> {
+fn check_argument_count(arguments: &Arguments<'_>, most: usize) -> Result<(), Failure> {
     match arguments.len() <= most {
         true => Ok(()),
-        false => Err(arguments.bad(most, "found too many arguments")),
+        false => Err(arguments.argument_error(most, "found too many arguments")),
     }
 }
 
 /// Sets an integer option to the argument at `position`, if there is one. Returns the resulting value of the option.
-fn integer(
+fn integer_option(
     arguments: &Arguments<'_>,
     position: usize,
     option: &Cell<i64>,
@@ -122,20 +122,24 @@ fn integer(
     if !matches!(arguments.value(position), Value::Nil) {
         let value = arguments.integer(position)?;
         if !(low..=high).contains(&value) {
-            return Err(arguments.bad(0, &format!("expected integer between {low} and {high}")));
+            return Err(arguments.argument_error(0, &format!("expected integer between {low} and {high}")));
         }
         option.set(value);
     }
     Ok(Value::Integer(option.get()))
 }
 
-fn one_integer(arguments: &Arguments<'_>, option: &Cell<i64>, range: (i64, i64)) -> Result<Vec<Value>, Failure> {
-    few(arguments, 1)?;
-    integer(arguments, 0, option, range).map(|value| vec![value])
+fn only_integer_option(
+    arguments: &Arguments<'_>,
+    option: &Cell<i64>,
+    range: (i64, i64),
+) -> Result<Vec<Value>, Failure> {
+    check_argument_count(arguments, 1)?;
+    integer_option(arguments, 0, option, range).map(|value| vec![value])
 }
 
 /// Sets a boolean option to the argument at `position`, if there is one. Returns the resulting value of the option.
-fn switch(arguments: &Arguments<'_>, position: usize, option: &Cell<bool>) -> Result<Value, Failure> {
+fn boolean_option(arguments: &Arguments<'_>, position: usize, option: &Cell<bool>) -> Result<Value, Failure> {
     match arguments.value(position) {
         Value::Nil => {}
         Value::Boolean(on) => option.set(*on),
@@ -150,28 +154,32 @@ fn choice(arguments: &Arguments<'_>, position: usize, names: &[&str]) -> Result<
         Value::Integer(number) => number.to_string().into_bytes(),
         _ => {
             let got = super::arguments::type_name(arguments.value(position));
-            return Err(arguments.bad(position, &format!("string expected, got {got}")));
+            return Err(arguments.argument_error(position, &format!("string expected, got {got}")));
         }
     };
     names.iter().position(|name| name.as_bytes() == given).ok_or_else(|| {
         let given = String::from_utf8_lossy(&given);
-        arguments.bad(position, &format!("invalid option '{given}'"))
+        arguments.argument_error(position, &format!("invalid option '{given}'"))
     })
 }
 
-fn sparse_array(_: &Lua, options: &Options, arguments: &Arguments<'_>) -> Result<Vec<Value>, Failure> {
-    few(arguments, 3)?;
+fn set_sparse_array(_: &Lua, options: &Options, arguments: &Arguments<'_>) -> Result<Vec<Value>, Failure> {
+    check_argument_count(arguments, 3)?;
     let range = (0, i64::from(i32::MAX));
     Ok(vec![
-        switch(arguments, 0, &options.sparse_convert)?,
-        integer(arguments, 1, &options.sparse_ratio, range)?,
-        integer(arguments, 2, &options.sparse_safe, range)?,
+        boolean_option(arguments, 0, &options.sparse_convert)?,
+        integer_option(arguments, 1, &options.sparse_ratio, range)?,
+        integer_option(arguments, 2, &options.sparse_safe, range)?,
     ])
 }
 
-fn encode_invalid(lua: &Lua, options: &Options, arguments: &Arguments<'_>) -> Result<Vec<Value>, Failure> {
-    few(arguments, 1)?;
-    let kinds = [InvalidNumbers::Refused, InvalidNumbers::Written, InvalidNumbers::Null];
+fn set_encode_invalid(lua: &Lua, options: &Options, arguments: &Arguments<'_>) -> Result<Vec<Value>, Failure> {
+    check_argument_count(arguments, 1)?;
+    let kinds = [
+        InvalidNumberPolicy::Error,
+        InvalidNumberPolicy::Encode,
+        InvalidNumberPolicy::Null,
+    ];
     match arguments.value(0) {
         Value::Nil => {}
         Value::Boolean(on) => options.encode_invalid.set(kinds[usize::from(*on)]),
@@ -180,9 +188,9 @@ fn encode_invalid(lua: &Lua, options: &Options, arguments: &Arguments<'_>) -> Re
             .set(kinds[choice(arguments, 0, &["off", "on", "null"])?]),
     }
     let value = match options.encode_invalid.get() {
-        InvalidNumbers::Refused => Value::Boolean(false),
-        InvalidNumbers::Written => Value::Boolean(true),
-        InvalidNumbers::Null => string(lua, b"null")?,
+        InvalidNumberPolicy::Error => Value::Boolean(false),
+        InvalidNumberPolicy::Encode => Value::Boolean(true),
+        InvalidNumberPolicy::Null => string(lua, b"null")?,
     };
     Ok(vec![value])
 }

@@ -8,7 +8,7 @@ const LINE_WIDTH: usize = 70;
 struct Command {
     name: &'static str,
     /// The length of the short form; 0 if there is none.
-    short: usize,
+    short_len: usize,
     /// The parameters as the help text shows them.
     parameters: &'static [&'static str],
     description: &'static str,
@@ -17,44 +17,45 @@ struct Command {
 /// Names and texts are those of Valkey, which users of its debugger know.
 #[rustfmt::skip]
 const COMMANDS: &[Command] = &[
-    Command { name: "help", short: 1, parameters: &[], description: "Show this help." },
-    Command { name: "maxlen", short: 3, parameters: &["[len]"],
+    Command { name: "help", short_len: 1, parameters: &[], description: "Show this help." },
+    Command { name: "maxlen", short_len: 3, parameters: &["[len]"],
         description: "Trim logged replies to len. Specifying zero as <len> means unlimited. If no <len> is specified, \
                       the current value is shown. Usage: maxlen [len]" },
-    Command { name: "step", short: 1, parameters: &[], description: "Run current line and stop again." },
-    Command { name: "next", short: 1, parameters: &[], description: "Alias for step." },
-    Command { name: "continue", short: 1, parameters: &[], description: "Run till next breakpoint." },
-    Command { name: "list", short: 1, parameters: &["[line]", "[ctx]"],
+    Command { name: "step", short_len: 1, parameters: &[], description: "Run current line and stop again." },
+    Command { name: "next", short_len: 1, parameters: &[], description: "Alias for step." },
+    Command { name: "continue", short_len: 1, parameters: &[], description: "Run till next breakpoint." },
+    Command { name: "list", short_len: 1, parameters: &["[line]", "[ctx]"],
         description: "List source code around a specific line. If no line is specified the list is printed around the \
                       current line. [ctx] specifies how many lines to show before/after [line]." },
-    Command { name: "whole", short: 1, parameters: &[],
+    Command { name: "whole", short_len: 1, parameters: &[],
         description: "List all source code. Alias for 'list 1 1000000'." },
-    Command { name: "print", short: 1, parameters: &["[var]"],
+    Command { name: "print", short_len: 1, parameters: &["[var]"],
         description: "Show the value of the specified variable [var]. Can also show global vars KEYS and ARGV. If no \
                       [var] is specidied, shows the value of all local variables." },
-    Command { name: "break", short: 1, parameters: &["[line|-line]"],
+    Command { name: "break", short_len: 1, parameters: &["[line|-line]"],
         description: "Add/Remove a breakpoint to the specified line. If no [line] is specified, it shows all \
                       breakpoints. When line = 0, it removes all breakpoints." },
-    Command { name: "trace", short: 1, parameters: &[], description: "Show a backtrace." },
-    Command { name: "eval", short: 1, parameters: &["<code>"],
+    Command { name: "trace", short_len: 1, parameters: &[], description: "Show a backtrace." },
+    Command { name: "eval", short_len: 1, parameters: &["<code>"],
         description: "Execute some Lua code (in a different callframe)." },
-    Command { name: "valkey", short: 1, parameters: &["<cmd>"], description: "Execute a command." },
-    Command { name: "redis", short: 1, parameters: &["<cmd>"], description: "" },
-    Command { name: "server", short: 0, parameters: &["<cmd>"], description: "" },
-    Command { name: "abort", short: 1, parameters: &[],
+    Command { name: "valkey", short_len: 1, parameters: &["<cmd>"], description: "Execute a command." },
+    Command { name: "redis", short_len: 1, parameters: &["<cmd>"], description: "" },
+    Command { name: "server", short_len: 0, parameters: &["<cmd>"], description: "" },
+    Command { name: "abort", short_len: 1, parameters: &[],
         description: "Stop the execution of the script. In sync mode dataset changes will be retained." },
 ];
 
 impl Command {
     fn is_called(&self, word: &[u8]) -> bool {
         let name = self.name.as_bytes();
-        let is_short = self.short > 0 && word.len() == self.short && word.eq_ignore_ascii_case(&name[..self.short]);
+        let is_short =
+            self.short_len > 0 && word.len() == self.short_len && word.eq_ignore_ascii_case(&name[..self.short_len]);
         is_short || super::until_zero(word).eq_ignore_ascii_case(name)
     }
 
     /// Returns `true` if the command accepts this number of arguments. A mandatory argument may consist of several
     /// words.
-    fn takes(&self, arguments: usize) -> bool {
+    fn accepts_arguments(&self, arguments: usize) -> bool {
         match self
             .parameters
             .first()
@@ -66,7 +67,7 @@ impl Command {
     }
 
     fn add_help(&self, lines: &mut Vec<Vec<u8>>) {
-        let (short, rest) = self.name.split_at(self.short);
+        let (short, rest) = self.name.split_at(self.short_len);
         let mut title = match short {
             "" => rest.to_owned(),
             short => format!("[{short}]{rest}"),
@@ -92,7 +93,7 @@ impl Command {
 pub(super) fn command(words: &[Vec<u8>]) -> Option<&'static str> {
     let (name, arguments) = words.split_first()?;
     let mut named = COMMANDS.iter().filter(|command| command.is_called(name));
-    Some(named.find(|command| command.takes(arguments.len()))?.name)
+    Some(named.find(|command| command.accepts_arguments(arguments.len()))?.name)
 }
 
 /// Returns the lines of the help text.

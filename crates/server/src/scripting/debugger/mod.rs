@@ -20,18 +20,18 @@ mod reply;
 mod request;
 mod value;
 
-pub use value::{append_value, real_tables};
+pub use value::{append_value, set_proxy_targets};
 
-use self::request::Parsed;
+use self::request::ParsedRequest;
 
 /// The maximum number of breakpoints.
-const MOST_BREAKPOINTS: usize = 64;
+const BREAKPOINTS_MAX: usize = 64;
 /// The default number of bytes of a value that are shown.
 const SHOWN_BYTES: usize = 256;
 /// The minimum that the user can set for the shown bytes of a value.
-const LEAST_SHOWN_BYTES: usize = 60;
+const SHOWN_BYTES_MIN: usize = 60;
 /// The maximum bytes of input without a complete command.
-const MOST_INPUT: usize = 1 << 20;
+const INPUT_BYTES_MAX: usize = 1 << 20;
 /// The maximum number of words of a command that are shown.
 const SHOWN_WORDS: usize = 10;
 /// The number of lines before and after the current one that `list` shows.
@@ -50,7 +50,7 @@ pub trait Console {
 
 /// A command of the user that needs Lua or that continues the script.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Order {
+pub enum DebuggerCommand {
     /// Runs to the next line.
     Step,
     /// Runs to the next breakpoint.
@@ -66,7 +66,7 @@ pub enum Order {
     /// Ends the script.
     Abort,
     /// The user has disconnected.
-    Gone,
+    Disconnected,
     /// The input is malformed: the script ends with this error.
     Fail(&'static str),
 }
@@ -77,16 +77,16 @@ pub struct Debugger {
     source: Vec<Vec<u8>>,
     breakpoints: Vec<i64>,
     /// Set while the script stops at the next line and commands are logged.
-    steps: bool,
+    is_stepping: bool,
     /// Set once the script has called `server.breakpoint()` and is to stop at the next line.
-    wants_stop: bool,
+    breakpoint_called: bool,
     /// The line that is about to run.
     line: i64,
     log: Vec<Vec<u8>>,
     input: Vec<u8>,
     /// The maximum bytes of a value that are shown; 0 for no limit.
     shown_bytes: usize,
-    has_hinted: bool,
+    was_trim_hint_shown: bool,
 }
 
 impl Debugger {
@@ -98,19 +98,19 @@ impl Debugger {
             console,
             source: source.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect(),
             breakpoints: Vec::new(),
-            steps: true,
-            wants_stop: false,
+            is_stepping: true,
+            breakpoint_called: false,
             line: -1,
             log: Vec::new(),
             input: Vec::new(),
             shown_bytes: SHOWN_BYTES,
-            has_hinted: false,
+            was_trim_hint_shown: false,
         }
     }
 
     // ---- where the script is ---------------------------------------------------------------------------------------
     /// Records that the script is about to run a line.
-    pub fn comes_to(&mut self, line: i64) {
+    pub fn set_line(&mut self, line: i64) {
         self.line = line;
     }
 
@@ -121,34 +121,34 @@ impl Debugger {
 
     /// Returns the reason why the script stops at the current line, if it stops there. Clears the reasons that are for
     /// one stop only.
-    pub fn take_reason(&mut self) -> Option<&'static str> {
-        let reason = if self.wants_stop {
+    pub fn take_stop_reason(&mut self) -> Option<&'static str> {
+        let reason = if self.breakpoint_called {
             "server.breakpoint() called"
         } else if self.is_breakpoint(self.line) {
             "break point"
-        } else if self.steps {
+        } else if self.is_stepping {
             "step over"
         } else {
             return None;
         };
-        (self.steps, self.wants_stop) = (false, false);
+        (self.is_stepping, self.breakpoint_called) = (false, false);
         Some(reason)
     }
 
     /// Makes the script stop at its next line.
-    pub fn stop_soon(&mut self) {
-        self.wants_stop = true;
+    pub fn stop_at_next_line(&mut self) {
+        self.breakpoint_called = true;
     }
 
     /// Enables or disables stepping, with which commands are logged. Returns the previous setting.
     pub fn set_stepping(&mut self, on: bool) -> bool {
-        std::mem::replace(&mut self.steps, on)
+        std::mem::replace(&mut self.is_stepping, on)
     }
 
     /// Reports to the user where the script has stopped.
-    pub fn tell_stop(&mut self, reason: &str) {
-        self.say(format!("* Stopped at {}, stop reason = {reason}", self.line));
-        self.say_line(self.line);
+    pub fn report_stop(&mut self, reason: &str) {
+        self.log_line(format!("* Stopped at {}, stop reason = {reason}", self.line));
+        self.log_source_line(self.line);
         self.flush();
     }
 
@@ -160,26 +160,26 @@ impl Debugger {
     // ---- the log ---------------------------------------------------------------------------------------------------
 
     /// Logs a line.
-    pub fn say(&mut self, line: impl Into<Vec<u8>>) {
+    pub fn log_line(&mut self, line: impl Into<Vec<u8>>) {
         self.log.push(line.into());
     }
 
     /// Logs a line that shows a value, trimmed to the configured length.
-    pub fn say_trimmed(&mut self, mut line: Vec<u8>) {
+    pub fn log_trimmed(&mut self, mut line: Vec<u8>) {
         let trimmed = self.shown_bytes != 0 && line.len() > self.shown_bytes;
         if trimmed {
             line.truncate(self.shown_bytes);
             line.extend_from_slice(b" ...");
         }
-        self.say(line);
-        if trimmed && !std::mem::replace(&mut self.has_hinted, true) {
-            self.say("<hint> The above reply was trimmed. Use 'maxlen 0' to disable trimming.");
+        self.log_line(line);
+        if trimmed && !std::mem::replace(&mut self.was_trim_hint_shown, true) {
+            self.log_line("<hint> The above reply was trimmed. Use 'maxlen 0' to disable trimming.");
         }
     }
 
     /// Logs a command that the script calls.
-    pub fn say_command<'w>(&mut self, words: impl ExactSizeIterator<Item = &'w [u8]>) {
-        if !self.steps {
+    pub fn log_command<'w>(&mut self, words: impl ExactSizeIterator<Item = &'w [u8]>) {
+        if !self.is_stepping {
             return;
         }
         let count = words.len();
@@ -192,22 +192,22 @@ impl Debugger {
             line.push(b' ');
             line.extend_from_slice(until_zero(word));
         }
-        self.say(line);
+        self.log_line(line);
     }
 
     /// Logs the reply of a command that the script has called.
-    pub fn say_reply(&mut self, reply: &[u8]) {
-        if self.steps {
+    pub fn log_reply(&mut self, reply: &[u8]) {
+        if self.is_stepping {
             let mut line = b"<reply> ".to_vec();
             reply::append_readable(reply, &mut line);
-            self.say_trimmed(line);
+            self.log_trimmed(line);
         }
     }
 
     /// Logs an error that the script gets.
-    pub fn say_error(&mut self, text: &[u8]) {
-        if self.steps {
-            self.say([b"<error> ", until_zero(text)].concat());
+    pub fn log_error(&mut self, text: &[u8]) {
+        if self.is_stepping {
+            self.log_line([b"<error> ", until_zero(text)].concat());
         }
     }
 
@@ -228,7 +228,7 @@ impl Debugger {
 
     /// Sends the end of the session and then the reply of the script.
     pub fn end(&mut self, reply: &[u8]) {
-        self.say("<endsession>");
+        self.log_line("<endsession>");
         self.flush();
         self.console.send(reply);
     }
@@ -240,7 +240,7 @@ impl Debugger {
     }
 
     /// Logs a line of the source.
-    pub fn say_line(&mut self, number: i64) {
+    pub fn log_source_line(&mut self, number: i64) {
         let is_source = |at: i64| usize::try_from(at - 1).ok().and_then(|index| self.source.get(index));
         let text = is_source(number).map_or(&b"<out of range source code line>"[..], |line| until_zero(line));
         let mark = match (number == self.line, self.is_breakpoint(number)) {
@@ -250,43 +250,43 @@ impl Debugger {
             (false, false) => "   ",
         };
         let line = [format!("{mark}{number:<3} ").as_bytes(), text].concat();
-        self.say(line);
+        self.log_line(line);
     }
 
-    fn list(&mut self, around: i64, context: i64) {
+    fn list_source(&mut self, around: i64, context: i64) {
         for number in 1..=self.source.len() as i64 {
             if around == 0 || (around - number).abs() <= context {
-                self.say_line(number);
+                self.log_source_line(number);
             }
         }
     }
 
     // ---- commands --------------------------------------------------------------------------------------------------
     /// Waits for the user's next order. Commands that need no Lua are executed meanwhile.
-    pub fn next_order(&mut self) -> Order {
+    pub fn next_command(&mut self) -> DebuggerCommand {
         loop {
             let words = match request::parse(&self.input) {
-                Parsed::Words(words) => words,
-                Parsed::Broken => {
+                ParsedRequest::Words(words) => words,
+                ParsedRequest::Malformed => {
                     self.input.clear();
-                    return Order::Fail("ERR protocol error");
+                    return DebuggerCommand::Fail("ERR protocol error");
                 }
-                Parsed::Incomplete => {
+                ParsedRequest::Incomplete => {
                     if !self.console.receive(&mut self.input) {
                         self.input.clear();
-                        (self.steps, self.breakpoints) = (false, Vec::new());
-                        return Order::Gone;
+                        (self.is_stepping, self.breakpoints) = (false, Vec::new());
+                        return DebuggerCommand::Disconnected;
                     }
-                    if self.input.len() > MOST_INPUT {
+                    if self.input.len() > INPUT_BYTES_MAX {
                         self.input.clear();
-                        return Order::Fail("ERR max client buffer reached");
+                        return DebuggerCommand::Fail("ERR max client buffer reached");
                     }
                     continue;
                 }
             };
             // One command at a time: input behind a command is dropped.
             self.input.clear();
-            if let Some(order) = self.follow(&words) {
+            if let Some(order) = self.execute(&words) {
                 return order;
             }
             self.flush();
@@ -294,67 +294,67 @@ impl Debugger {
     }
 
     /// Executes a command; returns an order if it cannot be executed here.
-    fn follow(&mut self, words: &[Vec<u8>]) -> Option<Order> {
+    fn execute(&mut self, words: &[Vec<u8>]) -> Option<DebuggerCommand> {
         let Some(name) = help::command(words) else {
-            self.say("<error> Unknown debugger command or wrong number of arguments.");
+            self.log_line("<error> Unknown debugger command or wrong number of arguments.");
             return None;
         };
         let word = |index: usize| words.get(index).map(Vec::as_slice);
         match name {
-            "help" => help::lines().into_iter().for_each(|line| self.say(line)),
-            "maxlen" => self.trim_to(word(1)),
+            "help" => help::lines().into_iter().for_each(|line| self.log_line(line)),
+            "maxlen" => self.set_shown_bytes(word(1)),
             "step" | "next" => {
-                self.steps = true;
-                return Some(Order::Step);
+                self.is_stepping = true;
+                return Some(DebuggerCommand::Step);
             }
-            "continue" => return Some(Order::Continue),
+            "continue" => return Some(DebuggerCommand::Continue),
             "list" => {
                 let around = word(1).map(leading_number).filter(|line| *line > 0);
-                self.list(
+                self.list_source(
                     around.unwrap_or(self.line),
                     word(2).map_or(CONTEXT_LINES, leading_number),
                 );
             }
-            "whole" => self.list(1, 1_000_000),
-            "print" => return Some(Order::Print(word(1).map(<[u8]>::to_vec))),
+            "whole" => self.list_source(1, 1_000_000),
+            "print" => return Some(DebuggerCommand::Print(word(1).map(<[u8]>::to_vec))),
             "break" => self.change_breakpoints(&words[1..]),
-            "trace" => return Some(Order::Trace),
-            "eval" => return Some(Order::Eval(words[1..].join(&b' '))),
-            "abort" => return Some(Order::Abort),
-            _ => return Some(Order::Call(words[1..].to_vec())),
+            "trace" => return Some(DebuggerCommand::Trace),
+            "eval" => return Some(DebuggerCommand::Eval(words[1..].join(&b' '))),
+            "abort" => return Some(DebuggerCommand::Abort),
+            _ => return Some(DebuggerCommand::Call(words[1..].to_vec())),
         }
         None
     }
 
-    fn trim_to(&mut self, bytes: Option<&[u8]>) {
+    fn set_shown_bytes(&mut self, bytes: Option<&[u8]>) {
         let Some(bytes) = bytes else {
-            return self.say(format!("Current maxlen is {}", self.shown_bytes));
+            return self.log_line(format!("Current maxlen is {}", self.shown_bytes));
         };
         let bytes = weft_resp::number::parse_i64(bytes).and_then(|bytes| usize::try_from(bytes).ok());
         let Some(bytes) = bytes else {
-            return self.say("<error> Invalid maxlen value.");
+            return self.log_line("<error> Invalid maxlen value.");
         };
-        self.has_hinted = true;
+        self.was_trim_hint_shown = true;
         self.shown_bytes = match bytes {
             0 => 0,
-            bytes => bytes.max(LEAST_SHOWN_BYTES),
+            bytes => bytes.max(SHOWN_BYTES_MIN),
         };
         match self.shown_bytes {
-            0 => self.say("<value> replies are not truncated."),
-            bytes => self.say(format!("<value> replies are truncated at {bytes} bytes.")),
+            0 => self.log_line("<value> replies are not truncated."),
+            bytes => self.log_line(format!("<value> replies are truncated at {bytes} bytes.")),
         }
     }
 
     fn change_breakpoints(&mut self, lines: &[Vec<u8>]) {
         if lines.is_empty() {
-            return self.say_breakpoints();
+            return self.log_breakpoints();
         }
         for word in lines {
             match weft_resp::number::parse_i64(word) {
-                None => self.say([b"Invalid argument:'", until_zero(word), b"'"].concat()),
+                None => self.log_line([b"Invalid argument:'", until_zero(word), b"'"].concat()),
                 Some(0) => {
                     self.breakpoints.clear();
-                    self.say("All breakpoints removed.");
+                    self.log_line("All breakpoints removed.");
                 }
                 Some(line) if line > 0 => self.add_breakpoint(line),
                 Some(line) => {
@@ -363,32 +363,32 @@ impl Debugger {
                         .iter()
                         .position(|other| Some(*other) == line.checked_neg());
                     match at.map(|at| self.breakpoints.remove(at)) {
-                        Some(_) => self.say("Breakpoint removed."),
-                        None => self.say("No breakpoint in the specified line."),
+                        Some(_) => self.log_line("Breakpoint removed."),
+                        None => self.log_line("No breakpoint in the specified line."),
                     }
                 }
             }
         }
     }
 
-    fn say_breakpoints(&mut self) {
+    fn log_breakpoints(&mut self) {
         if self.breakpoints.is_empty() {
-            return self.say("No breakpoints set. Use 'b <line>' to add one.");
+            return self.log_line("No breakpoints set. Use 'b <line>' to add one.");
         }
-        self.say(format!("{} breakpoints set:", self.breakpoints.len()));
+        self.log_line(format!("{} breakpoints set:", self.breakpoints.len()));
         for line in self.breakpoints.clone() {
-            self.say_line(line);
+            self.log_source_line(line);
         }
     }
 
     fn add_breakpoint(&mut self, line: i64) {
-        if self.breakpoints.len() == MOST_BREAKPOINTS {
-            self.say("Too many breakpoints set.");
+        if self.breakpoints.len() == BREAKPOINTS_MAX {
+            self.log_line("Too many breakpoints set.");
         } else if line > self.source.len() as i64 || self.is_breakpoint(line) {
-            self.say("Wrong line number.");
+            self.log_line("Wrong line number.");
         } else {
             self.breakpoints.push(line);
-            self.list(line, 1);
+            self.list_source(line, 1);
         }
     }
 }

@@ -1,59 +1,59 @@
 //! Parses requests of a debugger's user: arrays of bulk strings, with the tolerance of Valkey's debugger.
 /// The maximum number of words in a request.
-const MOST_WORDS: i64 = 1024;
+const WORDS_MAX: i64 = 1024;
 /// The maximum bytes of a word.
-const MOST_BYTES: i64 = 1024;
+const WORD_BYTES_MAX: i64 = 1024;
 
 /// The result of parsing a request.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Parsed {
+pub(super) enum ParsedRequest {
     /// A complete request with these words.
     Words(Vec<Vec<u8>>),
     /// The request is incomplete.
     Incomplete,
     /// The bytes are not a request.
-    Broken,
+    Malformed,
 }
 
 /// Parses the first request in the input. Bytes before its `*` are skipped.
-pub(super) fn parse(input: &[u8]) -> Parsed {
+pub(super) fn parse(input: &[u8]) -> ParsedRequest {
     if input.is_empty() {
-        return Parsed::Incomplete;
+        return ParsedRequest::Incomplete;
     }
     let Some(star) = position(input, b"*") else {
-        return Parsed::Broken;
+        return ParsedRequest::Malformed;
     };
     let mut rest = &input[star + 1..];
     let Some(count) = take_number(&mut rest) else {
-        return Parsed::Incomplete;
+        return ParsedRequest::Incomplete;
     };
-    if !(1..=MOST_WORDS).contains(&count) {
-        return Parsed::Broken;
+    if !(1..=WORDS_MAX).contains(&count) {
+        return ParsedRequest::Malformed;
     }
     let mut words = Vec::new();
     for _ in 0..count {
         match rest.first() {
-            None | Some(0) => return Parsed::Incomplete,
+            None | Some(0) => return ParsedRequest::Incomplete,
             Some(b'$') => rest = &rest[1..],
-            Some(_) => return Parsed::Broken,
+            Some(_) => return ParsedRequest::Malformed,
         }
         let Some(bytes) = take_number(&mut rest) else {
-            return Parsed::Incomplete;
+            return ParsedRequest::Incomplete;
         };
-        if !(1..=MOST_BYTES).contains(&bytes) {
-            return Parsed::Broken;
+        if !(1..=WORD_BYTES_MAX).contains(&bytes) {
+            return ParsedRequest::Malformed;
         }
         let bytes = bytes as usize;
         let Some(end) = rest.get(bytes..bytes + 2) else {
-            return Parsed::Incomplete;
+            return ParsedRequest::Incomplete;
         };
         if end != b"\r\n" {
-            return Parsed::Broken;
+            return ParsedRequest::Malformed;
         }
         words.push(rest[..bytes].to_vec());
         rest = &rest[bytes + 2..];
     }
-    Parsed::Words(words)
+    ParsedRequest::Words(words)
 }
 
 /// Parses the number at the start of the line, and advances `rest` to the next line.

@@ -5,17 +5,17 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use super::reply::append_readable;
-use super::request::{Parsed, parse};
-use super::{Console, Debugger, Order, help, leading_number};
+use super::request::{ParsedRequest, parse};
+use super::{Console, Debugger, DebuggerCommand, help, leading_number};
 
 /// A user whose input is prepared in advance.
 #[derive(Default)]
-struct Script {
+struct ScriptedConsole {
     input: VecDeque<Vec<u8>>,
     sent: Rc<RefCell<Vec<u8>>>,
 }
 
-impl Console for Script {
+impl Console for ScriptedConsole {
     fn send(&mut self, bytes: &[u8]) {
         self.sent.borrow_mut().extend_from_slice(bytes);
     }
@@ -40,7 +40,7 @@ fn session(source: &str, input: &[&str]) -> (Debugger, Rc<RefCell<Vec<u8>>>) {
         }
         request.into_bytes()
     });
-    let console = Script {
+    let console = ScriptedConsole {
         input: requests.collect(),
         sent: Rc::default(),
     };
@@ -49,28 +49,28 @@ fn session(source: &str, input: &[&str]) -> (Debugger, Rc<RefCell<Vec<u8>>>) {
 }
 
 #[test]
-fn requests_are_read_forgivingly() {
-    let words = |words: &[&str]| Parsed::Words(words.iter().map(|word| word.as_bytes().to_vec()).collect());
+fn malformed_requests_are_tolerated_as_in_valkey() {
+    let words = |words: &[&str]| ParsedRequest::Words(words.iter().map(|word| word.as_bytes().to_vec()).collect());
     for (input, expected) in [
-        ("", Parsed::Incomplete),
-        ("hello", Parsed::Broken),
-        ("*", Parsed::Incomplete),
-        ("*1\r\n", Parsed::Incomplete),
-        ("*1\r\n$1\r\n", Parsed::Incomplete),
-        ("*1\r\n$1\r\ns", Parsed::Incomplete),
-        ("*1\r\n$1\r\ns\r", Parsed::Incomplete),
+        ("", ParsedRequest::Incomplete),
+        ("hello", ParsedRequest::Malformed),
+        ("*", ParsedRequest::Incomplete),
+        ("*1\r\n", ParsedRequest::Incomplete),
+        ("*1\r\n$1\r\n", ParsedRequest::Incomplete),
+        ("*1\r\n$1\r\ns", ParsedRequest::Incomplete),
+        ("*1\r\n$1\r\ns\r", ParsedRequest::Incomplete),
         ("*1\r\n$1\r\ns\r\n", words(&["s"])),
         ("junk*1\r\n$1\r\ns\r\n*1\r\n", words(&["s"])),
         ("*1x\r\n$2y\r\nab\r\n", words(&["ab"])),
         ("*2\r\n$1\r\na\r\n$3\r\n\0\r\n\r\n", words(&["a", "\0\r\n"])),
-        ("*0\r\n", Parsed::Broken),
-        ("*-1\r\n", Parsed::Broken),
-        ("*1025\r\n", Parsed::Broken),
-        ("*1\r\n+a\r\n", Parsed::Broken),
-        ("*1\r\n$0\r\n\r\n", Parsed::Broken),
-        ("*1\r\n$1025\r\n", Parsed::Broken),
-        ("*1\r\n$1\r\nab\r\n", Parsed::Broken),
-        ("*1\r\n\0", Parsed::Incomplete),
+        ("*0\r\n", ParsedRequest::Malformed),
+        ("*-1\r\n", ParsedRequest::Malformed),
+        ("*1025\r\n", ParsedRequest::Malformed),
+        ("*1\r\n+a\r\n", ParsedRequest::Malformed),
+        ("*1\r\n$0\r\n\r\n", ParsedRequest::Malformed),
+        ("*1\r\n$1025\r\n", ParsedRequest::Malformed),
+        ("*1\r\n$1\r\nab\r\n", ParsedRequest::Malformed),
+        ("*1\r\n\0", ParsedRequest::Incomplete),
     ] {
         assert_eq!(parse(input.as_bytes()), expected, "{input:?}");
     }
@@ -147,39 +147,39 @@ fn numbers_are_read_as_c_reads_them() {
 }
 
 #[test]
-fn what_needs_no_lua_is_answered_on_the_way_to_an_order() {
+fn commands_without_lua_are_executed_before_the_next_command() {
     let (mut debugger, sent) = session("one\ntwo\nthree\n\n", &["b 2", "b", "b 0", "print x"]);
-    debugger.comes_to(1);
-    assert_eq!(debugger.take_reason(), Some("step over"));
-    assert_eq!(debugger.take_reason(), None, "it stops once");
-    assert_eq!(debugger.next_order(), Order::Print(Some(b"x".to_vec())));
+    debugger.set_line(1);
+    assert_eq!(debugger.take_stop_reason(), Some("step over"));
+    assert_eq!(debugger.take_stop_reason(), None, "it stops once");
+    assert_eq!(debugger.next_command(), DebuggerCommand::Print(Some(b"x".to_vec())));
     let expected = "*3\r\n+-> 1   one\r\n+  #2   two\r\n+   3   three\r\n\
                     *2\r\n+1 breakpoints set:\r\n+  #2   two\r\n\
                     *1\r\n+All breakpoints removed.\r\n";
     assert_eq!(String::from_utf8_lossy(&sent.borrow()), expected);
-    assert_eq!(debugger.next_order(), Order::Gone);
+    assert_eq!(debugger.next_command(), DebuggerCommand::Disconnected);
 }
 
 #[test]
 fn a_breakpoint_stops_a_script_that_continues() {
     let (mut debugger, _) = session("one\ntwo", &["b 2", "c"]);
-    debugger.comes_to(1);
-    assert!(debugger.take_reason().is_some());
-    assert_eq!(debugger.next_order(), Order::Continue);
-    debugger.comes_to(1);
-    assert_eq!(debugger.take_reason(), None);
-    debugger.comes_to(2);
-    assert_eq!(debugger.take_reason(), Some("break point"));
-    debugger.stop_soon();
-    debugger.comes_to(1);
-    assert_eq!(debugger.take_reason(), Some("server.breakpoint() called"));
+    debugger.set_line(1);
+    assert!(debugger.take_stop_reason().is_some());
+    assert_eq!(debugger.next_command(), DebuggerCommand::Continue);
+    debugger.set_line(1);
+    assert_eq!(debugger.take_stop_reason(), None);
+    debugger.set_line(2);
+    assert_eq!(debugger.take_stop_reason(), Some("break point"));
+    debugger.stop_at_next_line();
+    debugger.set_line(1);
+    assert_eq!(debugger.take_stop_reason(), Some("server.breakpoint() called"));
 }
 
 #[test]
-fn long_values_are_trimmed_and_the_user_is_told_once() {
+fn long_values_are_trimmed_and_the_hint_is_shown_once() {
     let (mut debugger, sent) = session("one", &[]);
     for _ in 0..2 {
-        debugger.say_trimmed(vec![b'x'; 300]);
+        debugger.log_trimmed(vec![b'x'; 300]);
     }
     debugger.flush();
     let sent = String::from_utf8_lossy(&sent.borrow()).into_owned();

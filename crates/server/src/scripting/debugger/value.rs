@@ -5,28 +5,28 @@ use mlua::{Lua, Table, Value};
 use crate::scripting::number::format_general;
 
 /// The maximum nesting of the tables that are shown.
-const DEEPEST: usize = 10;
+const NESTING_MAX: usize = 10;
 /// The number of significant digits of a number.
 const DIGITS: usize = 6;
 /// The registry key of the map from read-only proxies to the tables behind them.
-const REAL_TABLES: &str = "weft.real_tables";
+const PROXY_TARGETS: &str = "weft.real_tables";
 
 /// Stores the table that maps the proxies of read-only tables to the real tables.
 ///
 /// # Errors
 /// The interpreter's error if memory is short.
-pub fn real_tables(lua: &Lua, tables: Table) -> mlua::Result<()> {
-    lua.set_named_registry_value(REAL_TABLES, tables)
+pub fn set_proxy_targets(lua: &Lua, tables: Table) -> mlua::Result<()> {
+    lua.set_named_registry_value(PROXY_TARGETS, tables)
 }
 
 /// Appends a readable form of a value.
 pub fn append_value(lua: &Lua, value: &Value, out: &mut Vec<u8>) {
-    let real_of = lua.named_registry_value::<Table>(REAL_TABLES).ok();
+    let real_of = lua.named_registry_value::<Table>(PROXY_TARGETS).ok();
     append(real_of.as_ref(), value, 0, out);
 }
 
 fn append(real_of: Option<&Table>, value: &Value, depth: usize, out: &mut Vec<u8>) {
-    if depth == DEEPEST {
+    if depth == NESTING_MAX {
         return out.extend_from_slice(b"<max recursion level reached! Nested table?>");
     }
     match value {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mlua::Function as LuaFunction;
 
-use super::{Interpreter, Kind, Program, Source};
+use super::{Interpreter, Program, ProgramSource, ScriptKind};
 use crate::scripting::cache::{Digest, Script, digest_of};
 use crate::scripting::{Scripts, shebang};
 
@@ -24,7 +24,12 @@ impl Interpreter {
         })
     }
 
-    pub(super) fn of_source(&mut self, scripts: &Scripts, source: &[u8], keep: bool) -> Result<Program, Vec<u8>> {
+    pub(super) fn program_of_source(
+        &mut self,
+        scripts: &Scripts,
+        source: &[u8],
+        keep: bool,
+    ) -> Result<Program, Vec<u8>> {
         if let Some(program) = self.by_source.get(source).filter(|program| is_alive(program)) {
             return Ok(program.clone());
         }
@@ -33,10 +38,10 @@ impl Interpreter {
         let what = "Error compiling script (new function): ";
         let callback = self.compile(&source[header.code_at..], "@user_script", what)?;
         let script = scripts.cache.add(digest, source, header.flags, !keep);
-        Ok(self.keep(scripts, script, callback))
+        Ok(self.remember(scripts, script, callback))
     }
 
-    pub(super) fn of_digest(&mut self, scripts: &Scripts, digest: &[u8]) -> Result<Program, Vec<u8>> {
+    pub(super) fn program_of_digest(&mut self, scripts: &Scripts, digest: &[u8]) -> Result<Program, Vec<u8>> {
         let Ok(mut lower) = Digest::try_from(digest) else {
             return Err(Vec::new());
         };
@@ -47,10 +52,10 @@ impl Interpreter {
         let script = scripts.cache.find(&lower).ok_or(Vec::new())?;
         let header = shebang::of_script(&script.source)?;
         let callback = self.compile(&script.source[header.code_at..], "@user_script", "")?;
-        Ok(self.keep(scripts, script, callback))
+        Ok(self.remember(scripts, script, callback))
     }
 
-    fn keep(&mut self, scripts: &Scripts, script: Arc<Script>, callback: LuaFunction) -> Program {
+    fn remember(&mut self, scripts: &Scripts, script: Arc<Script>, callback: LuaFunction) -> Program {
         if self.by_digest.len() > scripts.cache.len() + DEAD_SCRIPTS {
             self.by_digest.retain(|_, program| is_alive(program));
             self.by_source.retain(|_, program| is_alive(program));
@@ -61,9 +66,9 @@ impl Interpreter {
             self.by_source.clear();
         }
         let program = Program {
-            kind: Kind::Eval,
+            kind: ScriptKind::Eval,
             callback,
-            source: Source::Script(script.clone()),
+            source: ProgramSource::Script(script.clone()),
         };
         self.by_digest.insert(script.digest, program.clone());
         self.by_source.insert(script.source.clone(), program.clone());

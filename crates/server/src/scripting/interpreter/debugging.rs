@@ -7,17 +7,17 @@ use std::rc::Rc;
 use mlua::{HookTriggers, Lua, LuaString, MultiValue, Table, Value, VmState};
 use weft_lua::Locals;
 
-use super::gate::stop;
-use super::{Interpreter, Kind, Shared};
-use crate::scripting::debugger::{Debugger, Order, append_value, real_tables};
-use crate::scripting::running::Stop;
+use super::gate::stop_error;
+use super::{Interpreter, InterpreterShared, ScriptKind};
+use crate::scripting::debugger::{Debugger, DebuggerCommand, append_value, set_proxy_targets};
+use crate::scripting::running::StopReason;
 use crate::scripting::{Scripts, errors};
 
 /// A debugger session, shared by all callbacks that report to it.
-pub type Session = Rc<RefCell<Debugger>>;
+pub type DebugSession = Rc<RefCell<Debugger>>;
 
 /// The number of Lua instructions between two checks for the end of the session.
-const INSTRUCTIONS_A_LOOK: u32 = 100_000;
+const INSTRUCTIONS_PER_CHECK: u32 = 100_000;
 /// The chunk name of code that the user runs.
 const EVAL_NAME: &str = "@ldb_eval";
 /// The chunk name of the prelude, whose functions are hidden from users.
@@ -27,22 +27,22 @@ const PRELUDE: &str = "weft";
 ///
 /// # Errors
 /// The text of the error reply if no state can be created.
-pub fn begin_debugging(scripts: &Scripts, session: &Session) -> Result<(), Vec<u8>> {
-    let made = Interpreter::debugged(scripts, session).map_err(crate::scripting::arguments::message)?;
+pub fn begin_debugging(scripts: &Scripts, session: &DebugSession) -> Result<(), Vec<u8>> {
+    let made = Interpreter::with_debugger(scripts, session).map_err(crate::scripting::arguments::message)?;
     super::INTERPRETERS.with_borrow_mut(|interpreters| {
-        let place = &mut interpreters[Kind::Eval as usize];
+        let place = &mut interpreters[ScriptKind::Eval as usize];
         if let Some(old) = place.replace(made) {
-            scripts.count_interpreter(Kind::Eval, old.counted_bytes, 0);
+            scripts.update_interpreter_bytes(ScriptKind::Eval, old.counted_bytes, 0);
         }
     });
     Ok(())
 }
 
 /// Adds the native functions with which scripts report to their debugger.
-pub(super) fn add_natives(lua: &Lua, natives: &Table, session: &Session) -> mlua::Result<()> {
+pub(super) fn add_natives(lua: &Lua, natives: &Table, session: &DebugSession) -> mlua::Result<()> {
     let stopping = session.clone();
     let breakpoint = lua.create_function(move |_, ()| {
-        stopping.borrow_mut().stop_soon();
+        stopping.borrow_mut().stop_at_next_line();
         Ok(true)
     })?;
     natives.raw_set("breakpoint", breakpoint)?;
@@ -56,7 +56,7 @@ pub(super) fn add_natives(lua: &Lua, natives: &Table, session: &Session) -> mlua
             }
             append_value(lua, value, &mut line);
         }
-        debugger.say(line);
+        debugger.log_line(line);
         Ok(())
     })?;
     natives.raw_set("debug", debug)?;
@@ -64,7 +64,7 @@ pub(super) fn add_natives(lua: &Lua, natives: &Table, session: &Session) -> mlua
     let note_error = lua.create_function(move |_, text: LuaString| {
         let text = text.as_bytes();
         let dash: &[u8] = if text.starts_with(b"-") { b"" } else { b"-" };
-        noting.borrow_mut().say_error(&[dash, &text].concat());
+        noting.borrow_mut().log_error(&[dash, &text].concat());
         Ok(())
     })?;
     natives.raw_set("note_error", note_error)
@@ -72,48 +72,48 @@ pub(super) fn add_natives(lua: &Lua, natives: &Table, session: &Session) -> mlua
 
 /// The debugger's access to the state while the script is stopped.
 struct Inspector {
-    session: Session,
-    shared: Rc<Shared>,
+    session: DebugSession,
+    shared: Rc<InterpreterShared>,
     locals: Locals,
     /// Runs a function. Returns `true` and its result, or `false` and its error.
     attempt: mlua::Function,
     /// Set while code of the user runs, which is not stopped.
-    evaluates: Cell<bool>,
+    is_evaluating: Cell<bool>,
 }
 
 /// Installs the hook that stops the script at the user's breakpoints.
-pub(super) fn watch(
+pub(super) fn install_debug_hook(
     lua: &Lua,
-    shared: &Rc<Shared>,
+    shared: &Rc<InterpreterShared>,
     program: &Table,
-    (session, locals): (&Session, Locals),
+    (session, locals): (&DebugSession, Locals),
 ) -> mlua::Result<()> {
-    real_tables(lua, program.raw_get("real_of")?)?;
+    set_proxy_targets(lua, program.raw_get("real_of")?)?;
     let inspector = Inspector {
         session: session.clone(),
         shared: shared.clone(),
         locals,
         attempt: program.raw_get("attempt")?,
-        evaluates: Cell::new(false),
+        is_evaluating: Cell::new(false),
     };
     let triggers = HookTriggers::new()
         .every_line()
-        .every_nth_instruction(INSTRUCTIONS_A_LOOK);
+        .every_nth_instruction(INSTRUCTIONS_PER_CHECK);
     lua.set_global_hook(triggers, move |lua, frame| {
         let is_line = matches!(frame.event(), mlua::debug::DebugEvent::Line);
         if !is_line && inspector.session.borrow_mut().is_over() {
-            return Err(inspector.end());
+            return Err(inspector.end_script());
         }
-        if !is_line || inspector.evaluates.get() {
+        if !is_line || inspector.is_evaluating.get() {
             return Ok(VmState::Continue);
         }
         let source = frame.source();
         let name = source.short_src.as_deref().unwrap_or_default();
         if name != PRELUDE {
             let line = frame.current_line().map_or(-1, |line| line as i64);
-            inspector.session.borrow_mut().comes_to(line);
+            inspector.session.borrow_mut().set_line(line);
             if name.contains("user_script") {
-                inspector.look(lua)?;
+                inspector.handle_line(lua)?;
             }
         }
         Ok(VmState::Continue)
@@ -122,41 +122,41 @@ pub(super) fn watch(
 
 impl Inspector {
     /// Handles the event that the script is about to run a line of its own.
-    fn look(&self, lua: &Lua) -> mlua::Result<()> {
-        let Some(reason) = self.session.borrow_mut().take_reason() else {
+    fn handle_line(&self, lua: &Lua) -> mlua::Result<()> {
+        let Some(reason) = self.session.borrow_mut().take_stop_reason() else {
             return Ok(());
         };
-        self.session.borrow_mut().tell_stop(reason);
+        self.session.borrow_mut().report_stop(reason);
         loop {
-            let order = self.session.borrow_mut().next_order();
+            let order = self.session.borrow_mut().next_command();
             match order {
-                Order::Step | Order::Continue => return Ok(()),
-                Order::Gone if self.session.borrow_mut().is_over() => return Err(self.end()),
-                Order::Gone => return Ok(()),
-                Order::Abort => return Err(errors::reply(b"ERR script aborted for user request", false)),
-                Order::Fail(text) => return Err(errors::reply(text.as_bytes(), false)),
-                Order::Print(name) => self.print(lua, name.as_deref()),
-                Order::Trace => self.trace(lua),
-                Order::Eval(code) => self.evaluate(lua, &code)?,
-                Order::Call(words) => self.call(lua, &words)?,
+                DebuggerCommand::Step | DebuggerCommand::Continue => return Ok(()),
+                DebuggerCommand::Disconnected if self.session.borrow_mut().is_over() => return Err(self.end_script()),
+                DebuggerCommand::Disconnected => return Ok(()),
+                DebuggerCommand::Abort => return Err(errors::reply(b"ERR script aborted for user request", false)),
+                DebuggerCommand::Fail(text) => return Err(errors::reply(text.as_bytes(), false)),
+                DebuggerCommand::Print(name) => self.print(lua, name.as_deref()),
+                DebuggerCommand::Trace => self.trace(lua),
+                DebuggerCommand::Eval(code) => self.evaluate(lua, &code)?,
+                DebuggerCommand::Call(words) => self.call(lua, &words)?,
             }
             self.session.borrow_mut().flush();
         }
     }
 
     /// Returns the error that ends the script and that it cannot catch.
-    fn end(&self) -> mlua::Error {
+    fn end_script(&self) -> mlua::Error {
         if let Some((run, _)) = self.shared.run.borrow().as_ref() {
-            run.stop(Stop::Shutdown);
+            run.stop(StopReason::Shutdown);
         }
-        stop()
+        stop_error()
     }
 
     /// Returns the error that ends the script if its run was stopped.
-    fn check(&self) -> mlua::Result<()> {
+    fn check_stopped(&self) -> mlua::Result<()> {
         let run = self.shared.run.borrow();
-        match run.as_ref().is_some_and(|(run, _)| run.stopped().is_some()) {
-            true => Err(stop()),
+        match run.as_ref().is_some_and(|(run, _)| run.stop_reason().is_some()) {
+            true => Err(stop_error()),
             false => Ok(()),
         }
     }
@@ -164,7 +164,7 @@ impl Inspector {
     fn say_value(&self, lua: &Lua, before: &[u8], value: &Value) {
         let mut line = before.to_vec();
         append_value(lua, value, &mut line);
-        self.session.borrow_mut().say_trimmed(line);
+        self.session.borrow_mut().log_trimmed(line);
     }
 
     // ---- looking ---------------------------------------------------------------------------------------------------
@@ -210,7 +210,7 @@ impl Inspector {
                 Ok(value) => value,
                 Err(_) => Value::Nil,
             },
-            (None, _) => return self.session.borrow_mut().say("No such variable."),
+            (None, _) => return self.session.borrow_mut().log_line("No such variable."),
         };
         self.say_value(lua, b"<value> ", &value);
     }
@@ -226,7 +226,7 @@ impl Inspector {
         if !any {
             self.session
                 .borrow_mut()
-                .say("No local variables in the current context.");
+                .log_line("No local variables in the current context.");
         }
     }
 
@@ -234,8 +234,8 @@ impl Inspector {
         let mut debugger = self.session.borrow_mut();
         for (level, name, line) in Self::own_levels(lua) {
             let how = if level == 0 { "In" } else { "From" };
-            debugger.say(format!("{how} {}:", name.as_deref().unwrap_or("top level")));
-            debugger.say_line(line);
+            debugger.log_line(format!("{how} {}:", name.as_deref().unwrap_or("top level")));
+            debugger.log_source_line(line);
         }
     }
 
@@ -254,27 +254,27 @@ impl Inspector {
             Err(mlua::Error::SyntaxError { message, .. }) => {
                 self.session
                     .borrow_mut()
-                    .say(format!("Error compiling code: {message}"));
+                    .log_line(format!("Error compiling code: {message}"));
                 return Ok(());
             }
             Err(error) => return Err(error),
         };
-        self.evaluates.set(true);
+        self.is_evaluating.set(true);
         let ended = lua
             .create_thread(self.attempt.clone())
             .and_then(|thread| thread.resume::<(Value, Value)>(function));
-        self.evaluates.set(false);
-        self.check()?;
+        self.is_evaluating.set(false);
+        self.check_stopped()?;
         match ended {
             Ok((Value::Boolean(false), error)) => {
                 let text = match lua.coerce_string(error) {
                     Ok(Some(text)) => text.as_bytes().to_vec(),
                     Ok(None) | Err(_) => b"(null)".to_vec(),
                 };
-                self.session.borrow_mut().say([b"<error> ", &text[..]].concat());
+                self.session.borrow_mut().log_line([b"<error> ", &text[..]].concat());
             }
             Ok((_, value)) => self.say_value(lua, b"<retval> ", &value),
-            Err(error) => self.session.borrow_mut().say(format!("<error> {error}")),
+            Err(error) => self.session.borrow_mut().log_line(format!("<error> {error}")),
         }
         Ok(())
     }
@@ -290,6 +290,6 @@ impl Inspector {
         // The result has been logged.
         let _ = self.shared.call(lua, &words);
         self.session.borrow_mut().set_stepping(stepped);
-        self.check()
+        self.check_stopped()
     }
 }

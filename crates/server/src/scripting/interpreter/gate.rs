@@ -7,7 +7,7 @@
 use mlua::{Lua, MultiValue, Value};
 use weft_resp::{ArgRange, Protocol, number};
 
-use super::{Answer, Host};
+use super::{CallResult, Host};
 use crate::scripting::{convert, errors};
 
 scoped_tls_hkt::scoped_thread_local!(static mut GATE: for<'a> &'a mut (dyn Asked + 'a));
@@ -20,20 +20,20 @@ trait Asked {
 
 /// Runs `script`, with `host` as the host of its calls.
 pub(super) fn with_host<T>(host: &mut dyn Host, script: impl FnOnce() -> T) -> T {
-    GATE.set(&mut Gate::new(host), script)
+    GATE.set(&mut HostGate::new(host), script)
 }
 
 /// Executes a command for the running script.
 pub(super) fn call(lua: &Lua, values: &MultiValue, protocol: Protocol, replication: u8) -> mlua::Result<Value> {
-    reach(|gate| gate.call(lua, values, protocol, replication))
+    with_gate(|gate| gate.call(lua, values, protocol, replication))
 }
 
 /// Returns `true`, as a Lua value, if the running script may call a command.
 pub(super) fn may_call(values: &MultiValue) -> mlua::Result<Value> {
-    reach(|gate| gate.may_call(values))
+    with_gate(|gate| gate.may_call(values))
 }
 
-fn reach(ask: impl FnOnce(&mut dyn Asked) -> mlua::Result<Value>) -> mlua::Result<Value> {
+fn with_gate(ask: impl FnOnce(&mut dyn Asked) -> mlua::Result<Value>) -> mlua::Result<Value> {
     if !GATE.is_set() {
         return Err(errors::reply(b"ERR no script is running", false));
     }
@@ -41,20 +41,20 @@ fn reach(ask: impl FnOnce(&mut dyn Asked) -> mlua::Result<Value>) -> mlua::Resul
 }
 
 /// Translates a script's calls into requests to its host.
-struct Gate<'h> {
+struct HostGate<'h> {
     host: &'h mut dyn Host,
     request: Vec<u8>,
     ranges: Vec<ArgRange>,
 }
 
 /// Returns the error that ends a script; no script can catch it.
-pub(super) fn stop() -> mlua::Error {
+pub(super) fn stop_error() -> mlua::Error {
     mlua::Error::RuntimeError("stopped".to_owned())
 }
 
-impl<'h> Gate<'h> {
+impl<'h> HostGate<'h> {
     fn new(host: &'h mut dyn Host) -> Self {
-        Gate {
+        HostGate {
             host,
             request: Vec::new(),
             ranges: Vec::new(),
@@ -62,7 +62,7 @@ impl<'h> Gate<'h> {
     }
 
     /// Builds a request from the arguments of a call, and reports an invalid one to the host.
-    fn take_request(&mut self, values: &MultiValue) -> mlua::Result<()> {
+    fn build_request(&mut self, values: &MultiValue) -> mlua::Result<()> {
         self.read_request(values.iter()).map_err(|text| {
             self.host.note_malformed(text);
             errors::reply(text.as_bytes(), false)
@@ -100,25 +100,25 @@ impl<'h> Gate<'h> {
     }
 }
 
-impl Asked for Gate<'_> {
+impl Asked for HostGate<'_> {
     fn may_call(&mut self, values: &MultiValue) -> mlua::Result<Value> {
-        self.take_request(values)?;
+        self.build_request(values)?;
         let unknown = b"ERR Invalid command passed to server.acl_check_cmd()";
         let may = self.host.may_call(&self.request, &self.ranges);
         may.map(Value::Boolean).ok_or_else(|| errors::reply(unknown, false))
     }
 
     fn call(&mut self, lua: &Lua, values: &MultiValue, protocol: Protocol, replication: u8) -> mlua::Result<Value> {
-        self.take_request(values)?;
+        self.build_request(values)?;
         self.host.set_protocol(protocol);
         self.host.set_replication(replication);
         match self.host.call(&self.request, &self.ranges) {
-            Answer::Reply(reply) => match reply.strip_prefix(b"-") {
+            CallResult::Reply(reply) => match reply.strip_prefix(b"-") {
                 Some(error) => Err(errors::reply(&convert::with_code(error.trim_ascii_end()), true)),
                 None => convert::value_of(lua, reply),
             },
-            Answer::Refused(text) => Err(errors::reply(&text, true)),
-            Answer::Stop => Err(stop()),
+            CallResult::Refused(text) => Err(errors::reply(&text, true)),
+            CallResult::Stop => Err(stop_error()),
         }
     }
 }

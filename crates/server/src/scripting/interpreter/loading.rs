@@ -8,18 +8,18 @@ use mlua::{Function as LuaFunction, Table, Value};
 
 use super::Interpreter;
 use crate::scripting::libraries::Library;
-use crate::scripting::shebang::{self, Flags};
+use crate::scripting::shebang::{self, ScriptFlags};
 use crate::scripting::{Scripts, arguments};
 
 /// The time limit for the code of a library while FUNCTION LOAD runs it.
 const LOAD_LIMIT: Duration = Duration::from_millis(500);
 
 /// A function as it was registered.
-pub(super) struct Function {
+pub(super) struct RegisteredFunction {
     /// The name.
     pub(super) name: Vec<u8>,
     pub(super) description: Option<Vec<u8>>,
-    pub(super) flags: Flags,
+    pub(super) flags: ScriptFlags,
     pub(super) callback: LuaFunction,
 }
 
@@ -45,7 +45,7 @@ impl Interpreter {
                 .map(|function| function.callback.clone())
                 .collect();
             if callbacks.len() != library.functions.len() {
-                return Err(b"The library does not register the same functions every time".to_vec());
+                return Err(b"The library registers different functions each time it is loaded".to_vec());
             }
             self.libraries.insert(address, (library.clone(), callbacks));
         }
@@ -60,20 +60,20 @@ impl Interpreter {
     }
 
     /// Runs the code of a library. Returns the functions that it registers, sorted by name.
-    pub(super) fn load(&mut self, code: &[u8], limited: bool) -> Result<Vec<Function>, Vec<u8>> {
+    pub(super) fn load(&mut self, code: &[u8], limited: bool) -> Result<Vec<RegisteredFunction>, Vec<u8>> {
         let library = self.compile(code, "@user_function", "Error compiling function: ")?;
-        let functions: RefCell<Vec<Function>> = RefCell::default();
+        let functions: RefCell<Vec<RegisteredFunction>> = RefCell::default();
         let refused: RefCell<Option<Vec<u8>>> = RefCell::default();
         let until = limited.then(|| Instant::now() + LOAD_LIMIT);
         self.shared.load_until.set(until);
         let loaded = self.lua.scope(|scope| {
-            let register = scope.create_function(|lua, registered: Registered| {
+            let register = scope.create_function(|lua, registered: RegisterArguments| {
                 let (name, callback, description, flags) = registered;
                 let mut functions = functions.borrow_mut();
                 match function_of(&functions, name, callback, description, &flags) {
                     Ok(function) => functions.push(function),
-                    Err(Refusal::ByEngine(text)) => return lua.create_string(text).map(Some),
-                    Err(Refusal::ByServer(text)) => {
+                    Err(RegistrationError::Raised(text)) => return lua.create_string(text).map(Some),
+                    Err(RegistrationError::Deferred(text)) => {
                         refused.borrow_mut().get_or_insert(text);
                     }
                 }
@@ -82,7 +82,7 @@ impl Interpreter {
             self.load.call::<(bool, Value)>((library, register))
         });
         self.shared.load_until.set(None);
-        self.tell_log(false);
+        self.write_log_lines(false);
         let failed = |text: &[u8]| [b"Error registering functions: ", text].concat();
         match loaded {
             Ok((true, _)) => {}
@@ -105,41 +105,43 @@ impl Interpreter {
     }
 }
 
-type Registered = (mlua::LuaString, LuaFunction, Option<mlua::LuaString>, Table);
+type RegisterArguments = (mlua::LuaString, LuaFunction, Option<mlua::LuaString>, Table);
 
 /// The reason why a function is not registered.
-enum Refusal {
+enum RegistrationError {
     /// An error that is returned to the library's code.
-    ByEngine(&'static str),
+    Raised(&'static str),
     /// An error that is reported once the code has run.
-    ByServer(Vec<u8>),
+    Deferred(Vec<u8>),
 }
 
 fn function_of(
-    known: &[Function],
+    known: &[RegisteredFunction],
     name: mlua::LuaString,
     callback: LuaFunction,
     description: Option<mlua::LuaString>,
     flags: &Table,
-) -> Result<Function, Refusal> {
+) -> Result<RegisteredFunction, RegistrationError> {
     let name = name.as_bytes().to_vec();
-    let mut all = Flags::default();
+    let mut all = ScriptFlags::default();
     for flag in flags.sequence_values::<mlua::LuaString>() {
         let flag = flag
             .ok()
-            .and_then(|flag| Flags::named_in_any_case(&flag.as_bytes()))
-            .ok_or(Refusal::ByEngine("unknown flag given"))?;
-        all = all.with(flag);
+            .and_then(|flag| ScriptFlags::named_ignoring_case(&flag.as_bytes()))
+            .ok_or(RegistrationError::Raised("unknown flag given"))?;
+        all = all.union(flag);
     }
     if !shebang::is_name(&name) {
         let text = b"Function names can only contain letters, numbers, or underscores(_) and must be at least one \
                      character long";
-        return Err(Refusal::ByServer(text.to_vec()));
+        return Err(RegistrationError::Deferred(text.to_vec()));
     }
     if known.iter().any(|function| function.name == name) {
-        return Err(Refusal::ByServer(b"Function already exists in the library".to_vec()));
+        return Err(RegistrationError::Deferred(
+            b"Function already exists in the library".to_vec(),
+        ));
     }
-    Ok(Function {
+    Ok(RegisteredFunction {
         name,
         description: description.map(|text| text.as_bytes().to_vec()),
         flags: all,

@@ -16,22 +16,22 @@ use weft_resp::{ArgRange, Protocol, Reply};
 
 use super::cache::{Digest, Script};
 use super::libraries::{Library, LoadedFunction};
-use super::profile::Habits;
+use super::profile::ScriptProfile;
 use super::random::Random;
-use super::running::{Run, Stop};
-use super::shebang::{self, Flags};
+use super::running::{ScriptRun, StopReason};
+use super::shebang::{self, ScriptFlags};
 use super::{Scripts, convert};
 use crate::observability::log;
-pub use debugging::{Session, begin_debugging};
+pub use debugging::{DebugSession, begin_debugging};
 
 /// The number of Lua instructions between two checks of a run, some 50 µs.
-const INSTRUCTIONS_A_LOOK: u32 = 10_000;
+const INSTRUCTIONS_PER_CHECK: u32 = 10_000;
 /// The number of runs between two measurements of an interpreter's memory.
-const RUNS_A_LOOK: u32 = 16;
+const RUNS_PER_MEASUREMENT: u32 = 16;
 
 /// The purpose of a Lua state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ScriptKind {
     /// The state runs scripts of EVAL.
     Eval,
     /// The state runs functions.
@@ -41,7 +41,7 @@ pub enum Kind {
 /// Executes commands for a script.
 pub trait Host {
     /// Executes a command and returns its reply, an error text, or the request to stop the script.
-    fn call(&mut self, request: &[u8], ranges: &[ArgRange]) -> Answer<'_>;
+    fn call(&mut self, request: &[u8], ranges: &[ArgRange]) -> CallResult<'_>;
     /// Sets the protocol of the replies to commands.
     fn set_protocol(&mut self, protocol: Protocol);
     /// Sets where the effects of commands are propagated: 1 for the append-only file, 2 for replicas, 3 for both, 0 for
@@ -50,7 +50,7 @@ pub trait Host {
     /// Returns `true` if the client may call a command; `None` if there is no such command.
     fn may_call(&mut self, request: &[u8], ranges: &[ArgRange]) -> Option<bool>;
     /// The maximum bytes of the script's reply; a longer one is of no use to the client.
-    fn most_reply_bytes(&self) -> usize {
+    fn reply_bytes_max(&self) -> usize {
         usize::MAX
     }
     /// Records that the arguments of a call form no command. `error` is the error that the script gets.
@@ -58,7 +58,7 @@ pub trait Host {
 }
 
 /// The result of a command that a host executed.
-pub enum Answer<'h> {
+pub enum CallResult<'h> {
     /// The reply.
     Reply(&'h [u8]),
     /// The command was refused; the text begins with an error code.
@@ -68,31 +68,31 @@ pub enum Answer<'h> {
 }
 
 /// The result of a run.
-pub enum Outcome {
+pub enum RunOutcome {
     /// The run has ended and its reply is written.
     Done {
         /// The codes of the errors in the reply that are still to be counted.
         errors: Vec<Vec<u8>>,
         /// `true` if the script returned the errors itself; `false` if its code failed.
-        invented: bool,
+        is_returned: bool,
         /// `true` if the reply as a whole is an error.
-        failed: bool,
+        is_error: bool,
     },
     /// The script was stopped.
-    Stopped(Stop),
+    Stopped(StopReason),
 }
 
 /// A compiled script or a function, ready to run.
 #[derive(Clone)]
 pub struct Program {
     /// The kind of state that the program belongs to.
-    pub kind: Kind,
+    pub kind: ScriptKind,
     callback: LuaFunction,
-    source: Source,
+    source: ProgramSource,
 }
 
 #[derive(Clone)]
-enum Source {
+enum ProgramSource {
     Script(Arc<Script>),
     Function(Arc<Library>, usize),
 }
@@ -101,43 +101,43 @@ impl Program {
     /// Returns the name of the function, or the digest of the script.
     pub fn name(&self) -> &[u8] {
         match &self.source {
-            Source::Script(script) => &script.digest,
-            Source::Function(library, index) => &library.functions[*index].name,
+            ProgramSource::Script(script) => &script.digest,
+            ProgramSource::Function(library, index) => &library.functions[*index].name,
         }
     }
 
     /// Returns the flags; `None` for a script without a shebang line.
-    pub fn flags(&self) -> Option<Flags> {
+    pub fn flags(&self) -> Option<ScriptFlags> {
         match &self.source {
-            Source::Script(script) => script.flags,
-            Source::Function(library, index) => Some(library.functions[*index].flags),
+            ProgramSource::Script(script) => script.flags,
+            ProgramSource::Function(library, index) => Some(library.functions[*index].flags),
         }
     }
 
     /// Returns the prediction made from earlier runs.
-    pub fn profile(&self) -> &Habits {
+    pub fn profile(&self) -> &ScriptProfile {
         match &self.source {
-            Source::Script(script) => &script.profile,
-            Source::Function(library, index) => &library.functions[*index].profile,
+            ProgramSource::Script(script) => &script.profile,
+            ProgramSource::Function(library, index) => &library.functions[*index].profile,
         }
     }
 
     /// Returns the cached script, or `None` for a function.
     pub fn script(&self) -> Option<&Script> {
         match &self.source {
-            Source::Script(script) => Some(script),
-            Source::Function(..) => None,
+            ProgramSource::Script(script) => Some(script),
+            ProgramSource::Function(..) => None,
         }
     }
 }
 
 /// The data that callbacks of the state share with its owner.
-struct Shared {
+struct InterpreterShared {
     random: Random,
     /// The current run, and `true` if it is listed in the register.
-    run: RefCell<Option<(Arc<Run>, bool)>>,
+    run: RefCell<Option<(Arc<ScriptRun>, bool)>>,
     /// The script's log lines and their levels, held back until it is known that the run is not restarted.
-    lines: RefCell<Vec<(i64, Vec<u8>)>>,
+    log_lines: RefCell<Vec<(i64, Vec<u8>)>>,
     /// The time at which loading a library is aborted.
     load_until: Cell<Option<std::time::Instant>>,
     /// The protocol of the replies to commands.
@@ -146,12 +146,12 @@ struct Shared {
     replication: Cell<u8>,
 }
 
-impl Shared {
+impl InterpreterShared {
     fn new(random: Random) -> Self {
-        Shared {
+        InterpreterShared {
             random,
             run: RefCell::default(),
-            lines: RefCell::default(),
+            log_lines: RefCell::default(),
             load_until: Cell::default(),
             protocol: Cell::default(),
             replication: Cell::new(3),
@@ -165,7 +165,7 @@ impl Shared {
 }
 
 struct Interpreter {
-    shared: Rc<Shared>,
+    shared: Rc<InterpreterShared>,
     eval: LuaFunction,
     call: LuaFunction,
     load: LuaFunction,
@@ -187,7 +187,7 @@ thread_local! {
 }
 
 /// Returns those libraries of Lua from which the prelude is built.
-fn libraries() -> StdLib {
+fn standard_libraries() -> StdLib {
     StdLib::TABLE | StdLib::STRING | StdLib::MATH | StdLib::OS
 }
 
@@ -195,12 +195,12 @@ fn libraries() -> StdLib {
 /// was created.
 fn with_interpreter<R>(
     scripts: &Scripts,
-    kind: Kind,
+    kind: ScriptKind,
     work: impl FnOnce(&mut Interpreter) -> Result<R, Vec<u8>>,
 ) -> Result<R, Vec<u8>> {
     let flushes = match kind {
-        Kind::Eval => scripts.cache.flushes(),
-        Kind::Function => scripts.libraries.flushes(),
+        ScriptKind::Eval => scripts.cache.flushes(),
+        ScriptKind::Function => scripts.libraries.flushes(),
     };
     INTERPRETERS.with(|interpreters| {
         let Ok(mut interpreters) = interpreters.try_borrow_mut() else {
@@ -211,7 +211,7 @@ fn with_interpreter<R>(
         };
         let place = &mut interpreters[kind as usize];
         if let Some(old) = place.take_if(|interpreter| interpreter.flushes != flushes) {
-            scripts.count_interpreter(kind, old.counted_bytes, 0);
+            scripts.update_interpreter_bytes(kind, old.counted_bytes, 0);
         }
         if place.is_none() {
             let made = Interpreter::new(kind, flushes, scripts);
@@ -226,12 +226,12 @@ fn with_interpreter<R>(
 
 /// Drops this thread's interpreter of a kind, so that its memory is free at once after a flush. An interpreter that
 /// runs the script that flushed is dropped at its next use.
-pub fn forget_interpreters(scripts: &Scripts, kind: Kind) {
+pub fn drop_interpreter(scripts: &Scripts, kind: ScriptKind) {
     INTERPRETERS.with(|interpreters| {
         if let Ok(mut interpreters) = interpreters.try_borrow_mut()
             && let Some(old) = interpreters[kind as usize].take()
         {
-            scripts.count_interpreter(kind, old.counted_bytes, 0);
+            scripts.update_interpreter_bytes(kind, old.counted_bytes, 0);
         }
     });
 }
@@ -242,13 +242,13 @@ pub fn forget_interpreters(scripts: &Scripts, kind: Kind) {
 /// # Errors
 /// The text of the error reply if the code does not compile; an empty text if no script has that digest.
 pub fn prepare_script(scripts: &Scripts, source: Option<&[u8]>, digest: &[u8], keep: bool) -> Result<Program, Vec<u8>> {
-    with_interpreter(scripts, Kind::Eval, |interpreter| {
+    with_interpreter(scripts, ScriptKind::Eval, |interpreter| {
         let program = match source {
-            Some(source) => interpreter.of_source(scripts, source, keep)?,
-            None => interpreter.of_digest(scripts, digest)?,
+            Some(source) => interpreter.program_of_source(scripts, source, keep)?,
+            None => interpreter.program_of_digest(scripts, digest)?,
         };
         if let (true, Some(script)) = (keep, program.script()) {
-            scripts.cache.keep(script);
+            scripts.cache.protect_from_eviction(script);
         }
         Ok(program)
     })
@@ -262,12 +262,12 @@ pub fn prepare_function(scripts: &Scripts, name: &[u8]) -> Result<Option<Program
     let Some((library, index)) = scripts.libraries.current().function(name) else {
         return Ok(None);
     };
-    with_interpreter(scripts, Kind::Function, |interpreter| {
+    with_interpreter(scripts, ScriptKind::Function, |interpreter| {
         let callback = interpreter.callback(scripts, &library, index)?;
         Ok(Some(Program {
-            kind: Kind::Function,
+            kind: ScriptKind::Function,
             callback,
-            source: Source::Function(library.clone(), index),
+            source: ProgramSource::Function(library.clone(), index),
         }))
     })
 }
@@ -278,7 +278,7 @@ pub fn prepare_function(scripts: &Scripts, name: &[u8]) -> Result<Option<Program
 /// The text of the error reply.
 pub fn load_library(scripts: &Scripts, code: &[u8], limited: bool) -> Result<Arc<Library>, Vec<u8>> {
     let (name, code_at) = shebang::of_library(code)?;
-    with_interpreter(scripts, Kind::Function, |interpreter| {
+    with_interpreter(scripts, ScriptKind::Function, |interpreter| {
         let functions = interpreter.load(&code[code_at..], limited)?;
         let (functions, callbacks): (Vec<LoadedFunction>, Vec<LuaFunction>) = functions
             .into_iter()
@@ -287,7 +287,7 @@ pub fn load_library(scripts: &Scripts, code: &[u8], limited: bool) -> Result<Arc
                     name: function.name,
                     description: function.description,
                     flags: function.flags,
-                    profile: Habits::of_new(code),
+                    profile: ScriptProfile::predict(code),
                 };
                 (loaded, function.callback)
             })
@@ -312,57 +312,59 @@ pub fn load_library(scripts: &Scripts, code: &[u8], limited: bool) -> Result<Arc
 pub fn run(
     scripts: &Scripts,
     program: &Program,
-    run: (&Arc<Run>, bool),
+    run: (&Arc<ScriptRun>, bool),
     (keys, arguments): (&[&[u8]], &[&[u8]]),
     host: &mut dyn Host,
     reply: &mut Reply<'_>,
-) -> Result<Outcome, Vec<u8>> {
+) -> Result<RunOutcome, Vec<u8>> {
     INTERPRETERS.with_borrow_mut(|interpreters| {
         // Not a new interpreter, even if everything was flushed since: the program belongs to this one.
         let Some(interpreter) = &mut interpreters[program.kind as usize] else {
-            unreachable!("a program is prepared on the thread that runs it");
+            unreachable!("a program must be prepared on the thread that runs it");
         };
         let outcome = interpreter.run(program, run, (keys, arguments), host, reply);
-        interpreter.count_bytes(scripts, program.kind);
+        interpreter.update_memory(scripts, program.kind);
         outcome.map_err(|error| [b"ERR ", &super::arguments::message(error)[..]].concat())
     })
 }
 
 impl Interpreter {
-    fn new(kind: Kind, flushes: u64, scripts: &Scripts) -> mlua::Result<Self> {
-        let lua = Lua::new_with(libraries(), LuaOptions::new().catch_rust_panics(false))?;
-        let (interpreter, _) = Interpreter::of_state(lua, kind, flushes, scripts, |_, _| Ok(()))?;
-        natives::watch(&interpreter.lua, &interpreter.shared, scripts.running.clone())?;
+    fn new(kind: ScriptKind, flushes: u64, scripts: &Scripts) -> mlua::Result<Self> {
+        let lua = Lua::new_with(standard_libraries(), LuaOptions::new().catch_rust_panics(false))?;
+        let (interpreter, _) = Interpreter::from_state(lua, kind, flushes, scripts, |_, _| Ok(()))?;
+        natives::install_check_hook(&interpreter.lua, &interpreter.shared, scripts.running.clone())?;
         Ok(interpreter)
     }
 
     /// Creates an interpreter for scripts with a debugger attached.
-    fn debugged(scripts: &Scripts, session: &Session) -> mlua::Result<Self> {
-        let (lua, locals) = weft_lua::lua_with_locals(libraries(), LuaOptions::new().catch_rust_panics(false))?;
+    fn with_debugger(scripts: &Scripts, session: &DebugSession) -> mlua::Result<Self> {
+        let (lua, locals) =
+            weft_lua::lua_with_locals(standard_libraries(), LuaOptions::new().catch_rust_panics(false))?;
         let add = |lua: &Lua, natives: &Table| debugging::add_natives(lua, natives, session);
-        let (interpreter, program) = Interpreter::of_state(lua, Kind::Eval, scripts.cache.flushes(), scripts, add)?;
-        debugging::watch(&interpreter.lua, &interpreter.shared, &program, (session, locals))?;
+        let (interpreter, program) =
+            Interpreter::from_state(lua, ScriptKind::Eval, scripts.cache.flushes(), scripts, add)?;
+        debugging::install_debug_hook(&interpreter.lua, &interpreter.shared, &program, (session, locals))?;
         Ok(interpreter)
     }
 
     /// Creates an interpreter from a new state. `add` adds further native functions for the prelude. Also returns the
     /// table that the prelude returns.
-    fn of_state(
+    fn from_state(
         lua: Lua,
-        kind: Kind,
+        kind: ScriptKind,
         flushes: u64,
         scripts: &Scripts,
         add: impl FnOnce(&Lua, &Table) -> mlua::Result<()>,
     ) -> mlua::Result<(Self, Table)> {
-        let shared = Rc::new(Shared::new(Random::new(scripts.random.clone())));
-        let natives = natives::natives(&lua, &shared)?;
+        let shared = Rc::new(InterpreterShared::new(Random::new(scripts.random.clone())));
+        let natives = natives::create_natives(&lua, &shared)?;
         add(&lua, &natives)?;
         if scripts.is_insecure(kind) {
             natives.raw_set("insecure", true)?;
         }
         let kind_name = match kind {
-            Kind::Eval => "eval",
-            Kind::Function => "function",
+            ScriptKind::Eval => "eval",
+            ScriptKind::Function => "function",
         };
         let prelude = lua.load(include_str!("prelude.lua")).set_name("=weft");
         let program: Table = prelude.call((kind_name, natives))?;
@@ -386,11 +388,11 @@ impl Interpreter {
     }
 
     /// Updates the recorded memory of the state, once every [`RUNS_A_LOOK`] runs.
-    fn count_bytes(&mut self, scripts: &Scripts, kind: Kind) {
+    fn update_memory(&mut self, scripts: &Scripts, kind: ScriptKind) {
         self.runs = self.runs.wrapping_add(1);
-        if self.runs % RUNS_A_LOOK == 1 {
+        if self.runs % RUNS_PER_MEASUREMENT == 1 {
             let bytes = self.lua.used_memory() as u64;
-            scripts.count_interpreter(kind, self.counted_bytes, bytes);
+            scripts.update_interpreter_bytes(kind, self.counted_bytes, bytes);
             self.counted_bytes = bytes;
         }
     }
@@ -398,46 +400,46 @@ impl Interpreter {
     fn run(
         &mut self,
         program: &Program,
-        (run, listed): (&Arc<Run>, bool),
+        (run, listed): (&Arc<ScriptRun>, bool),
         (keys, arguments): (&[&[u8]], &[&[u8]]),
         host: &mut dyn Host,
         reply: &mut Reply<'_>,
-    ) -> mlua::Result<Outcome> {
+    ) -> mlua::Result<RunOutcome> {
         *self.shared.run.borrow_mut() = Some((run.clone(), listed));
-        let keys = texts(&self.lua, keys)?;
-        let arguments = texts(&self.lua, arguments)?;
+        let keys = table_of_strings(&self.lua, keys)?;
+        let arguments = table_of_strings(&self.lua, arguments)?;
         self.shared.protocol.set(Protocol::Resp2);
         self.shared.replication.set(3);
-        let most_reply_bytes = host.most_reply_bytes();
+        let most_reply_bytes = host.reply_bytes_max();
         let trampoline = match program.kind {
-            Kind::Eval => &self.eval,
-            Kind::Function => &self.call,
+            ScriptKind::Eval => &self.eval,
+            ScriptKind::Function => &self.call,
         };
         let ended = gate::with_host(host, || {
             trampoline.call::<(bool, Value)>((&program.callback, keys, arguments))
         });
         *self.shared.run.borrow_mut() = None;
-        let stopped = run.stopped();
-        let begins_anew = matches!(stopped, Some(Stop::Contended | Stop::Leave));
-        self.tell_log(begins_anew);
-        self.shared.random.end(begins_anew);
-        if let Some(stop) = stopped.filter(|_| begins_anew) {
-            return Ok(Outcome::Stopped(stop));
+        let stopped = run.stop_reason();
+        let is_restarted = matches!(stopped, Some(StopReason::Contended | StopReason::TooLong));
+        self.write_log_lines(is_restarted);
+        self.shared.random.end_script(is_restarted);
+        if let Some(stop) = stopped.filter(|_| is_restarted) {
+            return Ok(RunOutcome::Stopped(stop));
         }
         let failed_by = match (ended, stopped) {
             (Ok((true, value)), _) => {
                 let begins = reply.len();
                 let errors = convert::write_reply(&value, self.shared.protocol.get(), most_reply_bytes, reply)?;
                 let failed = reply.out.get(begins) == Some(&b'-');
-                return Ok(Outcome::Done {
+                return Ok(RunOutcome::Done {
                     errors,
-                    invented: true,
-                    failed,
+                    is_returned: true,
+                    is_error: failed,
                 });
             }
             (Ok((false, Value::Table(error))), _) => error_of(&error),
-            (_, Some(Stop::Killed)) => killed(program.kind, run),
-            (_, Some(stop)) => return Ok(Outcome::Stopped(stop)),
+            (_, Some(StopReason::Killed)) => killed_error(program.kind, run),
+            (_, Some(stop)) => return Ok(RunOutcome::Stopped(stop)),
             (Ok((false, other)), None) => {
                 let text = match other {
                     Value::Error(error) => super::arguments::message(*error),
@@ -449,21 +451,21 @@ impl Interpreter {
         };
         let (text, is_counted) = failed_by;
         reply.error_bytes(&text);
-        Ok(Outcome::Done {
+        Ok(RunOutcome::Done {
             errors: if is_counted {
                 Vec::new()
             } else {
                 vec![convert::code_of(&text)]
             },
-            invented: false,
-            failed: true,
+            is_returned: false,
+            is_error: true,
         })
     }
 
     /// Writes the script's log lines, or discards them if `forget` is set because the script is restarted.
-    fn tell_log(&self, forget: bool) {
-        for (level, text) in self.shared.lines.borrow_mut().drain(..) {
-            if forget {
+    fn write_log_lines(&self, is_restarted: bool) {
+        for (level, text) in self.shared.log_lines.borrow_mut().drain(..) {
+            if is_restarted {
                 continue;
             }
             let text = String::from_utf8_lossy(&text);
@@ -499,19 +501,19 @@ fn error_of(error: &Table) -> (Vec<u8>, bool) {
     (text, is_counted)
 }
 
-fn killed(kind: Kind, run: &Run) -> (Vec<u8>, bool) {
+fn killed_error(kind: ScriptKind, run: &ScriptRun) -> (Vec<u8>, bool) {
     let command = match kind {
-        Kind::Eval => "SCRIPT KILL",
-        Kind::Function => "FUNCTION KILL",
+        ScriptKind::Eval => "SCRIPT KILL",
+        ScriptKind::Function => "FUNCTION KILL",
     };
     let mut text = format!("ERR Script killed by user with {command}.");
-    if let Some((source, line)) = run.place() {
+    if let Some((source, line)) = run.stopped_at() {
         text.push_str(&format!(" script: on {source}:{line}."));
     }
     (text.into_bytes(), false)
 }
 
-fn texts(lua: &Lua, words: &[&[u8]]) -> mlua::Result<Table> {
+fn table_of_strings(lua: &Lua, words: &[&[u8]]) -> mlua::Result<Table> {
     let table = lua.create_table_with_capacity(words.len(), 0)?;
     for (index, word) in (1i64..).zip(words) {
         table.raw_set(index, lua.create_string(word)?)?;

@@ -7,14 +7,14 @@ use mlua::{HookTriggers, Lua, MultiValue, Table, Value, VmState};
 use sha1::{Digest as _, Sha1};
 use weft_resp::Protocol;
 
-use super::gate::{self, stop};
-use super::{INSTRUCTIONS_A_LOOK, Shared};
-use crate::scripting::arguments::{Arguments, answer, number_of};
-use crate::scripting::running::Running;
+use super::gate::{self, stop_error};
+use super::{INSTRUCTIONS_PER_CHECK, InterpreterShared};
+use crate::scripting::arguments::{Arguments, convert_result, number_of};
+use crate::scripting::running::RunRegistry;
 use crate::scripting::{bit_library, cjson, cmsgpack, errors, struct_library};
 
 /// Creates the table of all native libraries and functions.
-pub(super) fn natives(lua: &Lua, shared: &Rc<Shared>) -> mlua::Result<Table> {
+pub(super) fn create_natives(lua: &Lua, shared: &Rc<InterpreterShared>) -> mlua::Result<Table> {
     let natives = lua.create_table()?;
     natives.raw_set("null", Value::NULL)?;
     natives.raw_set("cjson", cjson::library(lua)?)?;
@@ -22,7 +22,7 @@ pub(super) fn natives(lua: &Lua, shared: &Rc<Shared>) -> mlua::Result<Table> {
     natives.raw_set("struct", struct_library::library(lua)?)?;
     natives.raw_set("bit", bit_library::library(lua)?)?;
     natives.raw_set("constants", constants(lua)?)?;
-    natives.raw_set("where", lua.create_function(|lua, ()| place(lua))?)?;
+    natives.raw_set("where", lua.create_function(|lua, ()| current_position(lua))?)?;
     natives.raw_set("thrown", lua.create_function(value_of_thrown)?)?;
     natives.raw_set("sha1hex", lua.create_function(sha1hex)?)?;
     let calling = shared.clone();
@@ -38,10 +38,10 @@ pub(super) fn natives(lua: &Lua, shared: &Rc<Shared>) -> mlua::Result<Table> {
     natives.raw_set("try_call", try_call)?;
     let may_call = lua.create_function(|_, values: MultiValue| gate::may_call(&values))?;
     natives.raw_set("acl_check_cmd", may_call)?;
-    add_numbers(lua, &natives, shared)?;
+    add_random(lua, &natives, shared)?;
     let replying = shared.clone();
     let set_protocol = lua.create_function(move |_, values: MultiValue| {
-        let version = one_number(&values, "ERR server.setresp() requires one argument.")?;
+        let version = only_number(&values, "ERR server.setresp() requires one argument.")?;
         replying.protocol.set(match version {
             2 => Protocol::Resp2,
             3 => Protocol::Resp3,
@@ -52,7 +52,7 @@ pub(super) fn natives(lua: &Lua, shared: &Rc<Shared>) -> mlua::Result<Table> {
     natives.raw_set("setresp", set_protocol)?;
     let replicating = shared.clone();
     let set_replication = lua.create_function(move |_, values: MultiValue| {
-        match one_number(&values, "ERR server.set_repl() requires one argument.")? {
+        match only_number(&values, "ERR server.set_repl() requires one argument.")? {
             parts @ 0..=3 => {
                 replicating.replication.set(parts as u8);
                 Ok(())
@@ -94,7 +94,7 @@ fn sha1hex(lua: &Lua, values: MultiValue) -> mlua::Result<mlua::LuaString> {
 }
 
 /// Returns the only argument as an integer; 0 if it is not a number.
-fn one_number(values: &MultiValue, otherwise: &str) -> mlua::Result<i64> {
+fn only_number(values: &MultiValue, otherwise: &str) -> mlua::Result<i64> {
     match values.len() {
         1 => Ok(number_of(&values[0]).unwrap_or(0.0) as i64),
         _ => Err(errors::reply(otherwise.as_bytes(), false)),
@@ -102,7 +102,7 @@ fn one_number(values: &MultiValue, otherwise: &str) -> mlua::Result<i64> {
 }
 
 /// Adds `math.random` and `math.randomseed`.
-fn add_numbers(lua: &Lua, natives: &Table, shared: &Rc<Shared>) -> mlua::Result<()> {
+fn add_random(lua: &Lua, natives: &Table, shared: &Rc<InterpreterShared>) -> mlua::Result<()> {
     let drawing = shared.clone();
     let random = lua.create_function(move |lua, values: MultiValue| {
         let arguments = Arguments::new("random", &values);
@@ -114,13 +114,13 @@ fn add_numbers(lua: &Lua, natives: &Table, shared: &Rc<Shared>) -> mlua::Result<
                 let low = if last == 0 { 1 } else { arguments.integer(0)? };
                 let high = arguments.integer(last)?;
                 if low > high {
-                    return Err(arguments.bad(last, "interval is empty"));
+                    return Err(arguments.argument_error(last, "interval is empty"));
                 }
                 Ok((drawn * (high - low + 1) as f64).floor() + low as f64)
             }
             _ => Err(b"wrong number of arguments".to_vec()),
         };
-        answer(lua, number().map(Value::Number))
+        convert_result(lua, number().map(Value::Number))
     })?;
     natives.raw_set("random", random)?;
     let seeding = shared.clone();
@@ -133,7 +133,7 @@ fn add_numbers(lua: &Lua, natives: &Table, shared: &Rc<Shared>) -> mlua::Result<
     natives.raw_set("randomseed", seed)
 }
 
-fn write_log(_: &Lua, shared: &Shared, values: &MultiValue) -> mlua::Result<()> {
+fn write_log(_: &Lua, shared: &InterpreterShared, values: &MultiValue) -> mlua::Result<()> {
     let refused = |text: &str| Err(errors::reply(text.as_bytes(), false));
     if values.len() < 2 {
         return refused("ERR server.log() requires two arguments or more.");
@@ -154,7 +154,7 @@ fn write_log(_: &Lua, shared: &Shared, values: &MultiValue) -> mlua::Result<()> 
             _ => None,
         })
         .collect();
-    shared.lines.borrow_mut().push((level, words.join(&b' ')));
+    shared.log_lines.borrow_mut().push((level, words.join(&b' ')));
     Ok(())
 }
 
@@ -183,7 +183,7 @@ fn constants(lua: &Lua) -> mlua::Result<Table> {
 }
 
 /// Returns the source and line that the script is executing; frames of the prelude and of native functions are skipped.
-fn place(lua: &Lua) -> mlua::Result<(Option<String>, Option<usize>)> {
+fn current_position(lua: &Lua) -> mlua::Result<(Option<String>, Option<usize>)> {
     // Level 0 is this native function, level 1 the error handler.
     for level in 2.. {
         let found = lua.inspect_stack(level, |frame| {
@@ -201,14 +201,18 @@ fn place(lua: &Lua) -> mlua::Result<(Option<String>, Option<usize>)> {
 }
 
 /// Installs the hook that checks the run at intervals.
-pub(super) fn watch(lua: &Lua, shared: &Rc<Shared>, running: Arc<Running>) -> mlua::Result<()> {
+pub(super) fn install_check_hook(
+    lua: &Lua,
+    shared: &Rc<InterpreterShared>,
+    running: Arc<RunRegistry>,
+) -> mlua::Result<()> {
     let shared = shared.clone();
-    let triggers = HookTriggers::new().every_nth_instruction(INSTRUCTIONS_A_LOOK);
+    let triggers = HookTriggers::new().every_nth_instruction(INSTRUCTIONS_PER_CHECK);
     lua.set_global_hook(triggers, move |_, frame| {
         if let Some(until) = shared.load_until.get()
             && std::time::Instant::now() > until
         {
-            return Err(stop());
+            return Err(stop_error());
         }
         let run = shared.run.borrow();
         let Some((run, listed)) = run.as_ref() else {
@@ -218,8 +222,8 @@ pub(super) fn watch(lua: &Lua, shared: &Rc<Shared>, running: Arc<Running>) -> ml
             let source = frame.source().source.map(|text| text.into_owned());
             source.zip(frame.current_line())
         };
-        match running.look_at(run, *listed, place) {
-            true => Err(stop()),
+        match running.check_run(run, *listed, place) {
+            true => Err(stop_error()),
             false => Ok(VmState::Continue),
         }
     })

@@ -4,33 +4,33 @@ use std::sync::Arc;
 
 use weft_resp::{ArgRange, Args, Protocol, Reply};
 
-use super::{Answer, Host, Outcome, Program, load_library, prepare_function, prepare_script, run};
-use crate::scripting::{Beginning, Run, Scripts, Stop};
+use super::{CallResult, Host, Program, RunOutcome, load_library, prepare_function, prepare_script, run};
+use crate::scripting::{RunParameters, ScriptRun, Scripts, StopReason};
 
 /// A host that replies to ECHO, refuses BAD, and stops the script at STOP.
 #[derive(Default)]
-struct Fake {
+struct FakeHost {
     reply: Vec<u8>,
     calls: usize,
-    run: Option<Arc<Run>>,
+    run: Option<Arc<ScriptRun>>,
 }
 
-impl Host for Fake {
-    fn call(&mut self, request: &[u8], ranges: &[ArgRange]) -> Answer<'_> {
+impl Host for FakeHost {
+    fn call(&mut self, request: &[u8], ranges: &[ArgRange]) -> CallResult<'_> {
         self.calls += 1;
         let args = Args::new(request, ranges);
         match args.at(0) {
-            b"bad" => Answer::Refused(b"ERR it is bad".to_vec()),
+            b"bad" => CallResult::Refused(b"ERR it is bad".to_vec()),
             b"stop" => {
                 if let Some(run) = &self.run {
-                    run.stop(Stop::Contended);
+                    run.stop(StopReason::Contended);
                 }
-                Answer::Stop
+                CallResult::Stop
             }
             _ => {
                 self.reply.clear();
                 Reply::new(&mut self.reply, Protocol::Resp2).bulk(args.at(1));
-                Answer::Reply(&self.reply)
+                CallResult::Reply(&self.reply)
             }
         }
     }
@@ -44,8 +44,8 @@ impl Host for Fake {
     }
 }
 
-fn beginning() -> Beginning {
-    Beginning {
+fn run_parameters() -> RunParameters {
+    RunParameters {
         name: Vec::new(),
         is_function: false,
         command: Vec::new(),
@@ -55,24 +55,24 @@ fn beginning() -> Beginning {
 }
 
 /// Runs a program. Returns its reply, or the reason why it was stopped.
-fn play(scripts: &Scripts, program: &Program) -> Result<String, Stop> {
-    let this = Arc::new(Run::new(beginning()));
-    let mut host = Fake {
+fn run_program(scripts: &Scripts, program: &Program) -> Result<String, StopReason> {
+    let this = Arc::new(ScriptRun::new(run_parameters()));
+    let mut host = FakeHost {
         run: Some(this.clone()),
-        ..Fake::default()
+        ..FakeHost::default()
     };
     let mut out = Vec::new();
     let mut reply = Reply::new(&mut out, Protocol::Resp2);
     let ended = run(scripts, program, (&this, false), (&[b"k"], &[]), &mut host, &mut reply);
     match ended.expect("the interpreter works") {
-        Outcome::Done { .. } => Ok(String::from_utf8_lossy(&out).into_owned()),
-        Outcome::Stopped(stop) => Err(stop),
+        RunOutcome::Done { .. } => Ok(String::from_utf8_lossy(&out).into_owned()),
+        RunOutcome::Stopped(stop) => Err(stop),
     }
 }
 
-fn evaluate(scripts: &Scripts, source: &str) -> Result<String, Stop> {
+fn evaluate(scripts: &Scripts, source: &str) -> Result<String, StopReason> {
     let program = prepare_script(scripts, Some(source.as_bytes()), b"", false).expect("it compiles");
-    play(scripts, &program)
+    run_program(scripts, &program)
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn a_script_calls_its_host() {
 }
 
 #[test]
-fn what_stops_a_script_cannot_be_caught() {
+fn a_stop_error_cannot_be_caught() {
     let scripts = Scripts::default();
     for source in [
         "redis.call('stop')",
@@ -102,7 +102,7 @@ fn what_stops_a_script_cannot_be_caught() {
         "coroutine.resume(coroutine.create(function() redis.call('stop') end)) return 1",
         "return load(function() redis.call('stop') end)",
     ] {
-        assert_eq!(evaluate(&scripts, source), Err(Stop::Contended), "{source}");
+        assert_eq!(evaluate(&scripts, source), Err(StopReason::Contended), "{source}");
     }
     assert_eq!(
         evaluate(&scripts, "return 1"),
@@ -112,14 +112,14 @@ fn what_stops_a_script_cannot_be_caught() {
 }
 
 #[test]
-fn an_endless_script_leaves_or_is_killed() {
+fn an_endless_script_is_moved_or_killed() {
     let scripts = Scripts::default();
     let source = "while true do pcall(function() while true do end end) end";
     let program = prepare_script(&scripts, Some(source.as_bytes()), b"", false).expect("it compiles");
     let mut out = Vec::new();
-    let leaving = Arc::new(Run::new(Beginning {
+    let leaving = Arc::new(ScriptRun::new(RunParameters {
         leaves_after: Some(std::time::Duration::ZERO),
-        ..beginning()
+        ..run_parameters()
     }));
     let mut reply = Reply::new(&mut out, Protocol::Resp2);
     let ended = run(
@@ -127,21 +127,21 @@ fn an_endless_script_leaves_or_is_killed() {
         &program,
         (&leaving, false),
         (&[], &[]),
-        &mut Fake::default(),
+        &mut FakeHost::default(),
         &mut reply,
     );
-    assert!(matches!(ended, Ok(Outcome::Stopped(Stop::Leave))));
-    let killed = Arc::new(Run::new(beginning()));
-    killed.stop(Stop::Killed);
+    assert!(matches!(ended, Ok(RunOutcome::Stopped(StopReason::TooLong))));
+    let killed = Arc::new(ScriptRun::new(run_parameters()));
+    killed.stop(StopReason::Killed);
     let ended = run(
         &scripts,
         &program,
         (&killed, false),
         (&[], &[]),
-        &mut Fake::default(),
+        &mut FakeHost::default(),
         &mut reply,
     );
-    assert!(matches!(ended, Ok(Outcome::Done { failed: true, .. })));
+    assert!(matches!(ended, Ok(RunOutcome::Done { is_error: true, .. })));
     assert!(out.starts_with(b"-ERR Script killed by user with SCRIPT KILL. script: on @user_script:1."));
 }
 
@@ -165,7 +165,7 @@ fn functions_are_loaded_where_they_are_called() {
     scripts.libraries.add(&library, false).expect("the name is free");
     let call = |scripts: &Scripts| {
         let program = prepare_function(scripts, b"F").expect("it loads").expect("it is there");
-        play(scripts, &program)
+        run_program(scripts, &program)
     };
     assert_eq!(call(&scripts), Ok("*2\r\n$1\r\nk\r\n:1\r\n".to_owned()));
     assert_eq!(call(&scripts), Ok("*2\r\n$1\r\nk\r\n:2\r\n".to_owned()));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Flags, Habits, Libraries, Library, LoadedFunction, Policy};
+use super::{Libraries, Library, LoadedFunction, RestorePolicy, ScriptFlags, ScriptProfile};
 
 fn library(name: &str, functions: &[&str]) -> Arc<Library> {
     Arc::new(Library {
@@ -13,8 +13,8 @@ fn library(name: &str, functions: &[&str]) -> Arc<Library> {
             .map(|name| LoadedFunction {
                 name: (*name).into(),
                 description: None,
-                flags: Flags::default(),
-                profile: Habits::of_new(b""),
+                flags: ScriptFlags::default(),
+                profile: ScriptProfile::predict(b""),
             })
             .collect(),
     })
@@ -25,7 +25,7 @@ fn error(result: Result<(), Vec<u8>>) -> String {
 }
 
 #[test]
-fn names_are_taken_until_their_library_goes() {
+fn names_are_taken_until_their_library_is_deleted() {
     let libraries = Libraries::default();
     libraries.add(&library("one", &["f"]), false).unwrap();
     assert_eq!(
@@ -50,23 +50,23 @@ fn names_are_taken_until_their_library_goes() {
 }
 
 #[test]
-fn what_is_restored_comes_as_a_whole_or_not_at_all() {
+fn restored_libraries_are_added_all_or_none() {
     let libraries = Libraries::default();
     libraries.add(&library("one", &["f"]), false).unwrap();
     let restored = [library("zero", &["z"]), library("one", &["g"])];
     assert_eq!(
-        error(libraries.restore(&restored, Policy::Append)),
+        error(libraries.restore(&restored, RestorePolicy::Append)),
         "Library one already exists"
     );
     assert_eq!(libraries.codes().len(), 1);
-    libraries.restore(&restored, Policy::Replace).unwrap();
+    libraries.restore(&restored, RestorePolicy::Replace).unwrap();
     assert!(libraries.current().function(b"f").is_none());
     assert_eq!(libraries.current().function_count(), 2);
     let colliding = [library("three", &["z"])];
     assert_eq!(
-        error(libraries.restore(&colliding, Policy::Replace)),
+        error(libraries.restore(&colliding, RestorePolicy::Replace)),
         "Function z already exists"
     );
-    libraries.restore(&colliding, Policy::Flush).unwrap();
+    libraries.restore(&colliding, RestorePolicy::Flush).unwrap();
     assert_eq!(libraries.codes().len(), 1);
 }

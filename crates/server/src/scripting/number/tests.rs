@@ -3,7 +3,7 @@
 use super::{format_general, parse_prefix};
 
 #[test]
-fn general_format_is_that_of_c() {
+fn general_format_matches_c() {
     for (number, digits, text) in [
         (0.0, 14, "0"),
         (-0.0, 14, "-0"),

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::Habits;
+use super::ScriptProfile;
 
 #[test]
-fn straight_code_is_short_and_loops_prove_themselves() {
-    assert!(!Habits::of_new(b"return redis.call('get', KEYS[1])").is_long());
-    let profile = Habits::of_new(b"for i = 1, 3 do redis.call('incr', KEYS[i]) end");
+fn code_without_loops_is_short_and_loops_are_measured() {
+    assert!(!ScriptProfile::predict(b"return redis.call('get', KEYS[1])").is_long());
+    let profile = ScriptProfile::predict(b"for i = 1, 3 do redis.call('incr', KEYS[i]) end");
     assert!(profile.is_long());
     profile.note_duration(Duration::from_micros(500));
     assert!(profile.is_long(), "neither short nor long: it stays as it was");
@@ -18,7 +18,7 @@ fn straight_code_is_short_and_loops_prove_themselves() {
 }
 
 #[test]
-fn calls_of_what_asks_all_workers_are_seen_in_the_code() {
+fn calls_that_query_all_workers_are_found_in_the_code() {
     let cases: [(&str, bool); 8] = [
         ("return redis.call('INFO')", true),
         ("server.pcall( \"client\", 'LIST')", true),
@@ -30,10 +30,14 @@ fn calls_of_what_asks_all_workers_are_seen_in_the_code() {
         ("redis.call('info", false),
     ];
     for (code, asks) in cases {
-        assert_eq!(Habits::of_new(code.as_bytes()).asks(), asks, "{code}");
+        assert_eq!(
+            ScriptProfile::predict(code.as_bytes()).queries_workers(),
+            asks,
+            "{code}"
+        );
     }
-    let profile = Habits::of_new(b"redis.call(name)");
-    profile.note_ask();
+    let profile = ScriptProfile::predict(b"redis.call(name)");
+    profile.note_query();
     profile.note_duration(Duration::from_micros(50));
-    assert!(profile.asks(), "however short it is");
+    assert!(profile.queries_workers(), "however short it is");
 }

@@ -1,6 +1,6 @@
 //! Compares the sequences with those of Valkey 9.1.2.
 
-use super::{Arc, Random, Sequence};
+use super::{Arc, Random, SharedSequence};
 
 fn integer(random: &Random, below: f64) -> u64 {
     (random.draw() * below).floor() as u64 + 1
@@ -8,7 +8,7 @@ fn integer(random: &Random, below: f64) -> u64 {
 
 #[test]
 fn unseeded_and_seeded_sequences_are_those_of_valkey() {
-    let random = Random::new(Arc::new(Sequence::default()));
+    let random = Random::new(Arc::new(SharedSequence::default()));
     assert_eq!(format!("{:.14}", random.draw()), "0.39646477363839");
     random.seed(5);
     assert_eq!([integer(&random, 100.0), integer(&random, 100.0)], [53, 28]);
@@ -19,21 +19,21 @@ fn unseeded_and_seeded_sequences_are_those_of_valkey() {
 
 #[test]
 fn threads_share_a_sequence_until_a_script_seeds() {
-    let shared = Arc::new(Sequence::default());
+    let shared = Arc::new(SharedSequence::default());
     let (one, other) = (Random::new(shared.clone()), Random::new(shared));
     let drawn = one.draw();
     assert_ne!(other.draw(), drawn, "nobody draws the same number twice");
     one.seed(5);
     other.draw();
     assert_eq!(integer(&one, 100.0), 53, "others do not disturb a seeded sequence");
-    one.end(false);
+    one.end_script(false);
     assert_eq!(integer(&other, 100.0), 28, "it goes on for all");
 }
 
 #[test]
-fn a_script_that_begins_anew_leaves_no_seed() {
-    let random = Random::new(Arc::new(Sequence::default()));
+fn a_restarted_script_leaves_no_seed() {
+    let random = Random::new(Arc::new(SharedSequence::default()));
     random.seed(5);
-    random.end(true);
+    random.end_script(true);
     assert_eq!(format!("{:.14}", random.draw()), "0.39646477363839");
 }

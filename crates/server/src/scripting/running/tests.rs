@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{Beginning, CannotKill, Run, Running, Stop};
+use super::{KillError, RunParameters, RunRegistry, ScriptRun, StopReason};
 
-fn run(is_function: bool) -> Arc<Run> {
-    Arc::new(Run::new(Beginning {
+fn run(is_function: bool) -> Arc<ScriptRun> {
+    Arc::new(ScriptRun::new(RunParameters {
         name: b"f".to_vec(),
         is_function,
         command: Vec::new(),
@@ -16,63 +16,63 @@ fn run(is_function: bool) -> Arc<Run> {
 
 #[test]
 fn only_a_run_of_the_right_kind_that_has_not_written_is_killed() {
-    let running = Running::default();
-    assert_eq!(running.kill(false), Err(CannotKill::NoneRuns));
+    let running = RunRegistry::default();
+    assert_eq!(running.kill(false), Err(KillError::NotRunning));
     let function = run(true);
     running.list(&function);
-    assert_eq!(running.kill(false), Err(CannotKill::OtherKind));
+    assert_eq!(running.kill(false), Err(KillError::OtherKind));
     assert!(function.try_note_write());
-    assert_eq!(running.kill(true), Err(CannotKill::Wrote));
+    assert_eq!(running.kill(true), Err(KillError::HasWritten));
     let script = run(false);
     running.list(&script);
     assert_eq!(running.kill(false), Ok(()));
-    assert_eq!(script.stopped(), Some(Stop::Killed));
-    assert_eq!(function.stopped(), None);
+    assert_eq!(script.stop_reason(), Some(StopReason::Killed));
+    assert_eq!(function.stop_reason(), None);
 }
 
 #[test]
 fn an_overdue_run_is_listed_and_known_by_what_it_holds() {
-    let running = Running::default();
+    let running = RunRegistry::default();
     let script = run(false);
-    script.holds([3, 5].into_iter());
+    script.note_held_slots([3, 5].into_iter());
     assert!(running.overdue_holder(None).is_none());
     assert!(
-        !running.look_at(&script, false, || None),
+        !running.check_run(&script, false, || None),
         "overdue is no reason to stop"
     );
-    assert!(running.any_overdue());
+    assert!(running.has_overdue());
     assert!(running.overdue_holder(Some(5)).is_some());
     assert!(running.overdue_holder(Some(4)).is_none());
-    script.stop(Stop::Killed);
-    assert!(running.look_at(&script, true, || Some(("@x".to_owned(), 7))));
-    assert_eq!(script.place(), Some(("@x".to_owned(), 7)));
+    script.stop(StopReason::Killed);
+    assert!(running.check_run(&script, true, || Some(("@x".to_owned(), 7))));
+    assert_eq!(script.stopped_at(), Some(("@x".to_owned(), 7)));
     running.unlist(&script);
-    assert!(!running.any_overdue());
+    assert!(!running.has_overdue());
 }
 
 #[test]
-fn who_is_alone_and_who_runs_exclude_each_other() {
-    let running = Running::default();
-    assert!(running.try_begin_on_own_thread());
-    assert!(running.try_begin_on_own_thread());
-    assert!(!running.try_keep_out());
-    running.end_on_own_thread();
-    running.end_on_own_thread();
-    assert!(running.try_keep_out());
-    assert!(!running.try_begin_on_own_thread());
-    running.let_in();
-    assert!(running.try_begin_on_own_thread());
+fn exclusive_sections_and_runs_exclude_each_other() {
+    let running = RunRegistry::default();
+    assert!(running.try_begin_on_script_thread());
+    assert!(running.try_begin_on_script_thread());
+    assert!(!running.try_exclude_runs());
+    running.end_on_script_thread();
+    running.end_on_script_thread();
+    assert!(running.try_exclude_runs());
+    assert!(!running.try_begin_on_script_thread());
+    running.end_exclusion();
+    assert!(running.try_begin_on_script_thread());
 }
 
 #[test]
 fn a_run_that_is_killed_does_not_begin_to_write() {
     let killed = run(false);
-    assert!(killed.stop(Stop::Killed));
+    assert!(killed.stop(StopReason::Killed));
     assert!(!killed.try_note_write());
     let writing = run(false);
     assert!(writing.try_note_write() && writing.try_note_write());
-    assert!(!writing.stop(Stop::Killed));
-    assert_eq!(writing.stopped(), None);
-    assert!(writing.stop(Stop::Shutdown) && writing.wrote());
-    assert_eq!(writing.stopped(), Some(Stop::Shutdown));
+    assert!(!writing.stop(StopReason::Killed));
+    assert_eq!(writing.stop_reason(), None);
+    assert!(writing.stop(StopReason::Shutdown) && writing.has_written());
+    assert_eq!(writing.stop_reason(), Some(StopReason::Shutdown));
 }

@@ -1,14 +1,14 @@
 //! Compares the parsing of first lines with Valkey 9.1.2.
 
-use super::{Flags, Header, of_library, of_script};
+use super::{ScriptFlags, ScriptHeader, of_library, of_script};
 
 fn text(error: Vec<u8>) -> String {
     String::from_utf8(error).unwrap()
 }
 
 #[test]
-fn a_script_without_first_line_promises_nothing() {
-    let header = Header {
+fn a_script_without_shebang_has_no_flags() {
+    let header = ScriptHeader {
         flags: None,
         code_at: 0,
     };
@@ -16,13 +16,13 @@ fn a_script_without_first_line_promises_nothing() {
 }
 
 #[test]
-fn flags_of_a_script() {
-    let both = Flags::NO_WRITES.with(Flags::ALLOW_OOM);
+fn flags_of_a_script_are_parsed() {
+    let both = ScriptFlags::NO_WRITES.union(ScriptFlags::ALLOW_OOM);
     for (line, flags) in [
-        ("#!lua\n", Flags::default()),
-        ("#!Lua\r\n", Flags::default()),
-        ("#!\"lua\"\n", Flags::default()),
-        ("#!lua flags=\n", Flags::default()),
+        ("#!lua\n", ScriptFlags::default()),
+        ("#!Lua\r\n", ScriptFlags::default()),
+        ("#!\"lua\"\n", ScriptFlags::default()),
+        ("#!lua flags=\n", ScriptFlags::default()),
         ("#!lua  flags=no-writes flags=allow-oom\n", both),
         ("#!lua flags=no-writes,allow-oom\n", both),
     ] {
@@ -36,7 +36,7 @@ fn flags_of_a_script() {
 }
 
 #[test]
-fn wrong_first_lines_of_scripts() {
+fn wrong_first_lines_of_scripts_are_refused() {
     for (line, error) in [
         ("#!lua", "Invalid script shebang"),
         ("#!lua a\0b\n", "Invalid script shebang"),
@@ -57,7 +57,7 @@ fn wrong_first_lines_of_scripts() {
 }
 
 #[test]
-fn first_lines_of_libraries() {
+fn first_lines_of_libraries_are_parsed() {
     assert_eq!(of_library(b"#!LUA NAME=a_1\nx"), Ok((b"a_1".to_vec(), 14)));
     for (line, error) in [
         ("x", "Missing library metadata"),

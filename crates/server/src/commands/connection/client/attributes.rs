@@ -3,7 +3,7 @@
 use crate::commands::context::{CommandResult, Context};
 use crate::commands::error::CommandError;
 use crate::config;
-use crate::net::client::{Flags, shown};
+use crate::net::client::{ClientFlags, c_string_prefix};
 
 /// Refuses a name that would break the lines of CLIENT LIST.
 ///
@@ -19,7 +19,7 @@ pub fn check_name(name: &[u8]) -> CommandResult {
 }
 
 fn is_printable(value: &[u8]) -> bool {
-    shown(value).iter().all(u8::is_ascii_graphic)
+    c_string_prefix(value).iter().all(u8::is_ascii_graphic)
 }
 
 pub(crate) fn name(ctx: &mut Context<'_, '_>) -> CommandResult {
@@ -61,7 +61,7 @@ pub(crate) fn capa(ctx: &mut Context<'_, '_>) -> CommandResult {
     // Capabilities that this server does not know are none of its business.
     for index in 2..ctx.argc() {
         if ctx.arg(index).eq_ignore_ascii_case(b"redirect") {
-            ctx.client.flags.put(Flags::CAPA_REDIRECT, true);
+            ctx.client.flags.set(ClientFlags::CAPA_REDIRECT, true);
         }
     }
     ctx.reply.ok();
@@ -69,11 +69,11 @@ pub(crate) fn capa(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 pub(crate) fn no_evict(ctx: &mut Context<'_, '_>) -> CommandResult {
-    switch(ctx, Flags::NO_EVICT)
+    switch(ctx, ClientFlags::NO_EVICT)
 }
 
 pub(crate) fn no_touch(ctx: &mut Context<'_, '_>) -> CommandResult {
-    switch(ctx, Flags::NO_TOUCH)
+    switch(ctx, ClientFlags::NO_TOUCH)
 }
 
 pub(crate) fn import_source(ctx: &mut Context<'_, '_>) -> CommandResult {
@@ -81,16 +81,16 @@ pub(crate) fn import_source(ctx: &mut Context<'_, '_>) -> CommandResult {
     if !importing && !ctx.arg(2).eq_ignore_ascii_case(b"off") {
         return Err(CommandError::constant("ERR Server is not in import mode"));
     }
-    switch(ctx, Flags::IMPORT_SOURCE)
+    switch(ctx, ClientFlags::IMPORT_SOURCE)
 }
 
-fn switch(ctx: &mut Context<'_, '_>, flag: Flags) -> CommandResult {
+fn switch(ctx: &mut Context<'_, '_>, flag: ClientFlags) -> CommandResult {
     let word = ctx.arg(2);
     let on = word.eq_ignore_ascii_case(b"on");
     if !on && !word.eq_ignore_ascii_case(b"off") {
         return Err(CommandError::SYNTAX);
     }
-    ctx.client.flags.put(flag, on);
+    ctx.client.flags.set(flag, on);
     ctx.reply.ok();
     Ok(())
 }

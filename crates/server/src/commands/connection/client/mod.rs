@@ -7,7 +7,7 @@ use weft_resp::number::parse_i64;
 
 use crate::commands::context::{Binding, CommandResult, Context, NextStep, exclusive, leased, reply_bytes};
 use crate::commands::error::CommandError;
-use crate::net::client::{Buffers, Client, Flags};
+use crate::net::client::{BufferFigures, Client, ClientFlags};
 use crate::state::{ClientVisitor, PauseReason, TransactionPart, WorkerQuery};
 use filter::{Filter, FilterContext};
 
@@ -49,13 +49,13 @@ fn reply(ctx: &mut Context<'_, '_>) -> CommandResult {
     let mode = ctx.arg(2);
     let flags = &mut ctx.client.flags;
     if mode.eq_ignore_ascii_case(b"on") {
-        flags.put(Flags::REPLY_OFF.with(Flags::REPLY_SKIP), false);
+        flags.set(ClientFlags::REPLY_OFF.union(ClientFlags::REPLY_SKIP), false);
         ctx.reply.ok();
     } else if mode.eq_ignore_ascii_case(b"off") {
-        flags.put(Flags::REPLY_OFF, true);
+        flags.set(ClientFlags::REPLY_OFF, true);
     } else if mode.eq_ignore_ascii_case(b"skip") {
-        let off = flags.has(Flags::REPLY_OFF);
-        flags.put(Flags::REPLY_SKIP_NEXT, !off);
+        let off = flags.contains(ClientFlags::REPLY_OFF);
+        flags.set(ClientFlags::REPLY_SKIP_NEXT, !off);
     } else {
         return Err(CommandError::SYNTAX);
     }
@@ -145,7 +145,7 @@ fn ask_for_lines(ctx: &mut Context<'_, '_>, filter: Filter) {
     let argument_bytes = (0..ctx.argc()).map(|index| ctx.arg(index).len()).sum();
     let ask = move |caller: u64, clients: &mut dyn ClientVisitor| {
         let mut lines = Vec::new();
-        clients.each(&mut |client: &mut Client, mut buffers: Buffers| {
+        clients.each(&mut |client: &mut Client, mut buffers: BufferFigures| {
             if !filter.passes(client, caller, now_ms) {
                 return;
             }
@@ -154,7 +154,7 @@ fn ask_for_lines(ctx: &mut Context<'_, '_>, filter: Filter) {
                 buffers.arguments = argument_bytes;
                 buffers.total += argument_bytes;
             }
-            lines.extend_from_slice(&client.describe(now_ms, buffers));
+            lines.extend_from_slice(&client.list_line(now_ms, buffers));
             lines.push(b'\n');
         });
         lines
@@ -197,26 +197,28 @@ fn kill(ctx: &mut Context<'_, '_>) -> CommandResult {
     // Links belong to no worker: they are ended here and now, also within a transaction.
     let mut links: u64 = 0;
     let me = ctx.client.id;
-    ctx.server.visit_linked(&mut |client: &mut Client, _: Buffers| {
-        if !client.flags.has(Flags::CLOSE_ASAP) && filter.passes(client, me, now_ms) {
+    ctx.server.visit_linked(&mut |client: &mut Client, _: BufferFigures| {
+        if !client.flags.contains(ClientFlags::CLOSE_ASAP) && filter.passes(client, me, now_ms) {
             links += 1;
-            client.flags.put(Flags::CLOSE_ASAP, true);
+            client.flags.set(ClientFlags::CLOSE_ASAP, true);
         }
     });
     let ask = move |caller: u64, clients: &mut dyn ClientVisitor| {
         let mut killed: u64 = 0;
-        clients.each(&mut |client: &mut Client, _: Buffers| {
-            let is_link = client.flags.has_any(Flags::PRIMARY.with(Flags::REPLICA));
-            if is_link || client.flags.has(Flags::CLOSE_ASAP) || !filter.passes(client, caller, now_ms) {
+        clients.each(&mut |client: &mut Client, _: BufferFigures| {
+            let is_link = client
+                .flags
+                .intersects(ClientFlags::PRIMARY.union(ClientFlags::REPLICA));
+            if is_link || client.flags.contains(ClientFlags::CLOSE_ASAP) || !filter.passes(client, caller, now_ms) {
                 return;
             }
             killed += 1;
             let end = if client.id == caller {
-                Flags::CLOSE_AFTER_REPLY
+                ClientFlags::CLOSE_AFTER_REPLY
             } else {
-                Flags::CLOSE_ASAP
+                ClientFlags::CLOSE_ASAP
             };
-            client.flags.put(end, true);
+            client.flags.set(end, true);
         });
         killed.to_le_bytes().to_vec()
     };

@@ -8,7 +8,7 @@ use crate::commands::context::{CommandResult, Context};
 use crate::commands::error::CommandError;
 use crate::keyspace::effects::Hooks;
 use crate::notify::messages::stop_tracking;
-use crate::notify::tracking::Tracking;
+use crate::notify::tracking::TrackingOptions;
 
 pub(crate) fn tracking(ctx: &mut Context<'_, '_>) -> CommandResult {
     let wanted = parse(ctx)?;
@@ -25,14 +25,14 @@ pub(crate) fn tracking(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 /// What the words ask for; prefixes in their order.
-struct TrackingOptions<'a> {
-    options: Tracking,
+struct RequestedTracking<'a> {
+    options: TrackingOptions,
     prefixes: Vec<&'a [u8]>,
 }
 
-fn parse<'a>(ctx: &Context<'a, '_>) -> Result<TrackingOptions<'a>, CommandError> {
-    let mut wanted = TrackingOptions {
-        options: Tracking::default(),
+fn parse<'a>(ctx: &Context<'a, '_>) -> Result<RequestedTracking<'a>, CommandError> {
+    let mut wanted = RequestedTracking {
+        options: TrackingOptions::default(),
         prefixes: Vec::new(),
     };
     let options = &mut wanted.options;
@@ -49,10 +49,10 @@ fn parse<'a>(ctx: &Context<'a, '_>) -> Result<TrackingOptions<'a>, CommandError>
                 at += 1;
                 wanted.prefixes.push(ctx.arg(at));
             }
-            b"BCAST" => options.broadcast = true,
-            b"OPTIN" => options.opt_in = true,
-            b"OPTOUT" => options.opt_out = true,
-            b"NOLOOP" => options.no_loop = true,
+            b"BCAST" => options.is_broadcast = true,
+            b"OPTIN" => options.is_opt_in = true,
+            b"OPTOUT" => options.is_opt_out = true,
+            b"NOLOOP" => options.is_no_loop = true,
             _ => return Err(CommandError::SYNTAX),
         }
         at += 1;
@@ -76,11 +76,11 @@ fn redirect(ctx: &Context<'_, '_>, before: u64, word: &[u8]) -> Result<u64, Comm
         ))
 }
 
-fn start(ctx: &mut Context<'_, '_>, wanted: TrackingOptions<'_>) -> CommandResult {
-    let TrackingOptions { mut options, prefixes } = wanted;
+fn start(ctx: &mut Context<'_, '_>, wanted: RequestedTracking<'_>) -> CommandResult {
+    let RequestedTracking { mut options, prefixes } = wanted;
     let before = ctx.client.tracking.as_deref();
     check_options(before, &options, prefixes.is_empty())?;
-    if options.broadcast {
+    if options.is_broadcast {
         let known = before.map(|before| before.prefixes.clone()).unwrap_or_default();
         check_prefixes(&known, &prefixes)?;
         options.prefixes = known;
@@ -90,7 +90,7 @@ fn start(ctx: &mut Context<'_, '_>, wanted: TrackingOptions<'_>) -> CommandResul
         options.prefixes.extend(prefixes.into_iter().map(Into::into));
     }
     // What CLIENT CACHING said is about the next command, whatever this one changes.
-    options.caching = before.is_some_and(|before| before.caching);
+    options.caching_was_called = before.is_some_and(|before| before.caching_was_called);
     let hooks = &ctx.server.keyspace.hooks;
     let first = || hooks.put(Hooks::TRACKING, true);
     ctx.server.tracking.enable(ctx.client.id, before, &options, first);
@@ -99,27 +99,29 @@ fn start(ctx: &mut Context<'_, '_>, wanted: TrackingOptions<'_>) -> CommandResul
 }
 
 /// Refuses options that contradict each other, or the way in which the client tracks already.
-fn check_options(before: Option<&Tracking>, options: &Tracking, no_prefixes: bool) -> CommandResult {
+fn check_options(before: Option<&TrackingOptions>, options: &TrackingOptions, no_prefixes: bool) -> CommandResult {
     let refusals = [
         (
-            !options.broadcast && !no_prefixes,
+            !options.is_broadcast && !no_prefixes,
             "ERR PREFIX option requires BCAST mode to be enabled",
         ),
         (
-            before.is_some_and(|before| before.broadcast != options.broadcast),
+            before.is_some_and(|before| before.is_broadcast != options.is_broadcast),
             "ERR You can't switch BCAST mode on/off before disabling tracking for this client, and then re-enabling it \
              with a different mode.",
         ),
         (
-            options.broadcast && (options.opt_in || options.opt_out),
+            options.is_broadcast && (options.is_opt_in || options.is_opt_out),
             "ERR OPTIN and OPTOUT are not compatible with BCAST",
         ),
         (
-            options.opt_in && options.opt_out,
+            options.is_opt_in && options.is_opt_out,
             "ERR You can't specify both OPTIN mode and OPTOUT mode",
         ),
         (
-            before.is_some_and(|before| (options.opt_in && before.opt_out) || (options.opt_out && before.opt_in)),
+            before.is_some_and(|before| {
+                (options.is_opt_in && before.is_opt_out) || (options.is_opt_out && before.is_opt_in)
+            }),
             "ERR You can't switch OPTIN/OPTOUT mode before disabling tracking for this client, and then re-enabling it \
              with a different mode.",
         ),
@@ -169,18 +171,18 @@ pub(crate) fn caching(ctx: &mut Context<'_, '_>) -> CommandResult {
         ctx.args.at(2).eq_ignore_ascii_case(b"no"),
     );
     match (yes, no) {
-        (true, _) if !tracking.opt_in => {
+        (true, _) if !tracking.is_opt_in => {
             return Err(CommandError::constant(
                 "ERR CLIENT CACHING YES is only valid when tracking is enabled in OPTIN mode.",
             ));
         }
-        (_, true) if !tracking.opt_out => {
+        (_, true) if !tracking.is_opt_out => {
             return Err(CommandError::constant(
                 "ERR CLIENT CACHING NO is only valid when tracking is enabled in OPTOUT mode.",
             ));
         }
         (false, false) => return Err(CommandError::SYNTAX),
-        _ => tracking.caching = true,
+        _ => tracking.caching_was_called = true,
     }
     ctx.reply.ok();
     Ok(())
@@ -212,19 +214,19 @@ pub(crate) fn info(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-fn flag_words(tracking: Option<&Tracking>) -> Vec<&'static str> {
+fn flag_words(tracking: Option<&TrackingOptions>) -> Vec<&'static str> {
     let Some(tracking) = tracking else {
         return vec!["off"];
     };
     let words = [
         (true, "on"),
-        (tracking.broadcast, "bcast"),
-        (tracking.opt_in, "optin"),
-        (tracking.opt_in && tracking.caching, "caching-yes"),
-        (tracking.opt_out, "optout"),
-        (tracking.opt_out && tracking.caching, "caching-no"),
-        (tracking.no_loop, "noloop"),
-        (tracking.broken_redirect, "broken_redirect"),
+        (tracking.is_broadcast, "bcast"),
+        (tracking.is_opt_in, "optin"),
+        (tracking.is_opt_in && tracking.caching_was_called, "caching-yes"),
+        (tracking.is_opt_out, "optout"),
+        (tracking.is_opt_out && tracking.caching_was_called, "caching-no"),
+        (tracking.is_no_loop, "noloop"),
+        (tracking.is_redirect_broken, "broken_redirect"),
     ];
     words.into_iter().filter(|(on, _)| *on).map(|(_, word)| word).collect()
 }

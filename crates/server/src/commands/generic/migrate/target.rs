@@ -7,7 +7,7 @@ use std::sync::{LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::config::id;
-use crate::net::tls::Wire;
+use crate::net::tls::BlockingStream;
 use crate::observability::lock;
 use crate::state::Server;
 
@@ -53,7 +53,7 @@ impl Failure {
 type Name = (Vec<u8>, Vec<u8>);
 
 struct CachedConnection {
-    stream: BufReader<Wire>,
+    stream: BufReader<BlockingStream>,
     db: i64,
     since: Instant,
 }
@@ -70,7 +70,7 @@ static KEPT: LazyLock<Mutex<HashMap<Name, CachedConnection>>> = LazyLock::new(Mu
 /// A connection.
 pub struct Target {
     name: Name,
-    stream: BufReader<Wire>,
+    stream: BufReader<BlockingStream>,
     db: Option<i64>,
 }
 
@@ -93,7 +93,11 @@ impl Target {
             stream.set_write_timeout(Some(timeout))
         };
         set(target.stream.get_ref().socket()).map_err(|error| Failure::Writing(error.kind()))?;
-        target.stream.get_mut().agree().map_err(|_| Failure::Connecting)?;
+        target
+            .stream
+            .get_mut()
+            .complete_handshake()
+            .map_err(|_| Failure::Connecting)?;
         Ok((target, cached))
     }
 
@@ -146,7 +150,7 @@ impl Target {
 }
 
 /// A host without an address cannot be connected to; everything else is noticed when something is written.
-fn open(server: &Server, host: &[u8], port: &[u8], timeout: Duration) -> Result<Wire, Failure> {
+fn open(server: &Server, host: &[u8], port: &[u8], timeout: Duration) -> Result<BlockingStream, Failure> {
     let host = std::str::from_utf8(host).map_err(|_| Failure::Connecting)?;
     let port = std::str::from_utf8(port)
         .ok()
@@ -161,9 +165,14 @@ fn open(server: &Server, host: &[u8], port: &[u8], timeout: Duration) -> Result<
                 let _ = stream.set_nodelay(true);
                 let session = match server.config.boolean(id::TLS_CLUSTER) {
                     false => None,
-                    true => Some(server.tls.call(host).map_err(|_| Failure::Connecting)?),
+                    true => Some(
+                        server
+                            .tls
+                            .create_client_session(host)
+                            .map_err(|_| Failure::Connecting)?,
+                    ),
                 };
-                return Ok(Wire::new(stream, session));
+                return Ok(BlockingStream::new(stream, session));
             }
             Err(error) if error.kind() == ErrorKind::TimedOut => failure = Failure::Connecting,
             Err(error) => failure = Failure::Writing(error.kind()),

@@ -28,7 +28,7 @@ use crate::commands::list::stored::ListSettings;
 use crate::commands::permission::reads_every_key;
 use crate::keyspace::access::{Contended, FurtherLeases, Keys};
 use crate::keyspace::hash::{KeyHasher, cluster_slot, slot_of_pattern};
-use crate::net::client::Flags;
+use crate::net::client::ClientFlags;
 use crate::notify::keyspace_event::Event;
 use crate::runtime::process::collation;
 use elements::{Elements, Source};
@@ -199,7 +199,10 @@ fn sort_with(ctx: &mut Context<'_, '_>, may_store: bool) -> CommandResult {
         Some(entry) => Source::of(entry.value())?,
         None => Source::Nothing,
     };
-    if options.unsorted && (options.stores || ctx.client.flags.has(Flags::SCRIPT)) && matches!(source, Source::Set(_)) {
+    if options.unsorted
+        && (options.stores || ctx.client.flags.contains(ClientFlags::SCRIPT))
+        && matches!(source, Source::Set(_))
+    {
         // A set has no order to stay in, and what is stored, or seen by a script, must not depend on chance.
         options.unsorted = false;
         options.alphabetical = true;

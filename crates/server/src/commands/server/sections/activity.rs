@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use weft_reactor::unix_ms;
 
 use crate::commands::registry;
-use crate::notify::pubsub::Space;
+use crate::notify::pubsub::ChannelNamespace;
 use crate::observability::metrics::{Counter, Maximum};
 use crate::observability::process;
 use crate::observability::rates::Rate;
@@ -94,9 +94,15 @@ pub(super) fn persistence_lines(server: &Server, lines: &mut Lines) {
 pub(super) fn stats_lines(server: &Server, lines: &mut Lines) {
     traffic_lines(server, lines);
     key_lines(server, lines);
-    lines.put("pubsub_channels", server.pubsub.channels(Space::Channels));
-    lines.put("pubsub_patterns", server.pubsub.patterns());
-    lines.put("pubsubshard_channels", server.pubsub.channels(Space::ShardChannels));
+    lines.put(
+        "pubsub_channels",
+        server.pubsub.channel_count(ChannelNamespace::Channels),
+    );
+    lines.put("pubsub_patterns", server.pubsub.pattern_count());
+    lines.put(
+        "pubsubshard_channels",
+        server.pubsub.channel_count(ChannelNamespace::ShardChannels),
+    );
     // Nothing forks; what a fork is to clients is the moment of a snapshot.
     lines.put("latest_fork_usec", server.snapshot.moment_us.load(Ordering::Relaxed));
     lines.put("total_forks", server.snapshot.moments.load(Ordering::Relaxed));
@@ -110,9 +116,9 @@ pub(super) fn stats_lines(server: &Server, lines: &mut Lines) {
         "total_active_defrag_time",
         "current_active_defrag_time",
     ]);
-    lines.put("tracking_total_keys", server.tracking.keys());
-    lines.put("tracking_total_items", server.tracking.items());
-    lines.put("tracking_total_prefixes", server.tracking.prefixes());
+    lines.put("tracking_total_keys", server.tracking.key_count());
+    lines.put("tracking_total_items", server.tracking.pair_count());
+    lines.put("tracking_total_prefixes", server.tracking.prefix_count());
     let unexpected = &server.repl.unexpected_errors;
     lines.put("unexpected_error_replies", unexpected.load(Ordering::Relaxed));
     loop_lines(server, lines);
@@ -301,7 +307,7 @@ pub(super) fn weft_lines(server: &Server, lines: &mut Lines) {
     lines.put("weft_prefetch_batches", metrics.sum(Counter::PrefetchBatches));
     lines.put("weft_prefetch_entries", metrics.sum(Counter::PrefetchEntries));
     lines.put("weft_deferrals", metrics.sum(Counter::Deferrals));
-    lines.put("weft_exclusive_commands", metrics.sum(Counter::Exclusives));
+    lines.put("weft_exclusive_commands", metrics.sum(Counter::ExclusiveCommands));
     lines.put("weft_background_commands", metrics.sum(Counter::BackgroundCommands));
     for (index, worker) in server.workers.iter().enumerate() {
         // Workers joined the keyspace first, so a worker's row is its index.
@@ -311,7 +317,7 @@ pub(super) fn weft_lines(server: &Server, lines: &mut Lines) {
                 "connections={},requests={},busy_ms={}",
                 worker.connections.load(Ordering::Relaxed),
                 worker.executed.load(Ordering::Relaxed),
-                metrics.of_thread(index, Counter::BusyNs) / 1_000_000
+                metrics.thread_sum(index, Counter::BusyNs) / 1_000_000
             ),
         );
     }

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use crate::config::id;
 use crate::observability::{memory, process};
-use crate::scripting::Kind;
+use crate::scripting::ScriptKind;
 use crate::state::Server;
 
 use super::{ClientFigures, Lines, human};
@@ -13,7 +13,7 @@ use super::{ClientFigures, Lines, human};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MemoryFigures {
     /// The allocator's own figures.
-    pub allocator: memory::Figures,
+    pub allocator: memory::AllocatorFigures,
     /// Resident set of the process, bytes.
     pub resident_bytes: u64,
     /// Most bytes that were ever in use.
@@ -44,15 +44,15 @@ pub struct MemoryFigures {
 const BUCKET: (u64, u64) = (64, 6);
 
 /// The allocator's figures at this moment. As for eviction, what workers keep for reuse is not used.
-pub fn allocator_figures(server: &Server) -> memory::Figures {
+pub fn allocator_figures(server: &Server) -> memory::AllocatorFigures {
     let mut figures = memory::figures().unwrap_or_default();
-    figures.used = figures.used.saturating_sub(server.memory.kept());
+    figures.used = figures.used.saturating_sub(server.memory.reusable_bytes());
     figures
 }
 
 impl MemoryFigures {
     /// The figures of the moment at which the allocator told its own, with `client_bytes` in connections.
-    pub fn of(server: &Server, allocator: memory::Figures, client_bytes: u64) -> Self {
+    pub fn of(server: &Server, allocator: memory::AllocatorFigures, client_bytes: u64) -> Self {
         let held = server.repl.replicas.backlog_bytes();
         let size = server.config.unsigned(id::REPL_BACKLOG_SIZE);
         // Without replicas all of it is backlog, also the rest of its last block.
@@ -159,8 +159,8 @@ pub(super) fn memory_lines(server: &Server, clients: &ClientFigures, lines: &mut
 
 fn script_memory_lines(server: &Server, lines: &mut Lines) {
     let scripts = &server.scripts;
-    let eval_bytes = scripts.interpreter_bytes(Kind::Eval);
-    let function_bytes = scripts.interpreter_bytes(Kind::Function);
+    let eval_bytes = scripts.interpreter_bytes(ScriptKind::Eval);
+    let function_bytes = scripts.interpreter_bytes(ScriptKind::Function);
     let libraries = scripts.libraries.current();
     lines.put("used_memory_lua", eval_bytes);
     lines.put("used_memory_vm_eval", eval_bytes);
@@ -181,7 +181,7 @@ pub(super) const SCRIPT_ENGINE: &str = "name=lua,ver=1,api=1,filters=0,usedby=[]
 
 pub(super) fn engine_lines(server: &Server, lines: &mut Lines) {
     let scripts = &server.scripts;
-    let bytes = scripts.interpreter_bytes(Kind::Eval) + scripts.interpreter_bytes(Kind::Function);
+    let bytes = scripts.interpreter_bytes(ScriptKind::Eval) + scripts.interpreter_bytes(ScriptKind::Function);
     lines.put("engines_count", 1);
     lines.put("engines_total_used_memory", bytes);
     lines.put("engines_total_memory_overhead", 0);

@@ -170,7 +170,7 @@ pub struct ClientFigures {
     /// Memory of replicas' connections, bytes.
     pub replica_bytes: u64,
     /// The allocator's figures, from before the reply was made.
-    pub allocator: allocator::Figures,
+    pub allocator: allocator::AllocatorFigures,
     /// The largest input buffer, bytes.
     pub max_input_bytes: u64,
     /// The largest output buffer, bytes.

@@ -21,9 +21,9 @@ use crate::dispatch::record::{self, CommandEnd, Thresholds};
 use crate::dispatch::script::prepared::{is_read_only, is_stale, lacks_replicas};
 use crate::dispatch::{expired_sources, propagate, redirect, slot_stats};
 use crate::keyspace::effects::Hooks;
-use crate::net::client::{Buffers, Flags as ClientFlags};
+use crate::net::client::{BufferFigures, ClientFlags};
 use crate::notify::messages::wake;
-use crate::scripting::Stop;
+use crate::scripting::StopReason;
 use crate::state::{ClientVisitorHost, WorkerQuery};
 
 use super::{CallEnd, Runner};
@@ -80,14 +80,14 @@ impl Runner<'_, '_, '_> {
             return refuse("ERR Wrong number of args calling command from script");
         }
         let runs_script = command.handler.is_some_and(|binding| binding.mode == Mode::Script);
-        let permitted = self.thread.server.scripts.permits_all() && !runs_script;
+        let permitted = self.thread.server.scripts.permits_denied_commands() && !runs_script;
         if flags.contains(CommandFlags::NOSCRIPT) && !permitted {
             return refuse("ERR This Valkey command is not allowed from script");
         }
         if let Err(denial) = self.permits(command, args) {
             let (thread, client) = (&*self.thread, &self.client);
             let refusal = permission::refusal(client, DenialContext::Script, (command, &args), denial);
-            let line = client.describe(thread.now_ms, Buffers::default());
+            let line = client.list_line(thread.now_ms, BufferFigures::default());
             permission::note((&thread.server, thread.seat, thread.now_ms), refusal, line);
             let text = permission::refused_in_script(denial.reason, client.login.name(), command);
             return Some(Cow::Owned(text));
@@ -105,19 +105,19 @@ impl Runner<'_, '_, '_> {
         if self.read_only && flags.intersects(CHANGES) {
             return refuse("ERR Write commands are not allowed from read-only scripts.");
         }
-        if !self.thread.standing.is_plain() && !self.client.flags.has(ClientFlags::PRIMARY) {
+        if !self.thread.standing.is_plain() && !self.client.flags.contains(ClientFlags::PRIMARY) {
             if flags.contains(CommandFlags::WRITE) && is_read_only(self.thread) {
                 return refuse("READONLY You can't write against a read only replica.");
             }
-            if flags.contains(CommandFlags::WRITE) && lacks_replicas(self.thread) && !self.run.wrote() {
+            if flags.contains(CommandFlags::WRITE) && lacks_replicas(self.thread) && !self.run.has_written() {
                 return refuse("NOREPLICAS Not enough good replicas to write.");
             }
             if !flags.contains(CommandFlags::STALE) && is_stale(self.thread) {
                 return refuse("ERR Can not execute the command on a stale replica");
             }
         }
-        let is_first_write = flags.contains(CommandFlags::WRITE) && !self.run.wrote();
-        if is_first_write && !self.client.flags.has(ClientFlags::PRIMARY) {
+        let is_first_write = flags.contains(CommandFlags::WRITE) && !self.run.has_written();
+        if is_first_write && !self.client.flags.contains(ClientFlags::PRIMARY) {
             if self.thread.tunables.refuses_writes {
                 return refuse(NOT_SAVED);
             }
@@ -125,7 +125,7 @@ impl Runner<'_, '_, '_> {
                 return Some(Cow::Owned(not_appended(&self.thread.server).0.into_owned()));
             }
         }
-        if !self.may_lack_memory && flags.contains(CommandFlags::DENYOOM) && !self.run.wrote() {
+        if !self.may_lack_memory && flags.contains(CommandFlags::DENYOOM) && !self.run.has_written() {
             return refuse("OOM command not allowed when used memory > 'maxmemory'.");
         }
         None
@@ -170,7 +170,7 @@ impl Runner<'_, '_, '_> {
             self.end_call(command, args, error, after);
         }
         // It may have been told to stop while it waited for workers.
-        self.run.stopped().is_none().then_some(())
+        self.run.stop_reason().is_none().then_some(())
     }
 
     fn handle(
@@ -292,8 +292,8 @@ impl Runner<'_, '_, '_> {
         if self.thread.for_script || self.thread.client_snapshots.is_some() {
             return false;
         }
-        self.program.profile().note_ask();
-        self.run.may_leave() && !self.run.wrote() && self.run.stop(Stop::Leave)
+        self.program.profile().note_query();
+        self.run.may_move_to_script_thread() && !self.run.has_written() && self.run.stop(StopReason::TooLong)
     }
 
     /// What a worker can answer, who cannot wait for itself: in a transaction everything, for that has asked before. Else
@@ -303,7 +303,7 @@ impl Runner<'_, '_, '_> {
         let part = (query.ask)(&mut ClientVisitorHost {
             server: &self.thread.server,
             client_snapshots: client_snapshots.as_mut().unwrap_or(&mut Vec::new()),
-            own: (&mut self.client, Buffers::default()),
+            own: (&mut self.client, BufferFigures::default()),
         });
         self.thread.client_snapshots = client_snapshots;
         (query.combine)(vec![part])
@@ -319,7 +319,7 @@ impl Runner<'_, '_, '_> {
         loop {
             match answer.recv_timeout(ASKING) {
                 Ok(reply) => return reply,
-                Err(RecvTimeoutError::Timeout) if !server.scripts.running.look_at(&self.run, true, || None) => {}
+                Err(RecvTimeoutError::Timeout) if !server.scripts.running.check_run(&self.run, true, || None) => {}
                 Err(_) => return b"-ERR The script is about to end\r\n".to_vec(),
             }
         }

@@ -10,7 +10,7 @@ use crate::dispatch::admit::CHANGES;
 use crate::dispatch::plan::plan_to_write;
 use crate::keyspace::SLOTS;
 use crate::keyspace::access::Lease;
-use crate::scripting::Stop;
+use crate::scripting::StopReason;
 
 use super::{Runner, Slots};
 
@@ -27,7 +27,7 @@ impl<'p> Runner<'_, '_, 'p> {
     pub(super) fn hold(&mut self, command: &'static Command<Binding>, binding: Binding, args: Args<'_>) -> Option<()> {
         self.planned.clear();
         plan_to_write(&self.thread.server.keyspace, command, args, &mut self.planned);
-        let is_first_write = command.spec.flags.intersects(CHANGES) && !self.run.wrote();
+        let is_first_write = command.spec.flags.intersects(CHANGES) && !self.run.has_written();
         if is_first_write {
             self.take_token()?;
         }
@@ -68,7 +68,7 @@ impl<'p> Runner<'_, '_, 'p> {
         if !self.has_token && matches!(self.held, Slots::Leased(_)) {
             self.has_token = self.thread.server.scripts.try_take_token();
             if !self.has_token {
-                self.run.stop(Stop::Contended);
+                self.run.stop(StopReason::Contended);
                 return None;
             }
         }
@@ -87,7 +87,7 @@ impl<'p> Runner<'_, '_, 'p> {
         let Slots::Leased(leases) = &mut self.held else {
             return None;
         };
-        self.run.holds_also(slot);
+        self.run.note_held_slot(slot);
         Some(leases.add(taken))
     }
 
@@ -106,18 +106,18 @@ impl<'p> Runner<'_, '_, 'p> {
             }
             let running = &self.thread.server.scripts.running;
             if !self.has_token {
-                self.run.stop(Stop::Contended);
-            } else if running.is_ending() {
-                self.run.stop(Stop::Shutdown);
+                self.run.stop(StopReason::Contended);
+            } else if running.is_shutting_down() {
+                self.run.stop(StopReason::Shutdown);
             } else if !self.thread.for_script && tries >= TRIES_OF_WORKER {
-                if self.run.may_leave() && !self.run.wrote() {
-                    self.run.stop(Stop::Leave);
+                if self.run.may_move_to_script_thread() && !self.run.has_written() {
+                    self.run.stop(StopReason::TooLong);
                 } else {
                     running.preempt(slot, &self.run);
                 }
             }
             tries += 1;
-            if self.run.stopped().is_some() {
+            if self.run.stop_reason().is_some() {
                 return None;
             }
             if !self.read_only {

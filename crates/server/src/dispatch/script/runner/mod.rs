@@ -21,12 +21,12 @@ use crate::dispatch::script::session::{DebuggedHost, KeyCopier};
 use crate::keyspace::access::{GrowingLeases, HeldLeases, PlannedKey};
 use crate::keyspace::effects::Hooks;
 use crate::keyspace::{Exclusive, GatePassage};
-use crate::net::client::{Client, Flags as ClientFlags};
+use crate::net::client::{Client, ClientFlags};
 use crate::notify::messages::NotificationSender;
 use crate::observability::metrics::Counter;
 use crate::observability::slot_stats::SlotFigure;
 use crate::propagation::Target;
-use crate::scripting::{self, Answer, Beginning, Host, Outcome as Ended, Program, Run, Stop};
+use crate::scripting::{self, CallResult, Host, Program, RunOutcome as Ended, RunParameters, ScriptRun, StopReason};
 
 /// When a script that runs on a worker is too long for it.
 const LEAVES_AFTER: Duration = Duration::from_micros(500);
@@ -62,7 +62,7 @@ impl<'p> Slots<'_, 'p> {
 /// How a run ended, its errors counted.
 pub enum RunEnd {
     Done { failed: bool },
-    Stopped(Stop),
+    Stopped(StopReason),
 }
 
 /// How a command of a script ended.
@@ -81,10 +81,10 @@ pub struct Runner<'r, 'h, 'p> {
     client: Client,
     output: Output,
     planned: Vec<PlannedKey>,
-    pub(super) run: Arc<Run>,
+    pub(super) run: Arc<ScriptRun>,
     program: Program,
     /// The session that it runs in, if somebody debugs it.
-    pub(super) debugger: Option<scripting::Session>,
+    pub(super) debugger: Option<scripting::DebugSession>,
     read_only: bool,
     may_lack_memory: bool,
     /// The most bytes that the caller's output may have.
@@ -112,12 +112,12 @@ pub struct Runner<'r, 'h, 'p> {
 
 /// The most bytes of output that a client may have, as its worker will see it.
 fn most_reply_bytes(thread: &Thread, caller: &Client) -> usize {
-    let limit = match caller.flags.has(ClientFlags::PUBSUB) {
+    let limit = match caller.flags.contains(ClientFlags::PUBSUB) {
         true => &thread.tunables.pubsub_output_limit,
         false => &thread.tunables.output_limit,
     };
     match usize::try_from(limit.hard_bytes) {
-        Ok(bytes) if bytes > 0 && !caller.flags.has(ClientFlags::PRIMARY) => bytes.max(FREE_OUTPUT_BYTES),
+        Ok(bytes) if bytes > 0 && !caller.flags.contains(ClientFlags::PRIMARY) => bytes.max(FREE_OUTPUT_BYTES),
         _ => usize::MAX,
     }
 }
@@ -133,20 +133,20 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
     ) -> Self {
         let mut client = match thread.client_snapshots {
             Some(_) => caller.client_snapshot(),
-            None => caller.view(),
+            None => caller.handler_view(),
         };
         client.protocol = Protocol::Resp2;
-        client.flags.put(ClientFlags::MULTI, false);
-        client.flags.put(ClientFlags::SCRIPT, true);
+        client.flags.set(ClientFlags::MULTI, false);
+        client.flags.set(ClientFlags::SCRIPT, true);
         let threshold_ms = thread.server.config.unsigned(id::BUSY_REPLY_THRESHOLD);
         let command = match thread.for_script {
             true => args.iter().map(<[u8]>::to_vec).collect(),
             false => Vec::new(),
         };
         let program = prepared.program.clone();
-        let run = Run::new(Beginning {
+        let run = ScriptRun::new(RunParameters {
             name: program.name().to_vec(),
-            is_function: program.kind == scripting::Kind::Function,
+            is_function: program.kind == scripting::ScriptKind::Function,
             command,
             leaves_after: may_leave.then_some(LEAVES_AFTER),
             overdue_after: (threshold_ms > 0).then(|| Duration::from_millis(threshold_ms)),
@@ -180,8 +180,8 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
     /// Lets others know of a run on a thread of its own.
     pub fn list(&mut self) -> bool {
         match &self.held {
-            Slots::Leased(leases) => self.run.holds(leases.slots()),
-            Slots::Everything(_) | Slots::Beside(..) => self.run.holds_everything(),
+            Slots::Leased(leases) => self.run.note_held_slots(leases.slots()),
+            Slots::Everything(_) | Slots::Beside(..) => self.run.note_all_slots_held(),
         }
         if self.thread.for_script {
             self.thread.server.scripts.running.list(&self.run);
@@ -215,8 +215,8 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
             self.show_line();
         }
         match ended {
-            Ok(Ended::Stopped(stop)) if stop != Stop::Shutdown => {
-                debug_assert!(!run.wrote(), "a script that has written does not begin anew");
+            Ok(Ended::Stopped(stop)) if stop != StopReason::Shutdown => {
+                debug_assert!(!run.has_written(), "a script that has written does not begin anew");
                 self.tally.clear();
                 self.slot_tally.clear();
                 RunEnd::Stopped(stop)
@@ -224,8 +224,8 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
             Ok(Ended::Stopped(stop)) => RunEnd::Stopped(stop),
             Ok(Ended::Done {
                 errors,
-                invented,
-                failed,
+                is_returned: invented,
+                is_error: failed,
             }) => {
                 self.settle_tally();
                 for code in errors {
@@ -265,7 +265,7 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
         let server = &self.thread.server;
         server.metrics.add(self.thread.seat, Counter::ErrorReplies, 1);
         match invented {
-            true => server.errors.count_invented(code),
+            true => server.errors.count_from_script(code),
             false => server.errors.count(code),
         }
     }
@@ -284,12 +284,12 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
             match (command, &end) {
                 (Some(command), CallEnd::Done(nanoseconds) | CallEnd::Failed(nanoseconds, _)) => {
                     let failed = matches!(end, CallEnd::Failed(..));
-                    metrics.executed(*seat, command.id as usize, *nanoseconds, failed);
+                    metrics.record_execution(*seat, command.id as usize, *nanoseconds, failed);
                     if tunables.latency_tracking {
-                        metrics.latency(*seat, command.id as usize, *nanoseconds);
+                        metrics.record_latency(*seat, command.id as usize, *nanoseconds);
                     }
                 }
-                (Some(command), CallEnd::Rejected(_)) => metrics.rejected(*seat, command.id as usize),
+                (Some(command), CallEnd::Rejected(_)) => metrics.record_rejection(*seat, command.id as usize),
                 (None, _) => {}
             }
             if let CallEnd::Failed(_, code) | CallEnd::Rejected(code) = end {
@@ -300,16 +300,16 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
 
     fn tally(&mut self, command: Option<&'static Command<Binding>>, end: CallEnd) {
         self.tally.push((command, end));
-        if self.run.wrote() || self.tally.len() >= TALLY_MAX {
+        if self.run.has_written() || self.tally.len() >= TALLY_MAX {
             self.settle_tally();
         }
     }
 }
 
 impl Host for Runner<'_, '_, '_> {
-    fn call(&mut self, request: &[u8], ranges: &[ArgRange]) -> Answer<'_> {
-        if self.run.stopped().is_some() {
-            return Answer::Stop;
+    fn call(&mut self, request: &[u8], ranges: &[ArgRange]) -> CallResult<'_> {
+        if self.run.stop_reason().is_some() {
+            return CallResult::Stop;
         }
         if self.thread.lets_in && self.run.is_overdue() {
             self.let_others_in();
@@ -317,15 +317,15 @@ impl Host for Runner<'_, '_, '_> {
         let args = Args::new(request, ranges);
         let (command, binding) = match self.admit(args) {
             Ok(found) => found,
-            Err(text) => return Answer::Refused(text),
+            Err(text) => return CallResult::Refused(text),
         };
         let done = match self.hold(command, binding, args) {
             Some(()) => self.execute(command, binding, args),
             None => None,
         };
         match done {
-            Some(()) => Answer::Reply(&self.output.bytes),
-            None => Answer::Stop,
+            Some(()) => CallResult::Reply(&self.output.bytes),
+            None => CallResult::Stop,
         }
     }
 
@@ -337,7 +337,7 @@ impl Host for Runner<'_, '_, '_> {
         self.logged_for = Target::of_bits(parts);
     }
 
-    fn most_reply_bytes(&self) -> usize {
+    fn reply_bytes_max(&self) -> usize {
         self.most_reply_bytes
     }
 

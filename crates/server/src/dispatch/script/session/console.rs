@@ -66,7 +66,7 @@ impl Line {
 
     /// Whether the process ends, or everybody waits for this session because it is about to.
     fn process_ends(&self) -> bool {
-        self.server.scripts.running.is_ending() || (self.stays && self.server.shutdown.is_wanted())
+        self.server.scripts.running.is_shutting_down() || (self.stays && self.server.shutdown.is_wanted())
     }
 }
 

@@ -47,13 +47,13 @@ use crate::dispatch::transaction;
 use crate::keyspace::Seat;
 use crate::keyspace::access::HeldLeases;
 use crate::keyspace::effects::Hooks;
-use crate::net::client::{Client, Flags as ClientFlags};
+use crate::net::client::{Client, ClientFlags};
 use crate::net::connection::Connection;
 use crate::notify::messages::{NotificationSender, wake};
 use crate::observability::log;
 use crate::observability::metrics::Metrics;
 use crate::observability::used_memory::UsedMemory;
-use crate::scripting::{self, Answer, Debugger, Host, Kind};
+use crate::scripting::{self, CallResult, Debugger, Host, ScriptKind};
 use crate::state::{Message, Server, ServerParts};
 use console::Line;
 pub(super) use key_copier::KeyCopier;
@@ -75,7 +75,7 @@ struct Session {
 /// Whether a client's script is to run in a session: it has asked for one, and this is no function.
 #[inline]
 pub(super) fn is_wanted(client: &Client, command: &Command<Binding>) -> bool {
-    client.flags.has(ClientFlags::DEBUGS) && command.full_name.starts_with("eval")
+    client.flags.contains(ClientFlags::DEBUG_SCRIPTS) && command.full_name.starts_with("eval")
 }
 
 /// Begins a session: the connection leaves its worker.
@@ -100,7 +100,7 @@ pub(super) fn begin(thread: &mut Thread, request: &Request<'_>, connection: &mut
         command: request.command,
         request: connection.input[plan.start..plan.end].to_vec(),
         ranges: request.ranges[plan.args.0 as usize..plan.args.1 as usize].to_vec(),
-        client: connection.client.view(),
+        client: connection.client.handler_view(),
     };
     let length = connection.output.len();
     finish(thread, request, connection, (mark, length), false);
@@ -114,7 +114,7 @@ impl Session {
     fn start(self, connection: Box<Connection>) {
         let spawned = std::thread::Builder::new()
             .name("weft-debug".to_owned())
-            .stack_size(crate::scripting::STACK_BYTES)
+            .stack_size(crate::scripting::SCRIPT_STACK_BYTES)
             .spawn(move || self.run(*connection));
         if let Err(error) = spawned {
             log::warning!("A debugging session has no thread: {error}");
@@ -126,7 +126,7 @@ impl Session {
     }
 
     fn run(self, mut connection: Connection) {
-        let is_sync = self.client.flags.has(ClientFlags::DEBUGS_SYNC);
+        let is_sync = self.client.flags.contains(ClientFlags::DEBUG_SCRIPTS_SYNC);
         let Some(registered) = connection.in_transit.take() else {
             return;
         };
@@ -153,7 +153,7 @@ impl Session {
     }
 
     /// Sends the reply, behind what was replied to commands before.
-    fn reply(&self, debugger: &scripting::Session, mut output: Output, reply: &[u8]) {
+    fn reply(&self, debugger: &scripting::DebugSession, mut output: Output, reply: &[u8]) {
         output.bytes.extend_from_slice(reply);
         output.flatten();
         debugger.borrow_mut().end(&output.bytes);
@@ -162,21 +162,21 @@ impl Session {
     // ---- SYNC ------------------------------------------------------------------------------------------------------
 
     /// Runs the script alone with the keyspace.
-    fn run_in_place(&self, debugger: &scripting::Session, output: Output) {
+    fn run_in_place(&self, debugger: &scripting::DebugSession, output: Output) {
         let server = &self.server;
         let running = &server.scripts.running;
         let Some(mut seat) = self.join() else {
             return;
         };
         // A script that does not end can be killed meanwhile.
-        while !running.try_keep_out() {
+        while !running.try_exclude_runs() {
             if debugger.borrow_mut().is_over() {
                 return;
             }
             std::thread::sleep(PAUSE);
         }
         let mut thread = Thread::new(server.clone(), seat.index());
-        let mut client = self.client.view();
+        let mut client = self.client.handler_view();
         let mut reply = Vec::new();
         let mut all = seat.exclusive();
         thread.begin(unix_ms());
@@ -192,10 +192,10 @@ impl Session {
         let unserved = transaction::serve_ready(&mut thread, None, held, &mut client);
         settle_effects(&mut thread);
         drop(all);
-        running.let_in();
-        scripting::forget_interpreters(&server.scripts, Kind::Eval);
+        running.end_exclusion();
+        scripting::drop_interpreter(&server.scripts, ScriptKind::Eval);
         self.settle(&mut thread, &mut seat, unserved.map(|unserved| *unserved));
-        while server.propagation.withholds(client.log_ticket) && !running.is_ending() {
+        while server.propagation.withholds(client.last_write_sequence) && !running.is_shutting_down() {
             std::thread::sleep(PAUSE);
         }
         self.reply(debugger, output, &reply);
@@ -205,7 +205,7 @@ impl Session {
     fn join(&self) -> Option<Seat> {
         loop {
             let seat = self.server.keyspace.slots.join();
-            if seat.is_some() || self.server.scripts.running.is_ending() {
+            if seat.is_some() || self.server.scripts.running.is_shutting_down() {
                 return seat;
             }
             std::thread::sleep(PAUSE);
@@ -228,7 +228,7 @@ impl Session {
     // ---- YES -------------------------------------------------------------------------------------------------------
 
     /// Runs the script beside the keyspace.
-    fn run_beside(&self, debugger: &scripting::Session, output: Output) {
+    fn run_beside(&self, debugger: &scripting::DebugSession, output: Output) {
         let beside = server_beside(&self.server);
         let Some(mut seat) = beside.keyspace.slots.join() else {
             unreachable!("it has a seat, and nobody else knows of it");
@@ -241,7 +241,7 @@ impl Session {
         thread.view = around.cluster.as_ref().map(crate::cluster::Cluster::view);
         let limit = around.config.unsigned(id::MAXMEMORY);
         thread.room.is_full = limit != 0 && around.counted_memory() > limit;
-        let mut client = self.client.view();
+        let mut client = self.client.handler_view();
         let mut reply = Vec::new();
         let mut all = seat.exclusive();
         let mut key_copier = KeyCopier::new(self.server.clone());
@@ -259,7 +259,7 @@ impl Session {
         thread: &mut Thread,
         held: Slots<'_, '_>,
         client: &mut Client,
-        debugger: &scripting::Session,
+        debugger: &scripting::DebugSession,
         reply: &mut Vec<u8>,
     ) {
         (thread.may_leave, thread.may_block) = (false, false);
@@ -314,25 +314,25 @@ pub(super) struct DebuggedHost<'o> {
 }
 
 impl Host for DebuggedHost<'_> {
-    fn call(&mut self, request: &[u8], ranges: &[ArgRange]) -> Answer<'_> {
+    fn call(&mut self, request: &[u8], ranges: &[ArgRange]) -> CallResult<'_> {
         let args = Args::new(request, ranges);
         let words: Vec<&[u8]> = args.iter().collect();
-        self.debugger.borrow_mut().say_command(words.into_iter());
+        self.debugger.borrow_mut().log_command(words.into_iter());
         let answer = self.host.call(request, ranges);
         let mut debugger = self.debugger.borrow_mut();
         match &answer {
-            Answer::Reply(reply) => {
-                debugger.say_reply(reply);
+            CallResult::Reply(reply) => {
+                debugger.log_reply(reply);
                 if reply.starts_with(b"-") {
-                    debugger.say_error(reply);
+                    debugger.log_error(reply);
                 }
             }
-            Answer::Refused(text) => {
+            CallResult::Refused(text) => {
                 let (reply, error) = refusal(args, text);
-                debugger.say_reply(&[b"-", &reply[..], b"\r\n"].concat());
-                debugger.say_error(&error);
+                debugger.log_reply(&[b"-", &reply[..], b"\r\n"].concat());
+                debugger.log_error(&error);
             }
-            Answer::Stop => {}
+            CallResult::Stop => {}
         }
         answer
     }
@@ -341,8 +341,8 @@ impl Host for DebuggedHost<'_> {
         self.host.set_protocol(protocol);
     }
 
-    fn most_reply_bytes(&self) -> usize {
-        self.host.most_reply_bytes()
+    fn reply_bytes_max(&self) -> usize {
+        self.host.reply_bytes_max()
     }
 
     fn set_replication(&mut self, parts: u8) {
@@ -355,7 +355,7 @@ impl Host for DebuggedHost<'_> {
 
     fn note_malformed(&mut self, error: &str) {
         let plain = error.strip_prefix("ERR ").unwrap_or(error);
-        self.debugger.borrow_mut().say_error(plain.as_bytes());
+        self.debugger.borrow_mut().log_error(plain.as_bytes());
     }
 }
 

@@ -7,11 +7,11 @@ fn names(list: &str) -> Vec<&'static str> {
         let found = CIPHERS.iter().find(|cipher| cipher.suite == suite);
         found.map_or("?", |cipher| cipher.name)
     };
-    ciphers(list).into_iter().map(name).collect()
+    select_ciphers(list).into_iter().map(name).collect()
 }
 
 #[test]
-fn lists_of_ciphers_mean_what_they_mean_to_openssl() {
+fn cipher_lists_select_the_same_as_in_openssl() {
     let all: Vec<&str> = CIPHERS.iter().map(|cipher| cipher.name).collect();
     let cases: &[(&str, &str, &[&str])] = &[
         ("nothing said", "", &all),
@@ -56,17 +56,17 @@ fn lists_of_ciphers_mean_what_they_mean_to_openssl() {
 
 #[test]
 fn suites_of_tls_1_3_have_their_own_list() {
-    assert_eq!(suites("").len(), 3);
+    assert_eq!(select_suites("").len(), 3);
     assert_eq!(
-        suites("TLS_AES_128_GCM_SHA256:TLS_AES_128_CCM_SHA256:TLS_AES_128_GCM_SHA256"),
+        select_suites("TLS_AES_128_GCM_SHA256:TLS_AES_128_CCM_SHA256:TLS_AES_128_GCM_SHA256"),
         [suite::TLS13_AES_128_GCM_SHA256]
     );
-    assert!(suites("TLS_AES_128_CCM_SHA256").is_empty());
+    assert!(select_suites("TLS_AES_128_CCM_SHA256").is_empty());
 }
 
 #[test]
 fn versions_are_those_that_rustls_offers() {
-    let count = |list: &str| versions(list).map(|versions| versions.len());
+    let count = |list: &str| parse_versions(list).map(|versions| versions.len());
     let cases = [
         ("", Some(2)),
         ("TLSv1.2", Some(1)),

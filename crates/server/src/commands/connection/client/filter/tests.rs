@@ -3,7 +3,7 @@
 use weft_resp::{ArgRange, Limits, Parsed, Parser};
 
 use super::*;
-use crate::net::client::Flags;
+use crate::net::client::ClientFlags;
 
 /// Reads the filter of `CLIENT LIST <words>`.
 fn parse(words: &[&[u8]], skip_caller: bool) -> Result<Filter, String> {
@@ -45,11 +45,15 @@ fn clients() -> [Client; 3] {
     named.lib_name = b"lib".to_vec();
     named.lib_version = b"1.0".to_vec();
     named.db = 3;
-    named.flags.put(Flags::NO_TOUCH.with(Flags::NO_EVICT), true);
+    named
+        .flags
+        .set(ClientFlags::NO_TOUCH.union(ClientFlags::NO_EVICT), true);
     let mut local = Client::new(7, 1_101_000, 0);
     local.address = "/run/weft.sock:0".to_owned();
     local.local_address = "/run/weft.sock:0".to_owned();
-    local.flags.put(Flags::UNIX_SOCKET.with(Flags::CAPA_REDIRECT), true);
+    local
+        .flags
+        .set(ClientFlags::UNIX_SOCKET.union(ClientFlags::CAPA_REDIRECT), true);
     [caller, named, local]
 }
 
