@@ -1,4 +1,4 @@
-//! A user as clients hold it: the name, what is known of it at the moment, and whether it still exists.
+//! An ACL user as held by clients: its name, its current rules, and a flag for its deletion.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
@@ -7,7 +7,7 @@ use super::catalogue::Catalogue;
 use super::user::User;
 use super::{Acl, DEFAULT_USER};
 
-/// A user with its name. It stays the same while its rules change.
+/// A user with its name. The account stays the same while its rules change.
 #[derive(Debug)]
 pub struct Account {
     name: Box<[u8]>,
@@ -24,12 +24,12 @@ impl Account {
         })
     }
 
-    /// The name.
+    /// Returns the name.
     pub fn name(&self) -> &[u8] {
         &self.name
     }
 
-    /// What is known of it at the moment.
+    /// Returns the current rules.
     pub fn user(&self) -> Arc<User> {
         self.user.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -42,26 +42,26 @@ impl Account {
         self.deleted.store(true, Ordering::Release);
     }
 
-    /// Whether it is gone: its clients are to be disconnected.
+    /// Returns `true` if the user has been deleted. Its clients have to be disconnected then.
     pub fn is_deleted(&self) -> bool {
         self.deleted.load(Ordering::Acquire)
     }
 }
 
-/// A client's side: who it is, and what it may do, as far as it has heard.
+/// The authentication state of a client: its user, and the rules as of the last refresh.
 #[derive(Clone, Debug)]
 pub struct Login {
     account: Arc<Account>,
     user: Arc<User>,
-    /// The version of the users that `user` shows.
+    /// The version of the users that `user` reflects.
     seen: u64,
-    /// The same if everything is allowed, 0 if not.
+    /// The same version if everything is allowed, 0 otherwise.
     free_at: u64,
     authenticated: bool,
 }
 
 impl Login {
-    /// A client that the server has not met: nobody in particular, and not logged in.
+    /// Returns a placeholder: an unauthenticated login that belongs to no ACL.
     pub fn stranger() -> Login {
         static NOBODY: OnceLock<(Arc<Account>, Arc<User>)> = OnceLock::new();
         let (account, user) = NOBODY.get_or_init(|| {
@@ -81,7 +81,7 @@ impl Login {
         }
     }
 
-    /// Nobody in particular, who may do everything as long as no user changes: for commands that are repeated.
+    /// Returns a login that may execute everything as long as no user changes, for replicated or loaded commands.
     pub fn repeating(acl: &Acl) -> Login {
         Login {
             free_at: acl.version(),
@@ -102,45 +102,46 @@ impl Login {
         login
     }
 
-    /// Whether everything is allowed, as far as the users of `version` are concerned: all that most clients are asked.
+    /// Returns `true` if everything is allowed with the users of `version`. This is the only check for most clients.
     #[inline]
     pub fn is_free(&self, version: u64) -> bool {
         self.free_at == version
     }
 
-    /// Whether one is logged in.
+    /// Returns `true` if the client is authenticated.
     #[inline]
     pub fn is_authenticated(&self) -> bool {
         self.authenticated
     }
 
-    /// The name of the user.
+    /// Returns the name of the user.
     pub fn name(&self) -> &[u8] {
         self.account.name()
     }
 
-    /// The user.
+    /// Returns the account of the user.
     pub fn account(&self) -> &Arc<Account> {
         &self.account
     }
 
-    /// What is allowed, as of the last [`Login::refresh`].
+    /// Returns the rules as of the last [`Login::refresh`].
     pub fn user(&self) -> &Arc<User> {
         &self.user
     }
 
-    /// The same user, not logged in.
+    /// Returns the same login, not authenticated.
     pub fn logged_out(mut self) -> Login {
         self.authenticated = false;
         self.free_at = 0;
         self
     }
 
-    /// Hears of changes; whether the user still exists.
+    /// Applies changes of the user. Returns `true` if the user still exists.
     pub fn refresh(&mut self, acl: &Acl) -> bool {
         let version = acl.version();
         if self.seen != version {
-            // The version first: what is read behind it is as new, or newer, and then heard of once more.
+            // The version is read first. Rules read after it are as new or newer; newer ones are read again at the next
+            // refresh.
             self.user = self.account.user();
             self.seen = version;
             let free = self.authenticated && self.user.may_do_everything();

@@ -1,30 +1,30 @@
-//! The commands as rules see them: their names, which belong together, which categories they are in.
+//! The commands and categories that ACL rules can name.
 //!
-//! Rules go by the names that commands were born with, whatever `rename-command` made of them, and may name every
-//! command that Valkey has. The first numbers are those of the commands that exist here.
+//! Rules use the original names of commands, regardless of `rename-command`, and may name every command of Valkey. The
+//! first ids are those of the commands that exist here.
 
 use std::collections::HashMap;
 
-/// The number of a command or subcommand.
+/// The id of a command or subcommand.
 pub type CommandId = u16;
 
 /// A command or subcommand.
 #[derive(Debug)]
 pub struct Entry {
-    /// `get`, or `config|get`.
+    /// The full name, for example `get` or `config|get`.
     pub full_name: Box<str>,
-    /// The subcommands.
+    /// The ids of the subcommands.
     pub subcommands: Vec<CommandId>,
 }
 
 impl Entry {
-    /// Whether it is a subcommand.
+    /// Returns `true` if it is a subcommand.
     pub fn is_subcommand(&self) -> bool {
         self.full_name.contains('|')
     }
 }
 
-/// A category: the name that stands behind `@`, and its members in the order of their numbers.
+/// A category: its name after `@`, and its members in the order of their ids.
 #[derive(Debug)]
 pub struct Category {
     /// The name.
@@ -42,7 +42,7 @@ pub struct Catalogue {
 }
 
 impl Catalogue {
-    /// A catalogue of `entries`, whose numbers are their places.
+    /// Creates a catalogue. The ids of `entries` are their indexes.
     pub fn new(entries: Vec<Entry>, categories: Vec<Category>) -> Catalogue {
         let ids = entries.iter().map(|entry| entry.full_name.clone()).zip(0..).collect();
         Catalogue {
@@ -52,28 +52,28 @@ impl Catalogue {
         }
     }
 
-    /// How many commands and subcommands there are.
+    /// Returns the number of commands and subcommands.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// The command or subcommand with that full name, in any case.
+    /// Returns the id of the command or subcommand with this full name, ignoring case.
     pub fn find(&self, full_name: &[u8]) -> Option<CommandId> {
         let name = std::str::from_utf8(full_name).ok()?.to_ascii_lowercase();
         self.ids.get(name.as_str()).copied()
     }
 
-    /// The command of a number that [`Catalogue::find`] gave.
+    /// Returns the entry of an id that [`Catalogue::find`] has returned.
     pub fn entry(&self, id: CommandId) -> &Entry {
         &self.entries[usize::from(id)]
     }
 
-    /// All categories, in the order in which they are shown.
+    /// Returns all categories, in the order in which they are listed.
     pub fn categories(&self) -> &[Category] {
         &self.categories
     }
 
-    /// The category with that name, in any case, without the `@`.
+    /// Returns the category with this name, without the `@`, ignoring case.
     pub fn category(&self, name: &[u8]) -> Option<&Category> {
         let is_it = |category: &&Category| category.name.as_bytes().eq_ignore_ascii_case(name);
         self.categories.iter().find(is_it)

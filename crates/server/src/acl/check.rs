@@ -1,30 +1,29 @@
-//! What a command asks for, and why it does not get it.
-
-/// What is done with keys.
+//! The permissions that a command requires, and the reasons for denial.
+/// The kinds of access to a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access(u8);
 
 impl Access {
-    /// Nothing that concerns the data: whoever may do anything with the key may do this.
+    /// No access to the data. Any permission for the key is sufficient.
     pub const NONE: Access = Access(0);
-    /// Data comes out of it.
+    /// Reads data.
     pub const READ: Access = Access(1);
-    /// Data is added, changed or deleted.
+    /// Adds, changes or deletes data.
     pub const WRITE: Access = Access(2);
-    /// Both.
+    /// Reads and writes.
     pub const BOTH: Access = Access(3);
 
-    /// Both of two.
+    /// Returns the union.
     pub const fn with(self, other: Access) -> Access {
         Access(self.0 | other.0)
     }
 
-    /// Whether all of `other` is in it.
+    /// Returns `true` if it includes all of `other`.
     pub const fn contains(self, other: Access) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// What stands before a pattern of keys.
+    /// Returns the prefix of a key pattern in a rule.
     pub(super) fn prefix(self) -> &'static [u8] {
         match self {
             Access::READ => b"%R~",
@@ -34,52 +33,53 @@ impl Access {
     }
 }
 
-/// How an argument names channels.
+/// The meaning of a channel argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChannelUse {
-    /// It is a channel.
+    /// A channel.
     Name,
-    /// It is a pattern of channels.
+    /// A pattern of channels.
     Pattern,
 }
 
-/// What a command asks for. Arguments are counted with the command's name as the first, 0.
+/// The permissions that a command requires. Argument indexes count from the command name, which is 0.
 pub trait AccessRequest {
-    /// The command.
+    /// Returns the id of the command.
     fn command(&self) -> super::CommandId;
-    /// Whether everybody may use the command, if not every key and database.
+    /// Returns `true` if every user may execute the command, although not with every key and database.
     fn is_for_everybody(&self) -> bool;
-    /// The argument behind the name of the command, or of the subcommand.
+    /// Returns the first argument after the name of the command or subcommand.
     fn first_argument(&self) -> Option<&[u8]>;
-    /// Whether it acts on every database there is.
+    /// Returns `true` if the command acts on all databases.
     fn needs_all_databases(&self) -> bool;
-    /// The databases that it uses, each with the argument that names it; 0 for the client's own.
+    /// Calls `visit` for each database used, with the index of the argument that names it; 0 for the client's own
+    /// database.
     fn each_database(&self, visit: &mut dyn FnMut(usize, usize));
-    /// The keys.
+    /// Calls `visit` for each key.
     fn each_key(&self, visit: &mut dyn FnMut(usize, Access, &[u8]));
-    /// The channels that it subscribes to or publishes on.
+    /// Calls `visit` for each channel that the command subscribes to or publishes to.
     fn each_channel(&self, visit: &mut dyn FnMut(usize, ChannelUse, &[u8]));
 }
 
-/// Why something is refused. Of several selectors' reasons the greatest counts.
+/// The reason for a denial. Of the reasons of several selectors, the greatest is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
     /// A database is not allowed.
     Database,
-    /// The command is not.
+    /// The command is not allowed.
     Command,
-    /// A key is not.
+    /// A key is not allowed.
     Key,
-    /// A channel is not.
+    /// A channel is not allowed.
     Channel,
-    /// A login failed.
+    /// An authentication failed.
     Auth,
-    /// A client's certificate names nobody who may log in.
+    /// A client certificate names no user that may log in.
     Certificate,
 }
 
 impl Reason {
-    /// How ACL LOG names it.
+    /// Returns its name in ACL LOG.
     pub fn name(self) -> &'static str {
         match self {
             Reason::Command => "command",
@@ -92,12 +92,12 @@ impl Reason {
     }
 }
 
-/// A refusal.
+/// A denial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Denial {
-    /// Why.
+    /// The reason.
     pub reason: Reason,
-    /// The argument at fault; 0 for the command itself.
+    /// The index of the denied argument; 0 for the command itself.
     pub argument: usize,
 }
 

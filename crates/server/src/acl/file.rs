@@ -1,4 +1,4 @@
-//! Users in files: the `user` lines of a configuration, and the file that `aclfile` names.
+//! Users in files: the `user` directives of a configuration file, and the file named by `aclfile`.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsStr;
@@ -12,20 +12,20 @@ use super::{Acl, Catalogue, NewUsers};
 use crate::config::{Config, error_text, id, replace_file};
 use crate::observability::log;
 
-/// A `user` line of a configuration that is wrong: which one, and how.
+/// An invalid `user` directive.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Misdeclared {
-    /// Its place among the lines.
+    /// Its index among the directives.
     pub line: usize,
-    /// The text of the error.
+    /// The error text.
     pub reason: String,
 }
 
-/// Looks at the `user` lines of a configuration, each without its first word. Commands that do not exist are found
-/// only when the users are made.
+/// Checks the `user` directives of a configuration, each without its first word. Unknown commands are reported only
+/// when the users are created.
 ///
 /// # Errors
-/// The first line that is wrong.
+/// The first invalid directive.
 pub fn check_declarations(lines: &[&[Vec<u8>]], catalogue: &Catalogue, all_channels: bool) -> Result<(), Misdeclared> {
     let ground = SelectorDefaults {
         catalogue,
@@ -33,7 +33,7 @@ pub fn check_declarations(lines: &[&[Vec<u8>]], catalogue: &Catalogue, all_chann
     };
     let mut names: HashSet<&[u8]> = HashSet::new();
     for (line, arguments) in lines.iter().enumerate() {
-        // Valkey shows the word that stands at the place of the wrong rule, counted from the word `user`.
+        // Valkey reports the word at the index of the invalid rule, counted from the word `user`.
         let shown = |place: usize| match place.checked_sub(1) {
             None => "user".into(),
             Some(place) => arguments
@@ -64,10 +64,10 @@ pub fn check_declarations(lines: &[&[Vec<u8>]], catalogue: &Catalogue, all_chann
 }
 
 impl Acl {
-    /// Makes the users that the configuration declares, or those of `aclfile`, before there are clients.
+    /// Creates the users of the configuration or those of `aclfile`. Called before there are clients.
     ///
     /// # Errors
-    /// What the log shall say before the process ends.
+    /// The text to log before the process exits.
     pub fn load_at_start(&self, config: &Config) -> Result<(), String> {
         let password = config.text(id::REQUIREPASS);
         self.set_default_password(&password, config);
@@ -120,10 +120,10 @@ impl Acl {
         Ok(())
     }
 
-    /// Reads the file that `aclfile` names.
+    /// Reads the file named by `aclfile`.
     ///
     /// # Errors
-    /// All that is wrong with it, in one line.
+    /// All errors of the file in one line.
     pub fn read_file(&self, config: &Config) -> Result<NewUsers, Vec<u8>> {
         let path = config.text(id::ACLFILE);
         let text = std::fs::read(Path::new(OsStr::from_bytes(&path))).map_err(|error| {
@@ -133,10 +133,10 @@ impl Acl {
         parse_file(&text, &path, self.ground(config))
     }
 
-    /// Writes all users to the file that `aclfile` names.
+    /// Writes all users to the file named by `aclfile`.
     ///
     /// # Errors
-    /// When the file cannot be replaced; the old one is still there then.
+    /// When the file cannot be replaced. The old file stays then.
     pub fn write_file(&self, config: &Config) -> io::Result<()> {
         let path = config.text(id::ACLFILE);
         let mut text = Vec::new();
@@ -149,7 +149,7 @@ impl Acl {
     }
 }
 
-/// The users of a file, whose name is only for errors.
+/// Parses the users of a file. `path` is used in error messages.
 pub(super) fn parse_file(text: &[u8], path: &[u8], ground: SelectorDefaults<'_>) -> Result<NewUsers, Vec<u8>> {
     let mut users = BTreeMap::new();
     let mut errors: Vec<u8> = Vec::new();
@@ -187,7 +187,7 @@ pub(super) fn parse_file(text: &[u8], path: &[u8], ground: SelectorDefaults<'_>)
     Err(errors)
 }
 
-/// Makes a user of the rules of a line, and adds what is wrong with them to `errors`, with `place` before it.
+/// Creates a user from the rules of a line. Appends errors to `errors`, with `place` before them.
 fn parse_user(rules: &[&[u8]], place: &[u8], ground: SelectorDefaults<'_>, errors: &mut Vec<u8>) -> User {
     let mut user = User::new(ground);
     let Ok(rules) = merge_selectors(rules) else {
@@ -203,7 +203,7 @@ fn parse_user(rules: &[&[u8]], place: &[u8], ground: SelectorDefaults<'_>, error
                 let reason = format!("': {}. ", error.text());
                 errors.extend([place, b"Error in applying operation '", rule, reason.as_bytes()].concat());
             }
-            // What follows the first of these may be wrong only because of it.
+            // Errors after the first one may be caused by it.
             Err(error) if !told => {
                 told = true;
                 errors.extend([place, error.text().as_bytes(), b". "].concat());
@@ -214,7 +214,7 @@ fn parse_user(rules: &[&[u8]], place: &[u8], ground: SelectorDefaults<'_>, error
     user
 }
 
-/// What is left without these bytes at both ends.
+/// Removes the bytes in `set` from both ends.
 fn trim<'a>(mut text: &'a [u8], set: &[u8]) -> &'a [u8] {
     while let [first, rest @ ..] = text
         && set.contains(first)

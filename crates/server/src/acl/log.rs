@@ -1,18 +1,18 @@
-//! The log of refusals: who was not allowed what. Similar ones within a minute are one entry with a count.
+//! The ACL log: denied accesses. Similar denials within a minute form one entry with a count.
 
 use std::collections::VecDeque;
 
 use super::check::Reason;
 
-/// Refusals at most so far apart are one entry, ms.
+/// The maximum interval between denials of one entry, in milliseconds.
 const GROUPING_MS: u64 = 60_000;
-/// Entries that are looked at for a similar one.
+/// The number of entries that are searched for a similar one.
 const LOOKED_AT: usize = 10;
 
-/// What the refused command was a part of.
+/// The context in which a command was denied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DenialContext {
-    /// Nothing.
+    /// None.
     TopLevel,
     /// A transaction.
     Transaction,
@@ -21,7 +21,7 @@ pub enum DenialContext {
 }
 
 impl DenialContext {
-    /// How ACL LOG names it.
+    /// Returns its name in ACL LOG.
     pub fn name(self) -> &'static str {
         match self {
             DenialContext::TopLevel => "toplevel",
@@ -31,37 +31,37 @@ impl DenialContext {
     }
 }
 
-/// One refusal.
+/// A denied access.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// Why.
+    /// The reason.
     pub reason: Reason,
-    /// Where.
+    /// The context.
     pub scene: DenialContext,
     /// The command, key, channel or database that was not allowed.
     pub object: Vec<u8>,
-    /// To whom.
+    /// The name of the user.
     pub user: Vec<u8>,
 }
 
-/// What ACL LOG shows.
+/// An entry of ACL LOG.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// How often it happened.
+    /// The number of denials.
     pub count: u64,
-    /// What happened.
+    /// The denied access.
     pub refusal: Refusal,
-    /// The client of the last time, as CLIENT LIST shows it.
+    /// The client of the last denial, as CLIENT LIST shows it.
     pub client: Vec<u8>,
-    /// Its number since the start.
+    /// The number of the entry since the start.
     pub id: u64,
-    /// When it happened first, ms since the epoch.
+    /// The time of the first denial, in milliseconds since the Unix epoch.
     pub created_ms: u64,
-    /// When it happened last, ms since the epoch.
+    /// The time of the last denial, in milliseconds since the Unix epoch.
     pub updated_ms: u64,
 }
 
-/// The log, latest first.
+/// The ACL log, latest entry first.
 #[derive(Debug, Default)]
 pub struct Log {
     entries: VecDeque<Entry>,
@@ -69,7 +69,7 @@ pub struct Log {
 }
 
 impl Log {
-    /// Adds a refusal. A new entry drives out what goes beyond `max_len` of them.
+    /// Adds a denial. A new entry removes the oldest ones beyond `max_len`.
     pub fn add(&mut self, refusal: Refusal, client: Vec<u8>, now_ms: u64, max_len: usize) {
         if max_len == 0 {
             return self.clear();
@@ -98,12 +98,12 @@ impl Log {
         }
     }
 
-    /// Forgets all entries.
+    /// Removes all entries.
     pub fn clear(&mut self) {
         self.entries.clear();
     }
 
-    /// The latest entries, at most `count`.
+    /// Returns the latest entries, at most `count`.
     pub fn latest(&self, count: usize) -> Vec<Entry> {
         self.entries.iter().take(count).cloned().collect()
     }

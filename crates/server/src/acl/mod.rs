@@ -1,4 +1,4 @@
-//! Access control: who the users are, and what they may do.
+//! Access control lists: the users and their permissions.
 //!
 //! ```text
 //!   ACL SETUSER, LOAD, the configuration ──▶ rules ──▶ User ─┐ one Arc, replaced as a whole
@@ -9,20 +9,22 @@
 //!   Client: Login { account, Arc<User>, seen, free_at } ─────┘
 //! ```
 //!
-//! 1. Each change makes a new `User`, puts it into its account, and then raises the version. A client whose login has
-//!    not seen the version takes the new `User` before its next command. So nobody locks anything on the path of a
-//!    command, and a client that may do everything compares two numbers (`Login::free_at` and the version).
-//! 2. What a user may do changes in *exclusive mode* (ACL SETUSER, DELUSER, LOAD). A worker admits a command and runs it
-//!    within the same passage of the gate, so no command that was admitted by the old rules runs behind the change, and
-//!    none is admitted by them once the change is answered. A command that left its worker before (it is long, or waits
-//!    for keys) has begun by the old rules; one that waited is looked at again when it is served.
-//! 3. The password of the default user may change at any time (`requirepass`): it matters to logins alone, which look
-//!    at the account itself.
-//! 4. An account that is deleted says so, and stays with its clients until their workers have closed them. The workers
-//!    are told by mail; a client that sends a command before that is closed then.
-//! 5. Rules go by the commands of Valkey, whether they exist here or not, so that its files can be read.
+//! 1. Each change creates a new `User`, stores it in its account, and then increments the version. A client whose login
+//!    has not seen that version takes the new `User` before its next command. So the path of a command needs no lock,
+//!    and for a client that may do everything it compares two numbers (`Login::free_at` and the version).
+//! 2. The permissions of a user change in *exclusive mode* (ACL SETUSER, DELUSER, LOAD). A worker admits a command and
+//!    runs it within the same passage of the gate. So no command admitted by the old rules runs after the change, and
+//!    none is admitted by them once the change has been replied to. A command that left its worker before, because it
+//!    is long or waits for keys, has begun under the old rules. A command that waited is checked again when it is
+//!    served.
+//! 3. The password of the default user may change at any time (`requirepass`). It affects only logins, which read the
+//!    account itself.
+//! 4. A deleted account is marked as such, and stays with its clients until their workers have closed them. The workers
+//!    are notified by message; a client that sends a command before that is closed then.
+//! 5. Rules refer to the commands of Valkey, even if they do not exist here, so that Valkey's files can be read.
 //!
-//! What a command asks for ([`Asks`]) is told by who knows commands: the module has no idea of them beyond names.
+//! The permissions that a command requires ([`AccessRequest`]) are supplied by the caller. This module knows only the names of
+//! commands.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -54,15 +56,15 @@ pub use rules::has_blanks;
 pub use selector::Selector;
 pub use user::{SelectorDefaults, User};
 
-/// The user that clients are before they log in as another.
+/// The user of clients that have not authenticated as another one.
 pub const DEFAULT_USER: &[u8] = b"default";
-/// How clients above all users are shown; no user can be called so.
+/// The displayed name of clients above all users. No user can have this name.
 const SUPERUSER: &[u8] = b"(superuser)";
 
-/// Users by name.
+/// The accounts by name.
 type Accounts = BTreeMap<Box<[u8]>, Arc<Account>>;
 
-/// A number that every command looks at, away from what others write.
+/// The version, which every command reads. Aligned to its own cache line, away from data that other threads write.
 #[repr(align(128))]
 struct Version(AtomicU64);
 
@@ -70,17 +72,17 @@ struct Version(AtomicU64);
 pub struct Acl {
     version: Version,
     accounts: RwLock<Accounts>,
-    /// Whether clients are logged in as the default user without a word.
+    /// Set if clients are authenticated as the default user without a password.
     open: AtomicBool,
-    /// Held while users change, so that changes happen one after the other.
+    /// Held during changes, so that users are changed one after another.
     changing: Mutex<()>,
-    /// Refusals.
+    /// The denied accesses.
     pub log: Mutex<Log>,
     catalogue: &'static Catalogue,
 }
 
 impl Acl {
-    /// Only the default user, who may do everything.
+    /// Creates an ACL with only the default user, which may do everything.
     pub fn new(catalogue: &'static Catalogue) -> Acl {
         let default = Account::new(DEFAULT_USER, User::unrestricted(catalogue));
         Acl {
@@ -93,25 +95,25 @@ impl Acl {
         }
     }
 
-    /// Grows with each change. Never 0.
+    /// Returns the version, which increases with each change and is never 0.
     #[inline]
     pub fn version(&self) -> u64 {
         self.version.0.load(Ordering::Acquire)
     }
 
-    /// Whether clients are logged in as the default user without a word.
+    /// Returns `true` if clients are authenticated as the default user without a password.
     #[inline]
     pub fn is_open(&self) -> bool {
         self.open.load(Ordering::Acquire)
     }
 
-    /// Whether the default user takes any password.
+    /// Returns `true` if the default user accepts any password.
     pub fn asks_for_no_password(&self) -> bool {
         self.account(DEFAULT_USER)
             .is_some_and(|account| account.user().needs_no_password())
     }
 
-    /// The commands that rules may name.
+    /// Returns the commands that rules may name.
     pub fn catalogue(&self) -> &'static Catalogue {
         self.catalogue
     }
@@ -123,27 +125,26 @@ impl Acl {
         }
     }
 
-    // ---- questions --------------------------------------------------------------------------------
-
-    /// The user of that name.
+    // ---- queries ----------------------------------------------------------------------------------------------------
+    /// Returns the account with this name.
     pub fn account(&self, name: &[u8]) -> Option<Arc<Account>> {
         let accounts = self.accounts.read().unwrap_or_else(PoisonError::into_inner);
         accounts.get(name).cloned()
     }
 
-    /// All users, by name.
+    /// Returns all accounts, ordered by name.
     pub fn accounts(&self) -> Vec<Arc<Account>> {
         let accounts = self.accounts.read().unwrap_or_else(PoisonError::into_inner);
         accounts.values().cloned().collect()
     }
 
-    /// All users as configuration files show them behind the word `user`: the name, then the rules.
+    /// Returns all users in the form of configuration files after the word `user`: the name, then the rules.
     pub fn describe(&self) -> Vec<Vec<u8>> {
         let describe = |account: Arc<Account>| [account.name(), b" ", &*account.user().describe()].concat();
         self.accounts().into_iter().map(describe).collect()
     }
 
-    /// The login of a client that has said nothing yet: the default user, logged in if that takes no password.
+    /// Returns the login of a new client: the default user, authenticated if no password is needed.
     pub fn greet(&self) -> Login {
         let account = self.account(DEFAULT_USER).unwrap_or_else(|| {
             unreachable!("the default user cannot be deleted");
@@ -151,32 +152,31 @@ impl Acl {
         Login::new(account, self, self.is_open())
     }
 
-    /// The login of who is above all users: the primary that this server follows.
+    /// Returns the login of a client above all users: the primary that this server follows.
     pub fn superuser(&self) -> Login {
         let account = Account::new(SUPERUSER, User::unrestricted(self.catalogue));
         Login::new(account, self, true)
     }
 
-    /// The login of who gives that name and password, if they are right.
+    /// Returns the login for this name and password, if they are correct.
     pub fn log_in(&self, name: &[u8], password: &[u8]) -> Option<Login> {
         let account = self.account(name)?;
         let accepted = account.user().accepts(password);
         accepted.then(|| Login::new(account, self, true))
     }
 
-    /// The login of who has shown who he is in another way, if there is such a user and it is switched on.
+    /// Returns the login of a client authenticated by other means, if the user exists and is enabled.
     pub fn log_in_known(&self, name: &[u8]) -> Option<Login> {
         let account = self.account(name)?;
         account.user().is_enabled().then(|| Login::new(account, self, true))
     }
 
-    // ---- changes ----------------------------------------------------------------------------------
-
-    /// Creates or changes a user; all rules are applied, or none. For callers in exclusive mode, or before any client.
-    /// Returns the user if it lost channels.
+    // ---- changes ----------------------------------------------------------------------------------------------------
+    /// Creates or changes a user. Either all rules are applied or none. The caller must hold exclusive mode, or there
+    /// must be no clients yet. Returns the user if it has lost channels.
     ///
     /// # Errors
-    /// The text of an error, without its code.
+    /// An error text without its code.
     pub fn set_user<Rule: AsRef<[u8]>>(
         &self,
         name: &[u8],
@@ -206,7 +206,7 @@ impl Acl {
         Ok(narrowed)
     }
 
-    /// Deletes users, but never the default one; returns those that were there. For callers in exclusive mode.
+    /// Deletes users, except the default user. Returns those that existed. The caller must hold exclusive mode.
     pub fn delete_users<'n>(&self, names: impl Iterator<Item = &'n [u8]>) -> Vec<Arc<Account>> {
         let _changing = lock(&self.changing);
         let mut deleted = Vec::new();
@@ -219,7 +219,8 @@ impl Acl {
         deleted
     }
 
-    /// Gives the default user the one password that `requirepass` names; if that is empty, any will do.
+    /// Makes `password` the only password of the default user (`requirepass`). If it is empty, any password is
+    /// accepted.
     pub fn set_default_password(&self, password: &[u8], config: &Config) {
         let ground = self.ground(config);
         let _changing = lock(&self.changing);
@@ -239,7 +240,7 @@ impl Acl {
         self.put(DEFAULT_USER, user);
     }
 
-    /// Puts a user in the place of the one with that name, if there is one.
+    /// Creates the user, or replaces the rules of an existing one.
     fn put(&self, name: &[u8], user: User) {
         match self.account(name) {
             Some(account) => account.replace(user),
@@ -251,8 +252,8 @@ impl Acl {
         self.publish();
     }
 
-    /// Puts these users in the place of all there are. The default user becomes as it was at first, if it is not among
-    /// them. For callers in exclusive mode, or before any client. Returns those that lost channels.
+    /// Replaces all users. If the default user is not among them, it becomes unrestricted. The caller must hold
+    /// exclusive mode, or there must be no clients yet. Returns the accounts that have lost channels.
     pub fn replace_all(&self, users: NewUsers) -> Vec<Arc<Account>> {
         let _changing = lock(&self.changing);
         let mut users = users.0;
@@ -282,7 +283,7 @@ impl Acl {
         narrowed
     }
 
-    /// Lets everybody hear of a change; comes after it.
+    /// Publishes a change. Called after it.
     fn publish(&self) {
         if let Some(default) = self.account(DEFAULT_USER) {
             let user = default.user();
@@ -293,5 +294,5 @@ impl Acl {
     }
 }
 
-/// Users that a file defines.
+/// The users that a file defines.
 pub struct NewUsers(BTreeMap<Box<[u8]>, User>);

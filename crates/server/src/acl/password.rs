@@ -1,20 +1,20 @@
-//! Passwords: only their hashes are kept, and comparing takes the same time whatever is compared.
+//! Passwords. Only their hashes are kept, and comparison takes constant time.
 
 use std::hint::black_box;
 
 use sha2::{Digest, Sha256};
 
-/// The hash of a password.
+/// The SHA-256 hash of a password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PasswordHash([u8; 32]);
 
 impl PasswordHash {
-    /// The hash of `password`.
+    /// Returns the hash of `password`.
     pub fn of(password: &[u8]) -> PasswordHash {
         PasswordHash(Sha256::digest(password).into())
     }
 
-    /// The hash that 64 hexadecimal digits in lower case spell.
+    /// Parses 64 lower-case hexadecimal digits.
     pub fn parse(digits: &[u8]) -> Option<PasswordHash> {
         let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
         let mut hash = [0; 32];
@@ -25,12 +25,12 @@ impl PasswordHash {
         Some(PasswordHash(hash))
     }
 
-    /// Its 64 hexadecimal digits.
+    /// Returns the 64 hexadecimal digits.
     pub fn digits(&self) -> String {
         hex::encode(self.0)
     }
 
-    /// Whether two hashes are the same, in a time that does not tell where they differ.
+    /// Returns `true` if both hashes are equal. The time does not depend on their contents.
     pub fn is_same(&self, other: &PasswordHash) -> bool {
         let difference = self
             .0
@@ -41,10 +41,10 @@ impl PasswordHash {
     }
 }
 
-/// Random hexadecimal digits from the system's generator.
+/// Returns `count` random hexadecimal digits from the operating system's generator.
 ///
 /// # Errors
-/// When the system has none.
+/// When the generator fails.
 pub fn random_digits(count: usize) -> Result<String, getrandom::Error> {
     let mut bytes = vec![0; count.div_ceil(2)];
     getrandom::fill(&mut bytes)?;

@@ -1,28 +1,27 @@
-//! The words that rules are made of, and what can be wrong with them.
-
-/// Why a rule was not accepted.
+//! The syntax of ACL rules, and its errors.
+/// The reason for which a rule was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuleError {
-    /// It is no rule.
+    /// It is not a rule.
     Syntax,
-    /// It names a command or category that does not exist.
+    /// It names an unknown command or category.
     UnknownCommand,
-    /// A pattern of keys where all keys are allowed already.
+    /// It adds a key pattern although all keys are allowed.
     KeysAfterAll,
-    /// A pattern of channels where all channels are allowed already.
+    /// It adds a channel pattern although all channels are allowed.
     ChannelsAfterAll,
-    /// It takes a password away that was not there.
+    /// It removes a password that the user does not have.
     NoSuchPassword,
-    /// It gives a hash of a password that is none.
+    /// It contains an invalid password hash.
     NotAHash,
-    /// It is about the first argument of a subcommand.
+    /// It specifies the first argument of a subcommand.
     FirstArgumentOfSubcommand,
-    /// It names a database whose number cannot be one.
+    /// It names a database with an invalid number.
     DatabaseOutOfRange,
 }
 
 impl RuleError {
-    /// The words that clients know.
+    /// Returns Valkey's error text.
     pub fn text(self) -> &'static str {
         match self {
             RuleError::Syntax => "Syntax error",
@@ -45,27 +44,27 @@ impl RuleError {
     }
 }
 
-/// The bytes up to the first zero byte: what Valkey sees of a word.
+/// Returns the bytes up to the first zero byte, which is all that Valkey sees of a word.
 pub fn text_of(word: &[u8]) -> &[u8] {
     word.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
-/// Whether a rule is that word, in any case.
+/// Returns `true` if the rule is this word, ignoring case.
 pub fn is_word(rule: &[u8], word: &str) -> bool {
     text_of(rule).eq_ignore_ascii_case(word.as_bytes())
 }
 
-/// Returns `true` if there is a blank or a control byte in it. Rules are written to lines whose words stand between blanks: such
-/// a word could not be read back, or would be read as another rule, or another user.
+/// Returns `true` if the word contains a blank or a control byte. Rules are written to lines whose words are separated
+/// by blanks: such a word could not be read back, or would be read as another rule or another user.
 pub fn has_blanks(word: &[u8]) -> bool {
     word.iter().any(|byte| *byte == b' ' || byte.is_ascii_control())
 }
 
-/// A selector that has no end: the place of the rule that it begins with.
+/// A selector without an end, given by the index of its first rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unmatched(pub usize);
 
-/// Puts selectors that are spread over several rules together: `(+get`, `~a)` becomes `(+get ~a)`.
+/// Joins selectors that span several rules: `(+get`, `~a)` becomes `(+get ~a)`.
 ///
 /// # Errors
 /// When a selector is not closed.

@@ -1,8 +1,8 @@
-//! One set of permissions: commands, keys, channels, databases. A user has at least one.
+//! A selector: one set of permissions for commands, keys, channels and databases. A user has at least one.
 //!
-//! What commands are allowed is kept twice: as one bit a command, which is what checks look at, and as the rules that
-//! led there, which is what is shown. A rule that a later one makes pointless is forgotten: `+get` takes back what was
-//! said of `get`, and `-config` also what was said of `config|get`.
+//! The allowed commands are stored twice: as one bit per command, which checks use, and as the rules that led there,
+//! which are displayed. A rule that a later one makes redundant is dropped: `+get` replaces all earlier rules about
+//! `get`, and `-config` also those about `config|get`.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use super::catalogue::{Catalogue, CommandId};
 use super::check::{Access, AccessRequest, ChannelUse, Denial, Reason};
 use super::rules::{RuleError, has_blanks, is_word, text_of};
 
-/// A pattern of keys, and what may be done with those that match.
+/// A key pattern, and the access allowed to matching keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct KeyPattern {
     access: Access,
@@ -26,22 +26,22 @@ enum Databases {
     Only(BTreeSet<u32>),
 }
 
-/// `+` or `-` of a command or category.
+/// A rule `+` or `-` for a command or category.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct CommandRule {
     allows: bool,
-    /// A full name, perhaps with a first argument behind it, or a category with its `@`; in lower case.
+    /// A full command name, optionally with a first argument, or a category with its `@`; in lower case.
     name: Box<[u8]>,
 }
 
 /// One set of permissions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selector {
-    /// One bit for each command of the catalogue.
+    /// One bit per command of the catalogue.
     commands: Box<[u64]>,
-    /// Whether the rules begin with `+@all`, so that commands yet to come are allowed.
+    /// `true` if the rules begin with `+@all`, so that future commands are allowed, too.
     begins_with_all: bool,
-    /// Commands that are allowed only with one of these first arguments.
+    /// The commands that are allowed only with one of these first arguments.
     first_arguments: Vec<(CommandId, Box<[u8]>)>,
     rules: Vec<CommandRule>,
     all_keys: bool,
@@ -52,7 +52,7 @@ pub struct Selector {
 }
 
 impl Selector {
-    /// No commands and no keys, but all databases; channels as `acl-pubsub-default` says.
+    /// Creates a selector with no commands, no keys, all databases, and the channels given by `acl-pubsub-default`.
     pub fn new(catalogue: &Catalogue, all_channels: bool) -> Selector {
         Selector {
             commands: vec![0; catalogue.len().div_ceil(64)].into(),
@@ -67,16 +67,17 @@ impl Selector {
         }
     }
 
-    /// The selector that `(rule rule …)` makes; quotes are as in a configuration file. What has no end is empty.
+    /// Parses the inner text of `(rule rule …)`. Quotes are as in a configuration file. Unbalanced text gives an empty
+    /// selector.
     ///
     /// # Errors
-    /// For the first rule that is none.
+    /// The error of the first invalid rule.
     pub fn parse(inner: &[u8], catalogue: &Catalogue, all_channels: bool) -> Result<Selector, RuleError> {
         let mut selector = Selector::new(catalogue, all_channels);
         let rules = quote::split_arguments(&[inner, b"\n"].concat()).unwrap_or_default();
         for rule in &rules {
             selector.apply(rule, catalogue)?;
-            // Read back, the selector would end here, and the rules behind it would be the user's own.
+            // When read back, the selector would end here, and the rules after it would be rules of the user.
             if rule.ends_with(b")") {
                 return Err(RuleError::Syntax);
             }
@@ -84,10 +85,10 @@ impl Selector {
         Ok(selector)
     }
 
-    /// Changes the permissions as one rule says.
+    /// Applies one rule.
     ///
     /// # Errors
-    /// For what is no rule; nothing has changed then.
+    /// When the rule is invalid. Nothing has changed then.
     pub fn apply(&mut self, rule: &[u8], catalogue: &Catalogue) -> Result<(), RuleError> {
         let is = |word: &str| is_word(rule, word);
         let text = text_of(rule);
@@ -133,7 +134,7 @@ impl Selector {
         Ok(())
     }
 
-    // ---- keys, channels, databases ----------------------------------------------------------------
+    // ---- keys, channels, databases ----------------------------------------------------------------------------------
 
     fn set_keys(&mut self, all: bool) {
         self.all_keys = all;
@@ -175,7 +176,7 @@ impl Selector {
         Ok(())
     }
 
-    // ---- commands ---------------------------------------------------------------------------------
+    // ---- commands ---------------------------------------------------------------------------------------------------
 
     fn set_commands(&mut self, all: bool) {
         self.commands.fill(if all { u64::MAX } else { 0 });
@@ -216,7 +217,7 @@ impl Selector {
         Ok(())
     }
 
-    /// Allows a command, a subcommand, or a command with a certain first argument.
+    /// Allows a command, a subcommand, or a command with a given first argument.
     fn allow(&mut self, name: &[u8], catalogue: &Catalogue) -> Result<(), RuleError> {
         let Some(bar) = name.iter().rposition(|byte| *byte == b'|') else {
             let id = catalogue.find(name).ok_or(RuleError::UnknownCommand)?;
@@ -251,7 +252,7 @@ impl Selector {
         Ok(())
     }
 
-    /// Adds a rule, and forgets those about the same command, its subcommands or first arguments.
+    /// Adds a rule, and drops earlier rules about the same command, its subcommands or first arguments.
     fn remember(&mut self, allows: bool, name: &[u8]) {
         let name = name.to_ascii_lowercase();
         self.rules.retain(|rule| match rule.name.strip_prefix(name.as_slice()) {
@@ -264,15 +265,15 @@ impl Selector {
         });
     }
 
-    // ---- checks -----------------------------------------------------------------------------------
-
-    /// Whether nothing at all is forbidden.
+    // ---- checks -----------------------------------------------------------------------------------------------------
+    /// Returns `true` if nothing is forbidden.
     pub fn allows_everything(&self) -> bool {
         let all_commands = self.commands.iter().all(|word| *word == u64::MAX);
         all_commands && self.all_keys && self.all_channels && self.databases == Databases::All
     }
 
-    /// Whether a command may do what it asks for: its databases, itself, its keys, its channels, in this order.
+    /// Checks if a command has the permissions that it requires: its databases, the command itself, its keys and its
+    /// channels, in this order.
     pub fn check(&self, permission: &dyn AccessRequest) -> Result<(), Denial> {
         self.check_databases(permission)?;
         if !self.allows_command(permission) {
@@ -333,13 +334,13 @@ impl Selector {
         self.keys.iter().any(matches)
     }
 
-    /// Whether any key whatsoever may be read.
+    /// Returns `true` if all keys may be read.
     pub fn reads_every_key(&self) -> bool {
         let matches_all = |known: &KeyPattern| known.access.contains(Access::READ) && *known.pattern == *b"*";
         self.all_keys || self.keys.iter().any(matches_all)
     }
 
-    /// Whether a channel may be used; a pattern of channels must be one of the rules themselves.
+    /// Returns `true` if a channel may be used. A pattern of channels must be equal to one of the allowed patterns.
     pub fn allows_channel(&self, usage: ChannelUse, channel: &[u8]) -> bool {
         let matches = |known: &[u8]| match usage {
             ChannelUse::Name => glob::matches(known, channel, false),
@@ -348,19 +349,18 @@ impl Selector {
         self.all_channels || self.channels.iter().any(|known| matches(known))
     }
 
-    /// Whether every channel may be used.
+    /// Returns `true` if all channels may be used.
     pub fn allows_every_channel(&self) -> bool {
         self.all_channels
     }
 
-    /// The patterns of channels that may be used.
+    /// Returns the patterns of the allowed channels.
     pub fn channel_patterns(&self) -> impl Iterator<Item = &[u8]> {
         self.channels.iter().map(|pattern| &**pattern)
     }
 
-    // ---- descriptions -----------------------------------------------------------------------------
-
-    /// The rules about commands: `-@all +get`.
+    // ---- descriptions -----------------------------------------------------------------------------------------------
+    /// Returns the command rules, for example `-@all +get`.
     pub fn describe_commands(&self) -> Vec<u8> {
         let mut text: Vec<u8> = if self.begins_with_all { "+@all" } else { "-@all" }.into();
         for rule in &self.rules {
@@ -370,7 +370,7 @@ impl Selector {
         text
     }
 
-    /// The rules about keys: `~a %R~b`.
+    /// Returns the key rules, for example `~a %R~b`.
     pub fn describe_keys(&self) -> Vec<u8> {
         if self.all_keys {
             return b"~*".to_vec();
@@ -383,7 +383,7 @@ impl Selector {
         texts.join(&b' ')
     }
 
-    /// The rules about channels: `&a &b`.
+    /// Returns the channel rules, for example `&a &b`.
     pub fn describe_channels(&self) -> Vec<u8> {
         if self.all_channels {
             return b"&*".to_vec();
@@ -392,7 +392,7 @@ impl Selector {
         texts.join(&b' ')
     }
 
-    /// The rules about databases: `alldbs`, `db=0,1`, or nothing for none.
+    /// Returns the database rules: `alldbs`, `db=0,1`, or an empty string for none.
     pub fn describe_databases(&self) -> String {
         match &self.databases {
             Databases::All => "alldbs".to_owned(),
@@ -404,7 +404,7 @@ impl Selector {
         }
     }
 
-    /// All rules, so that they make the same selector out of any other.
+    /// Returns rules that recreate this selector from any other.
     pub fn describe(&self) -> Vec<u8> {
         let mut parts = vec![self.describe_keys()];
         if self.all_channels {
@@ -424,7 +424,7 @@ impl Selector {
     }
 }
 
-/// What stands between `%` and `~`, and the pattern behind it, which may be missing with its `~`.
+/// Splits the text after `%` into the access and the pattern after `~`. Both `~` and the pattern may be missing.
 fn split_access(rest: &[u8]) -> Result<(Access, &[u8]), RuleError> {
     let mut access = Access::NONE;
     for (index, byte) in rest.iter().enumerate() {
@@ -441,7 +441,7 @@ fn split_access(rest: &[u8]) -> Result<(Access, &[u8]), RuleError> {
     }
 }
 
-/// Numbers between commas, each as C's `strtol` reads it.
+/// Parses comma-separated numbers, each in the syntax of C's `strtol`.
 fn parse_databases(list: &[u8]) -> Result<BTreeSet<u32>, RuleError> {
     list.split(|byte| *byte == b',').map(parse_database).collect()
 }

@@ -1,4 +1,4 @@
-//! Users and their rules: descriptions that make the same user again, changes that everybody hears of, files, the log.
+//! Tests of users and rules: descriptions that recreate the same user, changes that reach all clients, files, the log.
 
 use super::file::parse_file;
 use super::password::PasswordHash;
@@ -38,7 +38,7 @@ fn described(user: &User) -> String {
     String::from_utf8_lossy(&user.describe()).into_owned()
 }
 
-/// What a test asks for.
+/// The permissions that a test requires.
 struct Wanted<'a> {
     command: CommandId,
     first: Option<&'a [u8]>,
@@ -196,7 +196,7 @@ fn a_description_makes_the_same_user_again() {
     for _ in 0..2000 {
         let mut one = User::new(ground());
         for _ in 0..rng.usize(1..15) {
-            // Some are refused, which must not matter.
+            // Some rules are refused, which must not matter.
             let _ = one.apply(RULES[rng.usize(0..RULES.len())].as_bytes(), ground());
         }
         let again = user(&described(&one));
@@ -456,7 +456,7 @@ fn similar_refusals_within_a_minute_are_one_entry() {
     assert_eq!(log.latest(10).len(), 0);
 }
 
-/// What is written to a file of users must be read back as the same user, and no other.
+/// A user written to a file must be read back as the same user, and no other.
 #[test]
 fn no_part_of_a_rule_can_begin_another_line() {
     for evil in [

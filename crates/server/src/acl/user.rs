@@ -1,4 +1,4 @@
-//! A user: whether and with which passwords one may log in, and the selectors that say what is allowed then.
+//! An ACL user: its state, its passwords, and the selectors with its permissions.
 
 use super::catalogue::Catalogue;
 use super::check::{AccessRequest, ChannelUse, Denial, Reason};
@@ -6,30 +6,30 @@ use super::password::PasswordHash;
 use super::rules::{RuleError, is_word};
 use super::selector::Selector;
 
-/// What new selectors start from.
+/// The defaults of new selectors.
 #[derive(Clone, Copy)]
 pub struct SelectorDefaults<'a> {
-    /// The commands there are.
+    /// The commands that rules may name.
     pub catalogue: &'a Catalogue,
-    /// `acl-pubsub-default` is `allchannels`.
+    /// `true` if `acl-pubsub-default` is `allchannels`.
     pub all_channels: bool,
 }
 
-/// What is known of a user but the name.
+/// A user without its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
     enabled: bool,
     no_password: bool,
     passwords: Vec<PasswordHash>,
-    /// The permissions that rules outside of parentheses are about.
+    /// The permissions set by rules outside parentheses.
     root: Selector,
     selectors: Vec<Selector>,
-    /// Whether one selector forbids nothing.
+    /// `true` if one selector forbids nothing.
     everything: bool,
 }
 
 impl User {
-    /// A user who may neither log in nor do anything.
+    /// Creates a user that may neither log in nor do anything.
     pub fn new(ground: SelectorDefaults<'_>) -> User {
         User {
             enabled: false,
@@ -41,7 +41,7 @@ impl User {
         }
     }
 
-    /// The user `default` as it is at first: everybody, and everything is allowed.
+    /// Creates the initial user `default`, which needs no password and may do everything.
     pub fn unrestricted(catalogue: &Catalogue) -> User {
         let ground = SelectorDefaults {
             catalogue,
@@ -55,17 +55,17 @@ impl User {
         user
     }
 
-    /// Changes the user as one rule says.
+    /// Applies one rule.
     ///
     /// # Errors
-    /// For what is no rule; nothing has changed then.
+    /// When the rule is invalid. Nothing has changed then.
     pub fn apply(&mut self, rule: &[u8], ground: SelectorDefaults<'_>) -> Result<(), RuleError> {
         let is = |word: &str| is_word(rule, word);
         match rule {
             [] => {}
             _ if is("on") => self.enabled = true,
             _ if is("off") => self.enabled = false,
-            // Payloads of RESTORE are always checked deeply.
+            // The payloads of RESTORE are always sanitized.
             _ if is("skip-sanitize-payload") || is("sanitize-payload") => {}
             _ if is("nopass") || is("resetpass") => {
                 self.no_password = is("nopass");
@@ -107,38 +107,38 @@ impl User {
         std::iter::once(&self.root).chain(&self.selectors)
     }
 
-    /// The permissions outside of parentheses.
+    /// Returns the permissions outside parentheses.
     pub fn root(&self) -> &Selector {
         &self.root
     }
 
-    /// The permissions in parentheses.
+    /// Returns the permissions in parentheses.
     pub fn selectors(&self) -> &[Selector] {
         &self.selectors
     }
 
-    /// Whether one may log in.
+    /// Returns `true` if the user may log in.
     pub fn is_enabled(&self) -> bool {
         self.enabled
     }
 
-    /// Whether any password will do.
+    /// Returns `true` if any password is accepted.
     pub fn needs_no_password(&self) -> bool {
         self.no_password
     }
 
-    /// The hashes of the passwords.
+    /// Returns the hashes of the passwords.
     pub fn passwords(&self) -> &[PasswordHash] {
         &self.passwords
     }
 
-    /// Whether one may log in with that password.
+    /// Returns `true` if the user may log in with this password.
     pub fn accepts(&self, password: &[u8]) -> bool {
         if !self.enabled {
             return false;
         }
         let given = PasswordHash::of(password);
-        // All of them are looked at, so that the time does not tell which it was.
+        // All hashes are compared, so that the time does not reveal which one matched.
         let right = self
             .passwords
             .iter()
@@ -146,15 +146,15 @@ impl User {
         self.no_password || right
     }
 
-    /// Whether nothing at all is forbidden.
+    /// Returns `true` if nothing is forbidden.
     pub fn may_do_everything(&self) -> bool {
         self.everything
     }
 
-    /// Whether one selector allows what a command asks for.
+    /// Checks if one selector allows the permissions that a command requires.
     ///
     /// # Errors
-    /// The reason of the selector that allows most of it.
+    /// The denial of the selector that allows most of them.
     pub fn check(&self, permission: &dyn AccessRequest) -> Result<(), Denial> {
         let mut worst = Denial {
             reason: Reason::Database,
@@ -174,13 +174,13 @@ impl User {
         Err(worst)
     }
 
-    /// Whether a selector that allows a command lets it read any key whatsoever.
+    /// Returns `true` if a selector that allows the command may also read all keys.
     pub fn reads_every_key_in(&self, permission: &dyn AccessRequest) -> bool {
         let allows = |selector: &Selector| selector.reads_every_key() && selector.check(permission).is_ok();
         self.everything || self.all_selectors().any(allows)
     }
 
-    /// Whether some channel that `old` allowed may not be allowed any more, going by the rules alone.
+    /// Returns `true` if a channel allowed by `old` may no longer be allowed, judging by the rules alone.
     pub fn narrows_channels(&self, old: &User) -> bool {
         let allows_all = |user: &User| user.all_selectors().any(Selector::allows_every_channel);
         let has = |pattern: &[u8]| {
@@ -191,20 +191,21 @@ impl User {
         !allows_all(self) && (allows_all(old) || old.all_selectors().any(lost))
     }
 
-    /// Whether a channel, or a pattern of channels, may be used: what a subscriber holds is looked at when users change.
+    /// Returns `true` if a channel, or a pattern of channels, may be used. Called for the subscriptions of clients when
+    /// users change.
     pub fn allows_channel(&self, usage: ChannelUse, channel: &[u8]) -> bool {
         self.all_selectors()
             .any(|selector| selector.allows_channel(usage, channel))
     }
 
-    /// The words that describe how one logs in: `on`, `nopass`.
+    /// Returns the flags that describe the login: `on` or `off`, `nopass`.
     pub fn flag_names(&self) -> Vec<&'static str> {
         let mut names = vec![if self.enabled { "on" } else { "off" }];
         names.extend(self.no_password.then_some("nopass"));
         names
     }
 
-    /// All rules, so that they make the same user out of a new one.
+    /// Returns rules that recreate this user from a new one.
     pub fn describe(&self) -> Vec<u8> {
         let mut parts: Vec<Vec<u8>> = self.flag_names().iter().map(|name| name.as_bytes().to_vec()).collect();
         parts.extend(

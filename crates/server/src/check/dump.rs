@@ -1,4 +1,4 @@
-//! Walks through a dump and decodes everything in it, without keeping any of it.
+//! Checks an RDB file: reads it and decodes everything in it without keeping any of it.
 
 use std::io::{Read, Write};
 
@@ -12,14 +12,14 @@ use crate::rdb::strings::Reader;
 
 /// The first version with a checksum.
 const FIRST_CHECKED_VERSION: u32 = 5;
-/// The last type that every version of others knows.
+/// The last type that exists in all foreign versions.
 const LAST_SHARED_TYPE: u8 = 21;
-/// The mark of a number in what a module has saved.
+/// The opcode of a number in module data.
 const MODULE_NUMBER: usize = 2;
-/// The type of a module's value.
+/// The type of a module value.
 const TYPE_MODULE: u8 = 7;
 
-/// The names of types, by number.
+/// The type names, by number.
 const TYPES: [&str; 23] = [
     "string",
     "list-linked",
@@ -46,7 +46,7 @@ const TYPES: [&str; 23] = [
     "hash-volatile-items",
 ];
 
-/// What is wrong, for the line about it.
+/// A description of an error, for the report.
 struct DumpFault(String);
 
 impl From<Fault> for DumpFault {
@@ -66,7 +66,7 @@ fn wrong<T>(what: impl Into<String>) -> Result<T, DumpFault> {
 pub struct Check<'o, R> {
     source: Source<R>,
     out: &'o mut dyn Write,
-    /// What is being read, for the report of a fault.
+    /// The part being read, for error reports.
     doing: &'static str,
     key: Option<Vec<u8>>,
     kind: Option<u8>,
@@ -81,7 +81,7 @@ pub struct Check<'o, R> {
 }
 
 impl<'o, R: Read> Check<'o, R> {
-    /// A check of a file; `counts` has statistics made.
+    /// Creates a check of a file. `counts` is `true` if statistics are required.
     pub fn new(input: R, counts: bool, out: &'o mut dyn Write) -> Self {
         Check {
             source: Source::new(input, true),
@@ -100,7 +100,7 @@ impl<'o, R: Read> Check<'o, R> {
         }
     }
 
-    /// Reads everything and prints what it finds; whether the dump is sound.
+    /// Reads the whole file and prints its findings. Returns `true` if the file is valid.
     pub fn run(&mut self) -> bool {
         match self.read() {
             Ok(()) => true,
@@ -111,12 +111,12 @@ impl<'o, R: Read> Check<'o, R> {
         }
     }
 
-    /// What was counted.
+    /// Returns the statistics.
     pub fn statistics(&mut self) -> Statistics {
         self.statistics.take().unwrap_or_default()
     }
 
-    /// Bytes that were read.
+    /// Returns the number of bytes read.
     pub fn offset(&self) -> u64 {
         self.source.offset()
     }
@@ -131,7 +131,7 @@ impl<'o, R: Read> Check<'o, R> {
         }
     }
 
-    // What cannot be printed is lost, as with any program whose reader has gone away.
+    // Failed writes are ignored, as in any program whose reader has gone away.
     fn line(&mut self, text: &str) {
         let _ = writeln!(self.out, "{text}");
     }
@@ -222,7 +222,7 @@ impl<'o, R: Read> Check<'o, R> {
         Ok(())
     }
 
-    /// A job's name, its ranges of slots.
+    /// Skips a slot import: the job name and its slot ranges.
     fn skip_slot_import(&mut self) -> Result<(), DumpFault> {
         const NAME_BYTES: usize = 40;
         if self.source.string()?.len() != NAME_BYTES {
@@ -284,7 +284,7 @@ impl<'o, R: Read> Check<'o, R> {
         self.skip_module_data()
     }
 
-    /// Passes by what a module has saved: marks, each with what it stands for, up to a zero.
+    /// Skips module data: a sequence of opcodes with their values, up to a zero.
     fn skip_module_data(&mut self) -> Result<(), DumpFault> {
         loop {
             match self.source.length()? {

@@ -1,6 +1,7 @@
-//! The programs that check files: what this binary is when it is started as `valkey-check-rdb` or `valkey-check-aof`.
+//! The file check programs, which this binary runs when it is started as `valkey-check-rdb` or `valkey-check-aof_files`.
 //!
-//! They print the lines that Valkey's print, in the same order, and end with the same codes. Nothing of the server runs.
+//! They print the same lines as Valkey's programs, in the same order, and return the same exit codes. No part of the
+//! server runs.
 
 mod append_only;
 mod dump;
@@ -15,14 +16,14 @@ use crate::config::program_version;
 
 pub use append_only::check as check_append_only;
 
-/// The path and the options of a check of a dump.
+/// The path and the options of an RDB check.
 struct DumpOptions<'a> {
     path: &'a Path,
     format: Option<statistics::Format>,
     output: Option<File>,
 }
 
-/// Runs the check of a dump; the arguments are those behind the program's name. The result is the exit code.
+/// Runs the check of an RDB file. `arguments` are those after the program name. Returns the exit code.
 pub fn check_dump(program: &str, arguments: &[OsString]) -> u8 {
     if let [only] = arguments
         && (only == "-v" || only == "--version")
@@ -34,7 +35,7 @@ pub fn check_dump(program: &str, arguments: &[OsString]) -> u8 {
         eprint!("Usage: {program} <rdb-file-name> [--format table|info|csv] [--stats] [--output <file>]");
         return 1;
     };
-    // What cannot be printed is lost, as with any program whose reader has gone away.
+    // Failed writes are ignored, as in any program whose reader has gone away.
     let _ = writeln!(io::stdout(), "[offset 0] Checking RDB file {}", options.path.display());
     let sound = match options.output {
         Some(file) => check_dump_file(options.path, options.format, &mut io::BufWriter::new(file)),
@@ -71,7 +72,7 @@ fn dump_options(arguments: &[OsString]) -> Option<DumpOptions<'_>> {
         match option.to_str()? {
             "--stats" => wanted = true,
             "--format" => format = statistics::Format::named(rest.next()?.to_str()?)?,
-            // Where it cannot be made, the standard output takes what would go there.
+            // If the file cannot be created, the output goes to standard output.
             "--output" => options.output = File::create(rest.next()?).ok(),
             _ => return None,
         }

@@ -1,4 +1,4 @@
-//! How many keys of which type a dump has, and how large they are.
+//! Statistics of an RDB file: the number and the size of keys, by type and database.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -13,19 +13,19 @@ use crate::rdb::dump_payload::PayloadContent;
 
 const TYPES: [&str; 7] = ["string", "list", "set", "zset", "hash", "module", "stream"];
 
-/// How the figures are printed.
+/// The output format of the statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// Columns.
     Table,
-    /// A line for each figure.
+    /// A line per figure.
     Info,
-    /// Lines with commas.
+    /// Comma-separated values.
     Csv,
 }
 
 impl Format {
-    /// The format of this name.
+    /// Returns the format with this name.
     pub fn named(name: &str) -> Option<Self> {
         match name {
             "table" => Some(Format::Table),
@@ -36,21 +36,21 @@ impl Format {
     }
 }
 
-/// A key that was found.
+/// A key of the file.
 pub struct CountedKey<'v> {
-    /// Its database.
+    /// The database of the key.
     pub db: usize,
-    /// The length of its name.
+    /// The length of its name in bytes.
     pub name_bytes: usize,
-    /// What it holds; `None` for a module's value.
+    /// Its value; `None` for a module value.
     pub content: Option<PayloadContent<'v>>,
-    /// Whether it expires.
+    /// `true` if it has an expiry.
     pub expires: bool,
-    /// Whether its time was up.
+    /// `true` if it has expired.
     pub expired: bool,
 }
 
-/// Numbers, and how often each of them came.
+/// A histogram of numbers.
 #[derive(Default)]
 struct Histogram {
     counts: BTreeMap<u64, u64>,
@@ -67,7 +67,7 @@ impl Histogram {
         self.counts.keys().next_back().copied().unwrap_or(0)
     }
 
-    /// The number that so many per cent do not exceed.
+    /// Returns the smallest number that at least `percent` per cent of the numbers do not exceed.
     fn percentile(&self, percent: f64) -> f64 {
         let wanted = ((percent / 100.0 * self.count as f64 + 0.5) as u64).max(1);
         let mut passed = 0;
@@ -81,7 +81,7 @@ impl Histogram {
     }
 }
 
-/// The figures of one type in one database.
+/// The statistics of one type in one database.
 #[derive(Default)]
 struct TypeStatistics {
     keys: u64,
@@ -95,7 +95,7 @@ struct TypeStatistics {
 }
 
 impl TypeStatistics {
-    /// Counts an element of so many bytes; `parts` is how many it counts as.
+    /// Counts an element of `bytes` bytes as `parts` elements.
     fn element(&mut self, parts: u64, bytes: usize) {
         self.elements += parts;
         self.bytes += bytes as u64;
@@ -127,7 +127,7 @@ impl TypeStatistics {
                 for (member, score) in set.iter() {
                     text.clear();
                     format_f64_shortest(score, &mut text);
-                    // A member and its score count as two.
+                    // A member and its score count as two elements.
                     self.element(2, length(member) + text.len());
                 }
             }
@@ -152,10 +152,10 @@ fn length(element: Element<'_>) -> usize {
     element.text(&mut [0; DECIMAL_MAX_BYTES]).len()
 }
 
-/// A figure of a type, as text.
+/// A function that returns a figure of a type as text.
 type Figure = fn(&TypeStatistics) -> String;
 
-/// What is printed of each type, in this order.
+/// The figures of each type, in the order in which they are printed.
 const FIGURES: [(&str, Figure); 17] = [
     ("keys.total", |of| of.keys.to_string()),
     ("expire_keys.total", |of| of.expires.to_string()),
@@ -182,10 +182,10 @@ fn decimals(number: f64) -> String {
     format!("{number:.2}")
 }
 
-/// The figures of a dump.
+/// The statistics of an RDB file.
 #[derive(Default)]
 pub struct Statistics {
-    /// By database; those that the dump does not name have none.
+    /// The statistics by database. A database that does not occur in the file has no entry.
     databases: BTreeMap<usize, [TypeStatistics; 7]>,
 }
 
@@ -204,13 +204,13 @@ impl Statistics {
         self.databases.entry(found.db).or_default()[place].add(found);
     }
 
-    /// Prints all figures of every database up to the last that has keys.
+    /// Prints the figures of all databases up to the last one that has keys.
     pub fn print(&self, format: Format, out: &mut dyn Write) {
         let nothing: [TypeStatistics; 7] = Default::default();
         let last = self.databases.keys().next_back().copied().unwrap_or(0);
         for db in 0..=last {
             let types = self.databases.get(&db).unwrap_or(&nothing);
-            // What cannot be printed is lost, as with any program whose reader has gone away.
+            // Failed writes are ignored, as in any program whose reader has gone away.
             let _ = print_database(db, types, format, out);
         }
     }

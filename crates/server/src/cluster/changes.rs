@@ -1,4 +1,5 @@
-//! What CLUSTER's subcommands change, with every reason to refuse it. Errors are texts without their code.
+//! The state changes of the CLUSTER subcommands, with all reasons for refusal. Errors are error texts without their
+//! code.
 
 use super::node::{Node, NodeFlags, NodeId};
 use super::slot_set::SlotSet;
@@ -6,19 +7,19 @@ use super::state::State;
 use crate::observability::log;
 use weft_reactor::unix_ms;
 
-/// Why a change was refused.
+/// The reason for which a change was refused.
 pub type Refusal = String;
 
-/// What SETSLOT does.
+/// The change that CLUSTER SETSLOT makes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SlotChange {
-    /// Sends the slot away, key by key.
+    /// Marks the slot as migrating to a node, key by key.
     Migrating(Vec<u8>),
-    /// Takes the slot in, key by key.
+    /// Marks the slot as importing from a node, key by key.
     Importing(Vec<u8>),
-    /// Leaves it where it is.
+    /// Clears the migrating and importing state of the slot.
     Stable,
-    /// Gives it to a node.
+    /// Assigns the slot to a node.
     Node(Vec<u8>),
 }
 
@@ -27,15 +28,15 @@ fn shown(word: &[u8]) -> String {
 }
 
 impl State {
-    /// The node that a client names.
+    /// Returns the node that a client names.
     pub fn named(&self, word: &[u8]) -> Option<&Node> {
         NodeId::of(word).and_then(|id| self.nodes.get(&id))
     }
 
-    /// Takes or gives back slots: ranges, none of which may overlap.
+    /// Adds or deletes slots (ADDSLOTS, DELSLOTS). The ranges must not overlap.
     ///
     /// # Errors
-    /// When one of them is busy, or nobody's, or named twice; nothing has changed then.
+    /// When a slot is busy, unassigned, or specified twice. Nothing has changed then.
     pub fn change_slots(&mut self, ranges: &[(u16, u16)], delete: bool) -> Result<(), Refusal> {
         let mut named = SlotSet::default();
         for slot in ranges.iter().flat_map(|(first, last)| *first..=*last) {
@@ -60,16 +61,16 @@ impl State {
         Ok(())
     }
 
-    /// SETSLOT. `keys` is how many keys the slot has here.
+    /// Executes SETSLOT. `keys` is the number of keys of the slot on this node.
     ///
     /// # Errors
-    /// When the node or the slot is not fit for that.
+    /// When the node or the slot does not permit the change.
     pub fn set_slot(&mut self, slot: u16, change: &SlotChange, keys: usize) -> Result<(), Refusal> {
         self.check_slot_change(slot, change, keys)?;
         self.apply_slot_change(slot, change, keys)
     }
 
-    /// SETSLOT as this replica's primary says it: the primary has checked it.
+    /// Applies a SETSLOT that this replica's primary propagated. The primary has checked it.
     ///
     /// # Errors
     /// When a node is unknown here.
@@ -103,10 +104,10 @@ impl State {
         Ok(())
     }
 
-    /// Whether SETSLOT would be refused.
+    /// Checks if SETSLOT is permitted.
     ///
     /// # Errors
-    /// Its refusal.
+    /// The reason for refusal.
     pub fn check_slot_change(&self, slot: u16, change: &SlotChange, keys: usize) -> Result<(), Refusal> {
         if self.me().is_replica() {
             return Err("Please use SETSLOT only with masters.".into());
@@ -163,7 +164,7 @@ impl State {
                 self.nodes[&node].named(),
                 self.nodes[&node].shard
             );
-            // That shard has a history of its own.
+            // The other shard has its own replication history.
             self.set_primary(node, true, true);
             self.todo.sync = true;
         } else if lost_last && self.me().is_primary() {
@@ -185,10 +186,10 @@ impl State {
         }
     }
 
-    /// REPLICATE. `has_keys` tells whether this node has any.
+    /// Executes REPLICATE. `has_keys` is `true` if this node has any keys.
     ///
     /// # Errors
-    /// When the node cannot be followed, or this one has something to lose.
+    /// When the node cannot be followed, or this node has slots or keys.
     pub fn replicate(&mut self, word: &[u8], has_keys: bool, now_ms: u64) -> Result<(), Refusal> {
         let Some(node) = self.named(word) else {
             return Err(format!("Unknown node {}", shown(word)));
@@ -210,7 +211,8 @@ impl State {
         Ok(())
     }
 
-    /// REPLICATE NO ONE: an empty primary from now on, in a shard of its own. Whether it was a replica, whose data is to go.
+    /// Executes REPLICATE NO ONE: makes this node an empty primary in a new shard. Returns `true` if it was a replica,
+    /// whose data then has to be deleted.
     pub fn replicate_no_one(&mut self, now_ms: u64) -> bool {
         if self.me().is_primary() {
             return false;
@@ -228,10 +230,10 @@ impl State {
         true
     }
 
-    /// SET-CONFIG-EPOCH.
+    /// Executes SET-CONFIG-EPOCH.
     ///
     /// # Errors
-    /// When this node is not new any more.
+    /// When the epoch is invalid, or this node is not new any more.
     pub fn set_config_epoch(&mut self, epoch: i64) -> Result<(), Refusal> {
         let epoch = u64::try_from(epoch).map_err(|_| format!("Invalid config epoch specified: {epoch}"))?;
         if self.nodes.len() > 1 {
@@ -247,10 +249,10 @@ impl State {
         Ok(())
     }
 
-    /// FORGET.
+    /// Executes FORGET.
     ///
     /// # Errors
-    /// When the node is unknown, or this node needs it.
+    /// When the node is unknown, or is this node or its primary.
     pub fn forget_node(&mut self, word: &[u8], now_ms: u64) -> Result<(), Refusal> {
         let Some(node) = self.named(word) else {
             let gone = NodeId::of(word).is_some_and(|id| self.is_forgotten(&id, now_ms));
@@ -273,7 +275,7 @@ impl State {
         Ok(())
     }
 
-    /// MEET. Whether the address can be one.
+    /// Executes MEET. Returns `false` if the address is invalid.
     pub fn meet(&mut self, ip: &str, port: u16, bus_port: u16, now_ms: u64) -> bool {
         let Ok(ip) = ip.parse::<std::net::IpAddr>() else {
             return false;
@@ -294,7 +296,7 @@ impl State {
         true
     }
 
-    /// Makes a node whose name is not known yet.
+    /// Creates a node in handshake, under a random ID until its own ID is known.
     pub fn begin_handshake(&mut self, ip: &str, ports: (u16, u16), bus_port: u16, flags: NodeFlags, now_ms: u64) {
         let mut node = Node::new(NodeId::random(), flags, now_ms);
         node.address.ip = ip.to_owned();

@@ -1,21 +1,21 @@
-//! What a node does by itself: calls others, greets them, and notices who is silent.
+//! The periodic work of a node: connects to nodes, pings them, and detects failures.
 
 use super::message::{Extensions, Gossip, Header, Kind, Message, encode, switch};
 use super::node::{LinkId, Node, NodeFlags, NodeId};
 use super::state::{Action, State};
 use crate::observability::log;
 
-/// Every so many rounds a random node is greeted: rounds come ten times a second.
+/// The number of rounds, at ten per second, after which a random node is pinged.
 const ROUNDS_A_GREETING: u64 = 10;
-/// Nodes of which the one is greeted that has been silent for longest.
+/// The number of random nodes among which the one with the oldest answer is pinged.
 const CANDIDATES: usize = 5;
-/// The least entries of gossip in a greeting.
+/// The minimum number of gossip entries in a message.
 const LEAST_GOSSIP: usize = 3;
-/// The least time for a handshake, ms.
+/// The minimum timeout of a handshake, in milliseconds.
 const LEAST_HANDSHAKE_MS: u64 = 1000;
 
 impl State {
-    /// One round; they come ten times a second.
+    /// Performs one round. Called ten times a second.
     pub fn round(&mut self, now_ms: u64) {
         self.rounds += 1;
         self.end_overfull_links();
@@ -84,7 +84,7 @@ impl State {
         }
     }
 
-    /// Greets, of a few random nodes, the one that has answered longest ago.
+    /// Pings, among a few random nodes, the one with the oldest answer.
     fn greet_random(&mut self, now_ms: u64) {
         let left_out = NodeFlags::MYSELF.with(NodeFlags::HANDSHAKE);
         let fit = |node: &&Node| node.link.is_some() && node.ping_sent_ms == 0 && !node.flags.has_any(left_out);
@@ -101,7 +101,7 @@ impl State {
         }
     }
 
-    /// Looks whether a node is silent.
+    /// Checks if a node answers.
     fn watch(&mut self, id: NodeId, now_ms: u64) {
         let timeout_ms = self.settings.node_timeout_ms;
         let passed_over = NodeFlags::NO_ADDRESS.with(NodeFlags::HANDSHAKE);
@@ -114,7 +114,7 @@ impl State {
         if let Some(link) = node.link {
             let made_ms = self.links.get(&link).map_or(now_ms, |figures| figures.created_ms);
             if waiting && since(made_ms) > timeout_ms && ping_ms > timeout_ms / 2 && data_ms > timeout_ms / 2 {
-                // Perhaps only the link is broken.
+                // Possibly only the link is broken.
                 self.close_link(link);
             }
         }
@@ -141,9 +141,8 @@ impl State {
         }
     }
 
-    // ---- sending -----------------------------------------------------------------------------------
-
-    /// What this node says of itself in every message.
+    // ---- sending ----------------------------------------------------------------------------------------------------
+    /// Returns the header that describes this node in every message.
     pub fn header(&self) -> Header {
         let me = self.me();
         let speaks_for = self.nodes.get(&self.my_primary()).unwrap_or(me);
@@ -188,14 +187,14 @@ impl State {
         self.actions.push(Action::Send(link, bytes));
     }
 
-    /// Links to all nodes that are known by name.
+    /// Returns the links to all nodes except those in handshake.
     fn links_to_others(&self) -> Vec<(NodeId, LinkId)> {
         let known = |node: &&Node| !node.is_in_handshake() && node.id != self.myself;
         let nodes = self.nodes.values().filter(known);
         nodes.filter_map(|node| Some((node.id, node.link?))).collect()
     }
 
-    /// Sends a message to everybody.
+    /// Sends a message to all nodes.
     pub fn broadcast(&mut self, message: &Message) {
         let bytes = encode(message);
         for (_, link) in self.links_to_others() {
@@ -203,21 +202,21 @@ impl State {
         }
     }
 
-    /// Greets everybody: something has changed here.
+    /// Sends a PONG to all nodes, because this node has changed.
     pub fn broadcast_pong(&mut self, now_ms: u64) {
         for (_, link) in self.links_to_others() {
             self.greet(link, Kind::Pong, now_ms);
         }
     }
 
-    /// Greets everybody if this node has become something else.
+    /// Sends a PONG to all nodes if this node's role has changed.
     pub fn announce_change(&mut self, now_ms: u64) {
         if std::mem::take(&mut self.announce) {
             self.broadcast_pong(now_ms);
         }
     }
 
-    /// Hands a published message on to other nodes: all of them, or those of this shard.
+    /// Sends a published message to all other nodes, or to those of this shard if it is `sharded`.
     pub fn propagate(&mut self, sharded: bool, channel: &[u8], payload: &[u8]) {
         let message = |header| Message::Publish {
             header,
@@ -243,7 +242,7 @@ impl State {
         }
     }
 
-    /// Tells whose slots are whose by the version of `about`.
+    /// Sends an UPDATE message with the slots of the node `about`.
     pub fn send_update(&mut self, link: LinkId, about: NodeId) {
         let Some(node) = self.nodes.get(&about) else {
             return;
@@ -301,7 +300,7 @@ impl State {
         }
     }
 
-    /// Some random nodes, and all that are found silent.
+    /// Returns gossip entries for some random nodes and for all nodes that do not answer.
     fn gossip(&self, receiver: Option<NodeId>) -> Vec<Gossip> {
         let nameless = NodeFlags::HANDSHAKE.with(NodeFlags::NO_ADDRESS);
         let wanted = (self.nodes.len() * self.settings.gossip_percent as usize / 100).max(LEAST_GOSSIP);

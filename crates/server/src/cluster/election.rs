@@ -1,41 +1,44 @@
-//! Elections: a replica whose primary has failed asks for votes, primaries give them, and who has a majority takes over.
+//! Elections: a replica whose primary has failed requests votes, primaries grant them, and the replica with a majority
+//! takes over.
 //!
 //! ```text
-//!                    500 ms … 1 s, and 1 s for each better replica                 majority
-//!   primary is FAIL ──────────────── scheduled ─────────────────▶ epoch + 1, asked ────────▶ promoted
-//!        ▲                                                              │ nothing for two node timeouts
-//!        └──────────────────────── two more of them ◀──────────────────┘
+//!                    500 ms … 1 s, and 1 s per better replica                      majority
+//!   primary is FAIL ──────────────── scheduled ─────────────────▶ epoch + 1, requested ────▶ promoted
+//!        ▲                                                              │ no majority for two node timeouts
+//!        └──────────────────── two more node timeouts ◀─────────────────┘
 //! ```
 //!
-//! 1. A primary with slots has one vote in each epoch. Which epoch it voted in is in the file, on the disk, before the vote
-//!    is sent (`cluster_node/bus/mod.rs`); so there is one majority, and one winner, in each epoch.
-//! 2. The winner's slots have the epoch of its election as their version. Nobody takes slots of an older version for true.
-//! 3. Nobody votes for a replica whose idea of the slots' version is older than its own.
-//! 4. Each vote is counted once, whatever is sent twice.
-//! 5. A replica that has no data of its primary, because a full synchronisation has begun and not ended, is no candidate
-//!    unless somebody says so (FORCE, TAKEOVER).
+//! 1. A primary with slots has one vote per epoch. The epoch of its last vote is in the cluster configuration file, on
+//!    disk, before the vote is sent (`cluster_bus.rs`). So each epoch has at most one majority and one winner.
+//! 2. The winner's slots get the epoch of its election as their configuration epoch. A node ignores a claim of slots
+//!    with an older epoch.
+//! 3. A primary grants no vote to a replica whose configuration epoch of the slots is older than the one it knows.
+//! 4. Each vote is counted once, even if it is sent twice.
+//! 5. A replica without the data of its primary, because a full synchronisation has begun and not ended, is no
+//!    candidate unless an operator forces it (FORCE, TAKEOVER).
 
 use super::message::{Header, Message, switch};
 use super::node::{Node, NodeFlags, NodeId};
 use super::state::State;
 use crate::observability::log;
 
-/// The least time for an election, ms.
+/// The minimum duration of an election, in milliseconds.
 const LEAST_ELECTION_MS: u64 = 2000;
-/// Before an election: for the news of the failure to spread, ms.
+/// The fixed delay before an election, so that the news of the failure can spread, in milliseconds.
 const FIXED_DELAY_MS: u64 = 500;
-/// And up to so much more at random.
+/// The maximum random delay in addition, in milliseconds.
 const RANDOM_DELAY_MS: u64 = 500;
-/// For each replica that is further on.
+/// The delay for each replica with a greater offset, in milliseconds.
 const RANK_DELAY_MS: i64 = 1000;
-/// For each other failed primary before this one, so that elections do not disturb each other.
+/// The delay for each other failed primary with precedence, in milliseconds, so that elections do not disturb each
+/// other.
 const PRIMARY_RANK_DELAY_MS: i64 = 500;
-/// A reason is told again after so long, ms.
+/// The interval after which a reason is logged again, in milliseconds.
 const TELL_AGAIN_MS: u64 = 10_000;
-/// And the reason that the data is old after so long.
+/// The interval after which old data is logged again as the reason, in milliseconds.
 const TELL_AGE_AGAIN_MS: u64 = 100_000;
 
-/// Why there is no failover yet.
+/// The reason for which there is no failover yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FailoverObstacle {
     Hollow,
@@ -60,45 +63,44 @@ impl FailoverObstacle {
     }
 }
 
-/// A replica's election.
+/// The election of a replica.
 #[derive(Clone, Debug, Default)]
 pub struct Election {
-    /// When votes are asked for, ms; 0 if none was scheduled.
+    /// The time at which votes are requested, in milliseconds since the Unix epoch; 0 if no election is scheduled.
     at_ms: u64,
-    /// Whether they were asked for.
+    /// Set after votes have been requested.
     sent: bool,
-    /// Who has voted.
+    /// The nodes that have voted for this node.
     voters: Vec<NodeId>,
-    /// Replicas of the same primary that are further on.
+    /// The number of replicas of the same primary with precedence.
     rank: usize,
-    /// Failed primaries whose replicas go first.
+    /// The number of failed primaries whose replicas have precedence.
     primary_rank: usize,
-    /// Its epoch.
+    /// The epoch of the election.
     pub epoch: u64,
     told: Option<(FailoverObstacle, u64)>,
 }
 
 impl Election {
-    /// Whether an election is under way that is not older than `retry_ms`.
+    /// Returns `true` if an election is scheduled, or began at most `retry_ms` ago.
     pub(super) fn is_due_after(&self, now_ms: u64, retry_ms: u64) -> bool {
         self.at_ms.saturating_add(retry_ms) >= now_ms && self.at_ms != 0
     }
 }
 
 impl State {
-    /// How long an election may take, ms.
+    /// Returns the maximum duration of an election, in milliseconds.
     fn election_timeout_ms(&self) -> u64 {
         self.settings.node_timeout_ms.saturating_mul(2).max(LEAST_ELECTION_MS)
     }
 
-    /// After how long there is another one, ms.
+    /// Returns the time after which a new election starts, in milliseconds.
     pub(super) fn election_retry_ms(&self) -> u64 {
         self.election_timeout_ms().saturating_mul(2)
     }
 
-    // ---- the candidate -----------------------------------------------------------------------------
-
-    /// Looks whether this replica is to take over, and how far that is.
+    // ---- the candidate ----------------------------------------------------------------------------------------------
+    /// Advances the failover of this replica: schedules an election, requests votes, or takes over.
     pub fn advance_failover(&mut self, now_ms: u64) {
         let manual = self.manual.end_ms != 0 && self.manual.can_start;
         let primary = self.me().primary.filter(|_| self.me().is_replica());
@@ -149,7 +151,7 @@ impl State {
     fn data_is_too_old(&self) -> bool {
         let settings = &self.settings;
         let (age_ms, timeout_ms) = (self.data.age_ms, settings.node_timeout_ms);
-        // That long it took to find out.
+        // Detecting the failure took that long.
         let age_ms = if age_ms > timeout_ms {
             age_ms - timeout_ms
         } else {
@@ -179,11 +181,12 @@ impl State {
             self.me().offset
         );
         self.election = election;
-        // The others learn how far this one is, and that it holds the primary for dead.
+        // The other replicas learn this node's offset, and that it considers the primary failed.
         self.greet_siblings(now_ms);
     }
 
-    /// Others may have told meanwhile that they are further on, or that they all agree.
+    /// Adjusts the delay to what other replicas have announced since: greater offsets, or agreement that the primary
+    /// has failed.
     fn adjust_election(&mut self, now_ms: u64) {
         let (rank, primary_rank) = (self.rank(), self.primary_rank());
         let election = &mut self.election;
@@ -215,7 +218,7 @@ impl State {
         self.broadcast(&Message::VoteRequest(header));
     }
 
-    /// Counts a vote that has come.
+    /// Counts a received vote.
     pub(super) fn count_vote(&mut self, id: NodeId, header: &Header, now_ms: u64) {
         let votes = self.nodes.get(&id).is_some_and(Node::votes);
         let election = &mut self.election;
@@ -225,7 +228,7 @@ impl State {
         }
     }
 
-    /// Somebody has slots by a version that an election of this node cannot beat any more.
+    /// Resets the election if another node claims slots with an epoch that the election can no longer exceed.
     pub(super) fn heed_claim(&mut self, id: NodeId, epoch: u64) {
         if self.election.sent && self.me().is_replica() && epoch >= self.election.epoch && id != self.myself {
             log::notice!(
@@ -237,7 +240,7 @@ impl State {
         }
     }
 
-    /// Takes the place of this node's primary: its role, and its slots.
+    /// Makes this node the primary in place of its own primary, with all its slots.
     pub(super) fn promote(&mut self, now_ms: u64) {
         let Some(old) = self.me().primary.filter(|_| self.me().is_replica()) else {
             return;
@@ -261,16 +264,16 @@ impl State {
         self.broadcast_pong(now_ms);
     }
 
-    // ---- ranks -------------------------------------------------------------------------------------
-
-    /// The other replicas of this node's primary.
+    // ---- ranks ------------------------------------------------------------------------------------------------------
+    /// Returns the other replicas of this node's primary.
     fn siblings(&self) -> impl Iterator<Item = &Node> {
         let primary = self.me().primary;
         let others = self.nodes.values().filter(|node| node.id != self.myself);
         others.filter(move |node| primary.is_some() && node.is_replica() && node.primary == primary)
     }
 
-    /// How many of them are to go first.
+    /// Returns the number of replicas of the same primary with precedence: those with a greater offset, then those with
+    /// a smaller ID.
     fn rank(&self) -> usize {
         let me = self.me();
         self.siblings()
@@ -279,7 +282,7 @@ impl State {
             .count()
     }
 
-    /// How many failed primaries have replicas that are to go first: those of shards with smaller names.
+    /// Returns the number of failed primaries whose replicas have precedence: those of shards with smaller IDs.
     fn primary_rank(&self) -> usize {
         let (primary, shard) = (self.me().primary, self.me().shard);
         self.nodes
@@ -321,9 +324,8 @@ impl State {
         }
     }
 
-    // ---- the voter ---------------------------------------------------------------------------------
-
-    /// Votes for a replica that wants to take over from its primary, if that is due to it.
+    // ---- the voter --------------------------------------------------------------------------------------------------
+    /// Votes for a replica that wants to take over from its primary, if it is entitled to the vote.
     pub(super) fn vote(&mut self, id: NodeId, request: &Header) {
         if !self.me().votes() {
             return;
@@ -344,7 +346,7 @@ impl State {
         log::notice!("Failover auth granted to {named} for epoch {}", self.current_epoch);
     }
 
-    /// Why a replica gets no vote.
+    /// Returns the reason for which a replica gets no vote.
     fn denial(&self, node: &Node, request: &Header) -> Option<String> {
         if request.current_epoch < self.current_epoch {
             let (asked, current) = (request.current_epoch, self.current_epoch);

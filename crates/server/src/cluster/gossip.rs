@@ -1,4 +1,4 @@
-//! What nodes tell of others: who is there, where, and who fails.
+//! Processes gossip: what nodes report about other nodes, their addresses and failures.
 
 use super::message::{Extensions, Gossip, Message};
 use super::node::{Address, Node, NodeFlags, NodeId};
@@ -6,7 +6,7 @@ use super::state::State;
 use crate::observability::log;
 
 impl State {
-    /// What a node tells of others. One that is not known itself is believed only when it is being met.
+    /// Processes the gossip of a node. Unknown nodes are added only if the sender is known or is being met.
     pub(super) fn hear_of_others(&mut self, sender: Option<NodeId>, gossip: &[Gossip], meeting: bool, now_ms: u64) {
         let votes = sender.and_then(|id| self.nodes.get(&id)).is_some_and(Node::votes);
         for entry in gossip {
@@ -73,7 +73,7 @@ impl State {
         (self.todo.save, self.todo.publish) = (true, true);
     }
 
-    /// A voter finds a node failing.
+    /// Records a failure report of a voting node.
     fn report(&mut self, failing: NodeId, by: NodeId, now_ms: u64) {
         let reporter = self.nodes.get(&by).map(Node::named).unwrap_or_default();
         let Some(node) = self.nodes.get_mut(&failing) else {
@@ -88,7 +88,7 @@ impl State {
         }
     }
 
-    /// Marks a node as failing if this node finds it silent and a majority agrees.
+    /// Marks a node as failed if it does not answer this node and a majority reports it.
     pub fn mark_failing(&mut self, id: NodeId, now_ms: u64) {
         let Some(node) = self
             .nodes
@@ -134,7 +134,7 @@ impl State {
             self.todo.save = true;
         }
         if self.my_primary() == id && self.me().shard != shard {
-            // It may have got another name from its own primary of old.
+            // This node may have been assigned a shard by its former primary.
             self.me_mut().shard = shard;
             (self.todo.save, self.todo.sync) = (true, true);
         }

@@ -1,20 +1,20 @@
-//! Links: which are there, whose they are, and what follows when one is made or lost.
+//! The state of links: which exist, the nodes they belong to, and the consequences of making or losing one.
 
 use super::message::Kind;
 use super::node::{LinkId, NodeFlags, NodeId};
 use super::state::{Action, LinkFigures, State};
 
-/// The two ends of a link: their IP addresses.
+/// The IP addresses of the two endpoints of a link.
 #[derive(Clone, Debug, Default)]
 pub struct LinkAddresses {
-    /// The other node's.
+    /// The address of the other node.
     pub peer: String,
-    /// This node's.
+    /// The address of this node.
     pub local: String,
 }
 
 impl State {
-    /// A link has been made: by this node to `node`, or by somebody to this node.
+    /// Records a new link: an outgoing one to `node`, or an inbound one.
     pub fn link_made(&mut self, link: LinkId, node: Option<NodeId>, now_ms: u64) {
         self.links.insert(
             link,
@@ -37,12 +37,12 @@ impl State {
         };
         self.greet(link, kind, now_ms);
         if let Some(node) = self.nodes.get_mut(&id) {
-            // What was not answered before the link broke still counts.
+            // A ping that was not answered before the link broke still counts.
             node.ping_sent_ms = if before > 0 { before } else { now_ms };
         }
     }
 
-    /// A link is gone.
+    /// Records that a link is gone.
     pub fn link_lost(&mut self, link: LinkId) {
         let Some(figures) = self.links.remove(&link) else {
             return;
@@ -56,7 +56,7 @@ impl State {
         }
     }
 
-    /// Ends a link.
+    /// Closes a link.
     pub fn close_link(&mut self, link: LinkId) {
         if self.links.contains_key(&link) {
             self.link_lost(link);
@@ -64,7 +64,7 @@ impl State {
         }
     }
 
-    /// An inbound link turns out to be that of a node.
+    /// Assigns an inbound link to a node.
     pub(super) fn belongs(&mut self, link: LinkId, id: NodeId) {
         let Some(node) = self.nodes.get_mut(&id) else {
             return;
@@ -72,7 +72,7 @@ impl State {
         if let Some(older) = node.inbound_link.replace(link)
             && older != link
         {
-            // Likely the node has come back before its old link was found broken.
+            // The node has probably returned before its old link was found to be broken.
             if let Some(figures) = self.links.get_mut(&older) {
                 figures.node = None;
             }

@@ -1,17 +1,18 @@
-//! Manual failover: a replica takes over while its primary is up, and nothing is lost.
+//! Manual failover: a replica takes over while its primary is up, without losing writes.
 //!
 //! ```text
 //!   replica                                      primary
-//!   CLUSTER FAILOVER ──── MFSTART ──────────────▶ holds writes back, until nothing is written any more
-//!   waits until its data is there ◀─ its offset ─ "paused", in every message
-//!   asks for votes, "although the primary is up" (election.rs) ──▶ … ──▶ follows the replica, lets writes go on
+//!   CLUSTER FAILOVER ──── MFSTART ──────────────▶ pauses writes until all earlier ones have run
+//!   waits until it has that offset ◀─ its offset ─ "paused", in every message
+//!   requests votes, "although the primary is up" (election.rs) ──▶ … ──▶ follows the replica, resumes writes
 //! ```
 //!
-//! 1. The primary says "paused" only when all that was admitted has run and is in the backlog, and nothing is added to the
-//!    backlog any more: the offset that it tells then is the last one. The bus finds out, and says so by [`State::stand_still`].
-//! 2. Whoever gives up gives up by itself, by its own clock. The primary holds writes for twice as long as the replica
-//!    tries, so the replica is never promoted after they went on.
-//! 3. FORCE leaves out the primary, TAKEOVER the votes too.
+//! 1. The primary sends "paused" only when all admitted writes have run and are in the backlog, and nothing more is
+//!    added to the backlog. The offset that it sends then is the last one. The bus detects this and calls
+//!    [`State::stand_still`].
+//! 2. Each side gives up on its own, by its own clock. The primary pauses writes for twice as long as the replica
+//!    tries, so the replica is never promoted after writes have resumed.
+//! 3. FORCE omits the coordination with the primary, TAKEOVER omits the votes, too.
 
 use super::election::Election;
 use super::message::{Header, Kind, Message, switch};
@@ -19,40 +20,40 @@ use super::node::NodeId;
 use super::state::{Action, State};
 use crate::observability::log;
 
-/// How much longer than the failover may take the primary holds writes back.
+/// The factor by which the primary pauses writes longer than the failover may take.
 const HOLD_FACTOR: u64 = 2;
 
-/// A manual failover, on either side.
+/// The state of a manual failover, on either side.
 #[derive(Clone, Debug, Default)]
 pub struct Manual {
-    /// When it is given up, ms; 0 while there is none.
+    /// The time at which it times out, in milliseconds since the Unix epoch; 0 if there is none.
     pub end_ms: u64,
-    /// On the replica: whether it may ask for votes.
+    /// On the replica: set once it may request votes.
     pub can_start: bool,
-    /// On the replica: the offset that the primary has stopped at.
+    /// On the replica: the offset at which the primary has stopped.
     pub primary_offset: Option<u64>,
-    /// On the primary: the replica that is about to take over.
+    /// On the primary: the replica that takes over.
     pub replica: Option<NodeId>,
-    /// On the primary: whether its offset stays what it is.
+    /// On the primary: set once its offset no longer changes.
     pub still: bool,
 }
 
-/// How CLUSTER FAILOVER was asked for.
+/// The mode of CLUSTER FAILOVER.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailoverMode {
-    /// With the primary's help.
+    /// Coordinated with the primary.
     Agreed,
-    /// Without it.
+    /// Without the primary (FORCE).
     Force,
-    /// Without votes, too.
+    /// Without the primary and without votes (TAKEOVER).
     Takeover,
 }
 
 impl State {
-    /// CLUSTER FAILOVER.
+    /// Executes CLUSTER FAILOVER.
     ///
     /// # Errors
-    /// When this node has no primary that could be replaced.
+    /// When this node has no primary that can be replaced.
     pub fn begin_failover(&mut self, manner: FailoverMode, client: &str, now_ms: u64) -> Result<(), String> {
         if self.me().is_primary() {
             return Err("You should send CLUSTER FAILOVER to a replica".into());
@@ -94,7 +95,7 @@ impl State {
         Ok(())
     }
 
-    /// A replica of this node asks it to stand still.
+    /// Pauses writes because a replica of this node requested a manual failover.
     pub(super) fn prepare_for(&mut self, replica: NodeId, now_ms: u64) {
         let is_mine = self
             .nodes
@@ -112,7 +113,7 @@ impl State {
         log::notice!("Manual failover requested by replica {replica}.");
     }
 
-    /// The bus has found that nothing is written any more, and that this node's offset is the last one.
+    /// Records that no write is under way any more and that this node's offset is final. Called by the bus.
     pub fn stand_still(&mut self, now_ms: u64) {
         let Some(replica) = self.manual.replica.filter(|_| !self.manual.still) else {
             return;
@@ -121,12 +122,12 @@ impl State {
         self.tell_offset(replica, now_ms);
     }
 
-    /// Whether the bus is to find out whether this node stands still.
+    /// Returns `true` if the bus has to check if writes have stopped.
     pub fn is_stopping(&self) -> bool {
         self.manual.replica.is_some() && !self.manual.still
     }
 
-    /// Whether there is something to be looked at very soon: an offset that is about to be reached.
+    /// Returns `true` if a check is due very soon: writes are about to stop, or an offset is about to be reached.
     pub fn is_pressed(&self) -> bool {
         self.is_stopping() || (self.manual.primary_offset.is_some() && !self.manual.can_start)
     }
@@ -137,7 +138,7 @@ impl State {
         }
     }
 
-    /// The replica hears where its primary has stopped.
+    /// Records the offset at which this replica's primary has stopped.
     pub(super) fn note_standstill(&mut self, id: NodeId, header: &Header, now_ms: u64) {
         let is_primary = self.me().is_replica() && self.me().primary == Some(id);
         let wanted = self.manual.end_ms != 0 && self.manual.primary_offset.is_none();
@@ -151,7 +152,7 @@ impl State {
         }
     }
 
-    /// Looks how far a manual failover is.
+    /// Advances a manual failover, or ends it after its timeout.
     pub fn advance_manual(&mut self, now_ms: u64) {
         if self.manual.end_ms == 0 {
             return;
@@ -167,7 +168,7 @@ impl State {
         self.look_at_offset(now_ms);
     }
 
-    /// On the replica: whether its data is there.
+    /// On the replica: starts the failover once its data has reached the primary's offset.
     pub fn look_at_offset(&mut self, now_ms: u64) {
         if self.me().is_replica() && !self.manual.can_start && self.manual.primary_offset == Some(self.me().offset) {
             log::notice!("All primary replication stream processed, manual failover can start.");
@@ -176,7 +177,7 @@ impl State {
         }
     }
 
-    /// There is no manual failover any more.
+    /// Ends the manual failover.
     pub(super) fn reset_manual(&mut self) {
         if std::mem::take(&mut self.manual).replica.is_some() {
             self.actions.push(Action::LetWrites);

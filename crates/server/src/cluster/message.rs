@@ -1,38 +1,38 @@
-//! The messages of the bus, as nodes of Valkey send and understand them. All numbers are big-endian.
+//! The messages of the cluster bus, in the format of Valkey. All numbers are big-endian.
 //!
 //! ```text
 //!   0 "RCmb"   4 length   8 version   10 port    12 type    14 gossip entries
 //!  16 current epoch      24 config epoch        32 offset   40 sender
 //!  80 slots (2048)     2128 primary           2168 address (46)     2214 extensions   2216 -
 //! 2246 other port      2248 bus port          2250 flags            2252 down?        2253 switches
-//! 2256 what the type says: gossip (104 each) and extensions │ failing node │ channel and message │ slots of a node
+//! 2256 depends on the type: gossip (104 each) and extensions │ failing node │ channel and message │ slots of a node
 //! ```
 //!
-//! A message with a *light* header ends it at 16: it is a published one over a link whose node is known.
+//! A message with a *light* header has only the first 16 bytes of the header. It carries a published message over a
+//! link whose node is known.
 //!
-//! What comes from a peer is hostile until it is read: every length is checked, and a name that is none makes a message
-//! invalid.
+//! Received bytes are untrusted: every length is checked, and an invalid node ID makes a message invalid.
 
 use super::node::{AnnouncedAddress, NAME_BYTES, NodeFlags, NodeId};
 use super::slot_set::{BITMAP_BYTES, SlotSet};
 
-/// Bytes that tell how long a message is.
+/// The number of bytes needed to determine the length of a message.
 pub const LENGTH_BYTES: usize = 8;
-/// Bytes of a whole header.
+/// The size of a full header in bytes.
 pub const HEADER_BYTES: usize = 2256;
-/// Bytes of a light header.
+/// The size of a light header in bytes.
 pub const LIGHT_BYTES: usize = 16;
-/// Bytes of an address.
+/// The size of an address in bytes.
 const ADDRESS_BYTES: usize = 46;
-/// The longest message that is taken.
+/// The maximum length of an accepted message in bytes.
 pub const LONGEST: usize = 512 << 20;
 
 const SIGNATURE: &[u8; 4] = b"RCmb";
 const VERSION: u16 = 1;
-/// Marks a type whose header is light.
+/// Marks a type with a light header.
 const LIGHT: u16 = 0x8000;
 
-/// The types.
+/// The message types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "named as in the protocol")]
 pub enum Kind {
@@ -64,7 +64,7 @@ impl Kind {
         Kind::PublishShard,
     ];
 
-    /// Its number.
+    /// Returns the number of the type.
     pub fn number(self) -> usize {
         self as usize
     }
@@ -74,76 +74,76 @@ impl Kind {
     }
 }
 
-/// Switches of a message.
+/// The switches of a message.
 pub mod switch {
-    /// The sender, a primary, writes nothing: its offset stays what it is.
+    /// The sender is a primary that has paused writes: its offset no longer changes.
     pub const PAUSED: u8 = 1;
-    /// A vote is asked for although the primary is up.
+    /// The vote is requested although the primary is up.
     pub const FORCED: u8 = 1 << 1;
-    /// The sender understands extensions.
+    /// The sender supports extensions.
     pub const EXTENSIONS: u8 = 1 << 2;
 }
 
-/// What every whole header says.
+/// The contents of a full header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Who sends it.
+    /// The ID of the sender.
     pub sender: NodeId,
-    /// Its newest version of anything.
+    /// The current epoch of the sender.
     pub current_epoch: u64,
-    /// The version of its slots, or of its primary's.
+    /// The configuration epoch of its slots, or of its primary's slots.
     pub config_epoch: u64,
     /// Its replication offset.
     pub offset: u64,
-    /// Its slots, or its primary's.
+    /// Its slots, or its primary's slots.
     pub slots: SlotSet,
     /// Its primary, if it is a replica.
     pub primary: Option<NodeId>,
-    /// The address that it announces; empty if the receiver is to look at the socket.
+    /// The address that it announces; empty if the receiver has to use the address of the socket.
     pub ip: String,
-    /// Port for clients: with TLS, if the bus has it.
+    /// The client port: the TLS port if the bus uses TLS.
     pub port: u16,
-    /// The other port for clients.
+    /// The other client port.
     pub other_port: u16,
-    /// Port for nodes.
+    /// The cluster bus port.
     pub bus_port: u16,
     /// Its flags.
     pub flags: NodeFlags,
-    /// Whether it takes no commands.
+    /// `true` if it does not accept commands.
     pub down: bool,
-    /// Switches of the message.
+    /// The switches of the message.
     pub switches: u8,
 }
 
-/// What a node tells of another.
+/// A gossip entry: what a node reports about another node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gossip {
-    /// The other.
+    /// The ID of the other node.
     pub id: NodeId,
-    /// When it was sent a ping that is not answered, seconds.
+    /// The time of the ping that has not been answered, in seconds since the Unix epoch.
     pub ping_sent_s: u32,
-    /// When it last answered, seconds.
+    /// The time of the last answer, in seconds since the Unix epoch.
     pub pong_received_s: u32,
     /// Its address.
     pub ip: String,
-    /// Port for clients: with TLS, if the bus has it.
+    /// The client port: the TLS port if the bus uses TLS.
     pub port: u16,
-    /// The other port for clients.
+    /// The other client port.
     pub other_port: u16,
-    /// Port for nodes.
+    /// The cluster bus port.
     pub bus_port: u16,
     /// Its flags.
     pub flags: NodeFlags,
 }
 
-/// What follows the gossip.
+/// The extensions, which follow the gossip.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Extensions {
-    /// What the sender announces.
+    /// The information that the sender announces about itself.
     pub announced: AnnouncedAddress,
     /// Its shard.
     pub shard: Option<NodeId>,
-    /// Nodes that it was told to forget, and for how many seconds.
+    /// The nodes that it has to forget, and the duration in seconds.
     pub forgotten: Vec<(NodeId, u64)>,
 }
 
@@ -152,64 +152,63 @@ pub struct Extensions {
 pub enum Message {
     /// PING, PONG or MEET.
     Greeting {
-        /// Which of them.
+        /// The type.
         kind: Kind,
         /// The sender.
         header: Header,
-        /// Others.
+        /// Gossip about other nodes.
         gossip: Vec<Gossip>,
-        /// More about the sender.
+        /// More information about the sender.
         extensions: Extensions,
     },
     /// A node has failed.
     Fail(Header, NodeId),
-    /// Something was published. A light one has no header.
+    /// A published message. A light one has no header.
     Publish {
-        /// The sender, if it says who it is.
+        /// The sender, in a message with a full header.
         header: Option<Header>,
-        /// Whether the channel is a shard channel.
+        /// `true` if the channel is a shard channel.
         sharded: bool,
         /// The channel.
         channel: Vec<u8>,
         /// The message.
         payload: Vec<u8>,
     },
-    /// A replica asks for a vote.
+    /// A replica requests a vote.
     VoteRequest(Header),
-    /// It gets one.
+    /// A primary grants a vote.
     Vote(Header),
-    /// What somebody's slots are.
+    /// The slots of a node.
     Update {
         /// The sender.
         header: Header,
-        /// Whose.
+        /// The node.
         id: NodeId,
-        /// The version.
+        /// The configuration epoch of its slots.
         config_epoch: u64,
         /// The slots.
         slots: SlotSet,
     },
-    /// A replica asks its primary to stop.
+    /// A replica requests a manual failover from its primary.
     ManualFailover(Header),
-    /// Of no use here.
+    /// A message that is not used here.
     Other(Header),
 }
 
-/// Why bytes are no message.
+/// The reason for which bytes are not a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Invalid {
-    /// They do not begin as one: there is no point in reading on.
+    /// The start of a message is invalid, so the rest of the stream cannot be read.
     Signature,
-    /// A message of which something is wrong; it can be passed over.
+    /// The content of a message is invalid. The message can be skipped.
     Content,
 }
 
-// ---- reading ----------------------------------------------------------------------------------------------
-
-/// The length of the message that begins with these bytes; `None` until they are enough.
+// ---- reading --------------------------------------------------------------------------------------------------------
+/// Returns the length of the message that begins with these bytes, or `None` if there are too few bytes.
 ///
 /// # Errors
-/// When it is none.
+/// When the signature or the length is invalid.
 pub fn length(bytes: &[u8]) -> Result<Option<usize>, Invalid> {
     let Some(head) = bytes.get(..LENGTH_BYTES) else {
         return Ok(None);
@@ -221,16 +220,16 @@ pub fn length(bytes: &[u8]) -> Result<Option<usize>, Invalid> {
     Ok(Some(length))
 }
 
-/// The type of a message, if there is such a type.
+/// Returns the type of a message, or `None` if it is unknown.
 pub fn kind(bytes: &[u8]) -> Option<Kind> {
     let number = Reader { bytes, at: 12 }.u16()?;
     Kind::of(number & !LIGHT)
 }
 
-/// Reads a message, which has the length that it says.
+/// Decodes a message. `bytes` must have the length that the message states.
 ///
 /// # Errors
-/// When something is wrong with it.
+/// When the content is invalid.
 pub fn decode(bytes: &[u8]) -> Result<Message, Invalid> {
     read(bytes).ok_or(Invalid::Content)
 }
@@ -348,7 +347,7 @@ fn gossip(reader: &mut Reader<'_>) -> Option<Gossip> {
     Some(gossip)
 }
 
-/// Numbers of the kinds of extensions.
+/// The numbers of the extension types.
 mod extension {
     pub const HOSTNAME: u16 = 0;
     pub const HUMAN_NAME: u16 = 1;
@@ -391,7 +390,7 @@ fn read_extensions(reader: &mut Reader<'_>, count: u16) -> Option<Extensions> {
                 .u64()?;
                 extensions.forgotten.push((id, seconds));
             }
-            // Newer nodes know more.
+            // Extensions of newer nodes are ignored.
             _ => {}
         }
     }
@@ -410,7 +409,8 @@ fn published(mut reader: Reader<'_>, header: Option<Header>, sharded: bool) -> O
     Some(message)
 }
 
-/// The text before the first zero byte: of characters that may stand in files and replies.
+/// Returns the text before the first zero byte. It may contain only characters that are allowed in the configuration
+/// file and in replies.
 fn text(bytes: &[u8]) -> Option<String> {
     let bytes = bytes.split(|byte| *byte == 0).next()?;
     let plain = |byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b',' | b'=' | b'"' | b'\'');
@@ -458,9 +458,8 @@ impl<'b> Reader<'b> {
     }
 }
 
-// ---- writing ----------------------------------------------------------------------------------------------
-
-/// A message's bytes.
+// ---- writing --------------------------------------------------------------------------------------------------------
+/// Encodes a message.
 pub fn encode(message: &Message) -> Vec<u8> {
     let mut out = match message {
         Message::Greeting { kind, header, .. } => begin(*kind, header),
@@ -549,7 +548,7 @@ fn begin(kind: Kind, header: &Header) -> Vec<u8> {
     out
 }
 
-/// An address with zeroes behind it; one that is too long is cut, as its receivers would.
+/// Returns an address padded with zero bytes. A longer address is truncated, as its receivers would do.
 fn fitting(ip: &str) -> [u8; ADDRESS_BYTES] {
     let mut bytes = [0; ADDRESS_BYTES];
     let length = ip.len().min(ADDRESS_BYTES - 1);

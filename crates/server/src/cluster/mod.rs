@@ -1,24 +1,25 @@
-//! Cluster mode: which node has which slot, and what that means for commands.
+//! Cluster mode: the assignment of slots to nodes, and its effect on commands.
 //!
 //! ```text
 //!   CLUSTER SETSLOT …             bus: a node's PING                     a command on a worker
 //!   ─────────────────             ──────────────────                     ─────────────────────
 //!   on a background thread        on the bus's thread                    view of this passage of the gate:
-//!        └────────── lock ─────────────┘                                 whose is the slot of its keys?
-//!                     │                                                     mine ─▶ run it
-//!                   State ──▶ a new View ──▶ put into place in               else ─▶ MOVED
-//!                     │        if anything     exclusive mode               on its way ─▶ under the leases:
-//!                   nodes.conf  is different                                 are the keys here? run it, ASK, TRYAGAIN
+//!        └────────── lock ─────────────┘                                 owner of the slot of its keys?
+//!                     │                                                     this node ─▶ run it
+//!                   State ──▶ a new View ──▶ published in                   another   ─▶ MOVED
+//!                     │        if anything     exclusive mode               migrating ─▶ under the leases:
+//!                   nodes.conf  is different                                  are the keys here? run it, ASK, TRYAGAIN
 //! ```
 //!
-//! 1. [`State`] is behind one lock and knows neither sockets nor files nor keys. Nobody who holds the lock waits for
-//!    anything else: not for the gate, not for the disk. Workers take it for CLUSTER NODES and the like alone.
-//! 2. What commands go by is a [`View`]: immutable, and put into place in exclusive mode. A worker looks which view is
-//!    the current one when it passes the gate, and it admits and runs a command within one passage; so no command
-//!    runs by a view that is not in place any more. Who has decided by one and left the gate decides again.
-//! 3. A slot that is on its way (MIGRATING, IMPORTING) has keys here and there. Whether a command runs here depends on
-//!    the keys, so it is decided under their leases, right before the command runs.
-//! 4. The file is written before the change is told to anybody: a reply, or a message to nodes.
+//! 1. [`State`] is protected by one lock and knows neither sockets nor files nor keys. A thread that holds the lock
+//!    waits for nothing else, neither for the gate nor for the disk. Workers take the lock only for CLUSTER NODES and
+//!    similar commands.
+//! 2. Commands use a [`View`], which is immutable and is published in exclusive mode. A worker reads the current view
+//!    when it passes the gate, and it admits and runs a command within one passage. So no command runs with a view that
+//!    has been replaced. A worker that has left the gate since its decision decides again.
+//! 3. A slot in migration (MIGRATING, IMPORTING) has keys on both nodes. The decision depends on the keys, so it is
+//!    made under their leases, right before the command runs.
+//! 4. The cluster configuration file is written before a change is announced in a reply or in a message to other nodes.
 
 pub mod changes;
 pub mod cron;
@@ -54,37 +55,37 @@ use settings::Settings;
 use state::State;
 use view::View;
 
-/// The cluster as one process has it.
+/// The cluster as seen by this process.
 pub struct Cluster {
     state: Mutex<State>,
     file: NodesFile,
-    /// Held while the file is written, so that a newer text never comes before an older one.
+    /// Held while the file is written, so that an older text never replaces a newer one.
     writing: Mutex<()>,
     view: Mutex<Arc<View>>,
     version: AtomicU64,
-    /// The configuration's generation that the state shows.
+    /// The configuration generation that the state reflects.
     generation: AtomicU64,
     /// Wakes the bus.
     pub bus: OnceLock<Waker>,
-    /// What was published here and is to be told others.
+    /// Messages published on this node that have to be sent to the other nodes.
     published: Mutex<Vec<Published>>,
-    /// Whether that is kept back, while somebody has the keyspace to himself.
+    /// Set while these messages are held back, because a thread is in exclusive mode.
     keeps_back: AtomicBool,
-    /// Whether there are other nodes.
+    /// Set if there are other nodes.
     company: AtomicBool,
 }
 
-/// Something published: whether its channel is a shard channel, the channel, the message.
+/// A published message: `true` if its channel is a shard channel, the channel, the payload.
 pub type Published = (bool, Vec<u8>, Vec<u8>);
 
-/// The state, to look at and to change.
+/// The locked cluster state.
 pub type Locked<'a> = MutexGuard<'a, State>;
 
 impl Cluster {
-    /// Reads the file, or makes a new node.
+    /// Loads the cluster configuration file, or creates a new node.
     ///
     /// # Errors
-    /// When the file cannot be used; the log has told.
+    /// When the file cannot be used. The reason has been logged.
     pub fn start(config: &Config) -> Result<Self, Unusable> {
         use std::os::unix::ffi::OsStringExt;
         let path = PathBuf::from(std::ffi::OsString::from_vec(
@@ -119,7 +120,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// The state, with the parameters of now.
+    /// Locks the state after updating it with the current parameters.
     pub fn lock(&self, config: &Config) -> Locked<'_> {
         let mut state = lock(&self.state);
         let generation = config.generation();
@@ -130,13 +131,13 @@ impl Cluster {
         state
     }
 
-    /// What the dump for a replica tells of slots on their way: a note and its name.
+    /// Returns the auxiliary field with the slots in migration for the dump of a replica: its name and its value.
     pub fn open_slots_note(&self) -> Option<(&'static str, Vec<u8>)> {
         let text = lock(&self.state).open_slots_note()?;
         Some((open_slots::NOTE, text.into_bytes()))
     }
 
-    /// Takes over what the dump of this node's primary tells of slots on their way.
+    /// Applies the auxiliary field with the slots in migration from the dump of this node's primary.
     pub fn take_open_slots(&self, note: &[u8]) {
         if !note.is_empty() {
             lock(&self.state).take_open_slots(note);
@@ -144,19 +145,19 @@ impl Cluster {
         }
     }
 
-    /// The number of the view in place.
+    /// Returns the version of the current view.
     #[inline]
     pub fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }
 
-    /// The view in place.
+    /// Returns the current view.
     pub fn view(&self) -> Arc<View> {
         lock(&self.view).clone()
     }
 
-    /// The view that should be in place, if that is another one; and whether the data of the primary that it names must be
-    /// taken over as a whole.
+    /// Returns the view that has to be published, if it differs from the current one, and `true` if the primary that it
+    /// names requires a full synchronisation.
     pub fn next_view(&self) -> (Option<View>, bool) {
         let mut state = lock(&self.state);
         if !std::mem::take(&mut state.todo.publish) {
@@ -167,17 +168,17 @@ impl Cluster {
         ((view != *self.view()).then_some(view), resync)
     }
 
-    /// Puts a view into place; returns the one before. For who has closed the gate.
+    /// Publishes a view and returns the previous one. The caller must hold exclusive mode.
     pub fn put_in_place(&self, view: View) -> Arc<View> {
         let before = std::mem::replace(&mut *lock(&self.view), Arc::new(view));
         self.version.fetch_add(1, Ordering::Release);
         before
     }
 
-    /// Writes the file if it does not say what is so; `always` if it shall be written anyway.
+    /// Writes the file if it is out of date; with `always`, in any case.
     ///
     /// # Errors
-    /// When that fails; the log has told.
+    /// When writing fails. The reason has been logged.
     pub fn save(&self, always: bool) -> std::io::Result<()> {
         let _writing = lock(&self.writing);
         let (text, sync) = {
@@ -195,12 +196,12 @@ impl Cluster {
         })
     }
 
-    /// Whether there are other nodes; the bus finds out.
+    /// Records if there are other nodes. Called by the bus.
     pub fn set_company(&self, company: bool) {
         self.company.store(company, Ordering::Relaxed);
     }
 
-    /// Has the other nodes told of something published.
+    /// Queues a published message for the other nodes.
     pub fn publish(&self, sharded: bool, channel: &[u8], payload: &[u8]) {
         if !self.company.load(Ordering::Relaxed) {
             return;
@@ -214,7 +215,7 @@ impl Cluster {
         }
     }
 
-    /// What was published since the last call.
+    /// Returns the messages published since the last call.
     pub fn take_published(&self) -> Vec<Published> {
         let mut published = lock(&self.published);
         match self.keeps_back.load(Ordering::Relaxed) {
@@ -223,7 +224,7 @@ impl Cluster {
         }
     }
 
-    /// Keeps back what is published, or lets it go: what a transaction publishes goes out when that is over.
+    /// Holds published messages back or releases them. The messages of a transaction are sent when it is over.
     pub fn keep_back(&self, keeps_back: bool) {
         let published = lock(&self.published);
         self.keeps_back.store(keeps_back, Ordering::Relaxed);
@@ -233,7 +234,7 @@ impl Cluster {
         }
     }
 
-    /// What links take, with what waits to be sent over them, bytes.
+    /// Returns the memory of links and of the messages that wait to be sent over them, in bytes.
     pub fn link_bytes(&self) -> usize {
         let waiting = |(_, channel, payload): &Published| size_of::<Published>() + channel.len() + payload.len();
         let published: usize = lock(&self.published).iter().map(waiting).sum();
@@ -245,7 +246,7 @@ impl Cluster {
         published + linked
     }
 
-    /// Wakes the bus: there is something for it to do.
+    /// Wakes the bus to process new work.
     pub fn wake_bus(&self) {
         if let Some(bus) = self.bus.get() {
             bus.wake();

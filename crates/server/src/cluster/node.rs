@@ -1,42 +1,42 @@
-//! One node of the cluster as this node sees it.
+//! A node of the cluster as this node knows it.
 
 use std::fmt;
 
 use super::slot_set::SlotSet;
 
-/// Bytes of a node's name.
+/// The length of a node ID in bytes.
 pub const NAME_BYTES: usize = 40;
 
-/// The name of a node or a shard: 40 hexadecimal digits.
+/// The ID of a node or a shard: 40 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId([u8; NAME_BYTES]);
 
 impl NodeId {
-    /// A name that nobody else has.
+    /// Returns a new random ID.
     pub fn random() -> Self {
         let mut bytes = [0u8; NAME_BYTES / 2];
         if getrandom::fill(&mut bytes).is_err() {
             fastrand::fill(&mut bytes);
         }
         let mut name = [0; NAME_BYTES];
-        // Twenty bytes are forty digits.
+        // Twenty bytes are exactly forty digits.
         let _ = hex::encode_to_slice(bytes, &mut name);
         NodeId(name)
     }
 
-    /// The name that these bytes are, if they are one.
+    /// Parses an ID. Returns `None` if the bytes are not an ID.
     pub fn of(bytes: &[u8]) -> Option<Self> {
         let name: [u8; NAME_BYTES] = bytes.try_into().ok()?;
         let is_digit = |byte: &u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(byte);
         name.iter().all(is_digit).then_some(NodeId(name))
     }
 
-    /// Its digits.
+    /// Returns the digits as bytes.
     pub fn as_bytes(&self) -> &[u8; NAME_BYTES] {
         &self.0
     }
 
-    /// Its digits as text.
+    /// Returns the digits as text.
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(&self.0).unwrap_or_default()
     }
@@ -54,39 +54,39 @@ impl fmt::Debug for NodeId {
     }
 }
 
-/// What is known of a node, as nodes send it.
+/// The flags of a node, as sent on the bus.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeFlags(pub u16);
 
 impl NodeFlags {
-    /// It owns slots, or could.
+    /// A primary, with or without slots.
     pub const PRIMARY: NodeFlags = NodeFlags(1);
-    /// It replicates a primary.
+    /// A replica.
     pub const REPLICA: NodeFlags = NodeFlags(1 << 1);
-    /// This node finds it silent.
+    /// This node has not received an answer from it for the node timeout.
     pub const PFAIL: NodeFlags = NodeFlags(1 << 2);
-    /// A majority found it silent.
+    /// A majority of the primaries considers it failed.
     pub const FAIL: NodeFlags = NodeFlags(1 << 3);
-    /// It is this node.
+    /// This node.
     pub const MYSELF: NodeFlags = NodeFlags(1 << 4);
-    /// Its name is not known yet.
+    /// Its ID is not known yet.
     pub const HANDSHAKE: NodeFlags = NodeFlags(1 << 5);
     /// Its address is not known.
     pub const NO_ADDRESS: NodeFlags = NodeFlags(1 << 6);
-    /// It is to be sent a MEET.
+    /// It has to be sent a MEET.
     pub const MEET: NodeFlags = NodeFlags(1 << 7);
-    /// A primary that may be given replicas of others.
+    /// A primary to which replicas of other primaries may migrate.
     pub const MIGRATE_TO: NodeFlags = NodeFlags(1 << 8);
-    /// A replica that does not promote itself.
+    /// A replica that does not start a failover.
     pub const NO_FAILOVER: NodeFlags = NodeFlags(1 << 9);
-    /// It understands extensions of messages.
+    /// It supports message extensions.
     pub const EXTENSIONS: NodeFlags = NodeFlags(1 << 10);
-    /// It understands short headers.
+    /// It supports light headers.
     pub const LIGHT_HEADERS: NodeFlags = NodeFlags(1 << 11);
-    /// A replica that holds its primary for dead.
+    /// A replica that considers its primary failed.
     pub const PRIMARY_FAILED: NodeFlags = NodeFlags(1 << 13);
 
-    /// Flags with the words that describe them, in the order of printing.
+    /// The flags with their words, in the order in which they are printed.
     pub const NAMED: [(NodeFlags, &'static str); 8] = [
         (NodeFlags::MYSELF, "myself"),
         (NodeFlags::PRIMARY, "master"),
@@ -98,12 +98,12 @@ impl NodeFlags {
         (NodeFlags::NO_FAILOVER, "nofailover"),
     ];
 
-    /// Both.
+    /// Returns the union.
     pub const fn with(self, other: NodeFlags) -> NodeFlags {
         NodeFlags(self.0 | other.0)
     }
 
-    /// Whether any of `other` is set.
+    /// Returns `true` if any flag of `other` is set.
     pub const fn has_any(self, other: NodeFlags) -> bool {
         self.0 & other.0 != 0
     }
@@ -133,21 +133,21 @@ impl fmt::Display for NodeFlags {
     }
 }
 
-/// Where a node is reached.
+/// The addresses of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Address {
-    /// Its IP address, empty if unknown.
+    /// The IP address; empty if unknown.
     pub ip: String,
-    /// Port for clients; 0 for none.
+    /// The TCP port for clients; 0 if there is none.
     pub tcp_port: u16,
-    /// Port for clients with TLS; 0 for none.
+    /// The TLS port for clients; 0 if there is none.
     pub tls_port: u16,
-    /// Port for nodes.
+    /// The cluster bus port.
     pub bus_port: u16,
 }
 
 impl Address {
-    /// A port for clients, for the log.
+    /// Returns a client port, for the log.
     pub fn port(&self) -> u16 {
         match self.tcp_port {
             0 => self.tls_port,
@@ -156,64 +156,65 @@ impl Address {
     }
 }
 
-/// What a node tells about itself for the sake of clients.
+/// The information that a node announces for clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AnnouncedAddress {
-    /// Host name.
+    /// The hostname.
     pub hostname: String,
-    /// Name for people.
+    /// The human-readable node name.
     pub human_name: String,
-    /// IPv4 address for clients.
+    /// The IPv4 address for clients.
     pub client_ipv4: String,
-    /// IPv6 address for clients.
+    /// The IPv6 address for clients.
     pub client_ipv6: String,
-    /// Where it stands.
+    /// The availability zone.
     pub availability_zone: String,
-    /// Port for clients, where that is another than the port for nodes' own connections; 0 for none.
+    /// The TCP port for clients, if it differs from the node's own; 0 if it does not.
     pub client_port: u16,
-    /// The same with TLS.
+    /// The TLS port for clients, if it differs from the node's own; 0 if it does not.
     pub client_tls_port: u16,
 }
 
-/// A link to or from a node; the bus knows what it stands for.
+/// The id of a link to or from a node. Only the bus resolves it.
 pub type LinkId = usize;
 
 /// A node.
 #[derive(Clone)]
 pub struct Node {
-    /// Its name; while the real one is unknown, an invented one.
+    /// Its ID; a random one while the real one is unknown.
     pub id: NodeId,
-    /// Its shard.
+    /// The ID of its shard.
     pub shard: NodeId,
-    /// Flags.
+    /// Its flags.
     pub flags: NodeFlags,
-    /// The version of its slots.
+    /// The configuration epoch of its slots.
     pub config_epoch: u64,
     /// Its slots.
     pub slots: SlotSet,
     /// The primary that it replicates.
     pub primary: Option<NodeId>,
-    /// Where it is.
+    /// Its addresses.
     pub address: Address,
-    /// What clients are told.
+    /// The information that it announces for clients.
     pub announced: AnnouncedAddress,
-    /// When it became known, ms.
+    /// The time at which it became known, in milliseconds since the Unix epoch.
     pub created_ms: u64,
-    /// When it was sent a ping that is not answered yet, ms; 0 for none.
+    /// The time of the ping that has not been answered yet, in milliseconds since the Unix epoch; 0 if there is none.
     pub ping_sent_ms: u64,
-    /// When it last answered one, ms.
+    /// The time of its last answer to a ping, in milliseconds since the Unix epoch.
     pub pong_received_ms: u64,
-    /// When anything last came from it, ms.
+    /// The time of the last message from it, in milliseconds since the Unix epoch.
     pub data_received_ms: u64,
-    /// When it was marked as failing, ms.
+    /// The time at which it was marked as failed, in milliseconds since the Unix epoch.
     pub failed_ms: u64,
-    /// Since when it has had no replica that works, ms; 0 if it has one, or is not to have any.
+    /// The time since which it has had no working replica, in milliseconds since the Unix epoch; 0 if it has one or
+    /// needs none.
     pub orphaned_ms: u64,
     /// Its replication offset.
     pub offset: u64,
-    /// When that was heard, ms.
+    /// The time at which the offset was received, in milliseconds since the Unix epoch.
     pub offset_ms: u64,
-    /// Who finds it failing, and since when.
+    /// The nodes that report it as failing, with the times of their reports.
     pub reports: Vec<(NodeId, u64)>,
     /// The link to it.
     pub link: Option<LinkId>,
@@ -222,7 +223,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node of which only the name is known.
+    /// Creates a node of which only the ID is known.
     pub fn new(id: NodeId, flags: NodeFlags, now_ms: u64) -> Self {
         Node {
             id,
@@ -247,37 +248,37 @@ impl Node {
         }
     }
 
-    /// Whether it is a primary.
+    /// Returns `true` if it is a primary.
     pub fn is_primary(&self) -> bool {
         self.flags.has_any(NodeFlags::PRIMARY)
     }
 
-    /// Whether it is a replica.
+    /// Returns `true` if it is a replica.
     pub fn is_replica(&self) -> bool {
         self.flags.has_any(NodeFlags::REPLICA)
     }
 
-    /// Whether it is being met.
+    /// Returns `true` if its handshake is under way.
     pub fn is_in_handshake(&self) -> bool {
         self.flags.has_any(NodeFlags::HANDSHAKE)
     }
 
-    /// Whether a majority holds it for dead.
+    /// Returns `true` if it is marked as failed (`FAIL`).
     pub fn has_failed(&self) -> bool {
         self.flags.has_any(NodeFlags::FAIL)
     }
 
-    /// Whether this node finds it silent.
+    /// Returns `true` if this node considers it possibly failed (`PFAIL`).
     pub fn has_timed_out(&self) -> bool {
         self.flags.has_any(NodeFlags::PFAIL)
     }
 
-    /// Whether its vote counts.
+    /// Returns `true` if its vote counts: it is a primary with slots.
     pub fn votes(&self) -> bool {
         self.is_primary() && !self.slots.is_empty()
     }
 
-    /// The name for logs.
+    /// Returns its name for the log.
     pub fn named(&self) -> String {
         match self.announced.human_name.as_str() {
             "" => format!("{} ({}:{})", self.id, self.address.ip, self.address.port()),

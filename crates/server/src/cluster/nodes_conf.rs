@@ -1,6 +1,6 @@
-//! The file in which a node keeps what it knows of the cluster, in Valkey's format: a line for each node, and one of
-//! variables. It is written beside the old one and renamed, so it is always whole; the lock is on a descriptor that
-//! stays open as long as the process.
+//! The cluster configuration file (`nodes.conf`) in Valkey's format: a line for each node, and a line of variables. A
+//! new file is written next to the old one and renamed, so it is always complete. The lock is held on a descriptor that
+//! stays open for the lifetime of the process.
 
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
@@ -15,25 +15,25 @@ use super::state::State;
 use crate::keyspace::SLOTS;
 use crate::observability::log;
 
-/// The file of a running node, locked.
+/// The locked cluster configuration file of a running node.
 pub struct NodesFile {
     path: PathBuf,
     _lock: Flock<File>,
 }
 
-/// Why the file could not be used; the log has told.
+/// The file could not be used. The reason has been logged.
 #[derive(Debug)]
 pub struct Unusable;
 
-/// A line that makes no sense.
+/// A line that cannot be parsed.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Corrupted(pub String);
 
 impl NodesFile {
-    /// Locks the file, making it if it is missing.
+    /// Locks the file. Creates it if it is missing.
     ///
     /// # Errors
-    /// When it cannot be opened, or another node has it.
+    /// When it cannot be opened, or another node uses it.
     pub fn lock(path: PathBuf) -> Result<Self, Unusable> {
         let shown = path.display();
         let file = OpenOptions::new()
@@ -59,10 +59,10 @@ impl NodesFile {
         Ok(NodesFile { path, _lock: lock })
     }
 
-    /// What the file says; `None` if it is empty.
+    /// Loads the state from the file. Returns `None` if it is empty.
     ///
     /// # Errors
-    /// When it cannot be read, or makes no sense.
+    /// When it cannot be read or parsed.
     pub fn load(&self, settings: Settings, now_ms: u64) -> Result<Option<State>, Unusable> {
         let shown = self.path.display();
         let text = std::fs::read(&self.path).map_err(|error| {
@@ -81,17 +81,17 @@ impl NodesFile {
         }
     }
 
-    /// Writes the file anew.
+    /// Replaces the file. With `sync`, the file and its directory are synced to disk.
     ///
     /// # Errors
-    /// When the file system refuses something.
+    /// When a file system operation fails.
     pub fn save(&self, text: &str, sync: bool) -> io::Result<()> {
         let mut name = self.path.clone().into_os_string();
         name.push(format!(".tmp-{}", std::process::id()));
         let temporary = PathBuf::from(name);
         let written = self.write(&temporary, text, sync);
         if written.is_err() {
-            // It is of no use to anybody.
+            // The temporary file is not needed.
             let _ = std::fs::remove_file(&temporary);
         }
         written
@@ -112,9 +112,8 @@ impl NodesFile {
     }
 }
 
-// ---- writing ----------------------------------------------------------------------------------------------
-
-/// The file's text.
+// ---- writing --------------------------------------------------------------------------------------------------------
+/// Returns the text of the file.
 pub fn text(state: &State) -> String {
     let mut out = String::new();
     let nodes = state.nodes.values().filter(|node| !node.is_in_handshake());
@@ -139,7 +138,7 @@ pub fn text(state: &State) -> String {
     out
 }
 
-/// What the address field has beside the address, in the order of Valkey.
+/// Returns the auxiliary fields after the address, in Valkey's order.
 fn auxiliary(node: &Node) -> Vec<(&'static str, String)> {
     let announced = &node.announced;
     let port = |port: u16| if port == 0 { String::new() } else { port.to_string() };
@@ -156,12 +155,11 @@ fn auxiliary(node: &Node) -> Vec<(&'static str, String)> {
     all.into_iter().filter(|(_, value)| !value.is_empty()).collect()
 }
 
-// ---- reading ----------------------------------------------------------------------------------------------
-
-/// Reads the file's text.
+// ---- reading --------------------------------------------------------------------------------------------------------
+/// Parses the text of the file.
 ///
 /// # Errors
-/// The line that makes no sense.
+/// The line that cannot be parsed.
 pub fn parse(text: &str, settings: Settings, now_ms: u64) -> Result<State, Corrupted> {
     let mut state = State::empty(NodeId::random(), settings);
     let mut reader = Reader {
@@ -179,7 +177,7 @@ pub fn parse(text: &str, settings: Settings, now_ms: u64) -> Result<State, Corru
     }
     let corrupted = || Corrupted(text.lines().last().unwrap_or_default().to_owned());
     state.myself = reader.myself.ok_or_else(corrupted)?;
-    // A replica without a shard of its own in the file is in that of its primary.
+    // A replica without a shard in the file belongs to the shard of its primary.
     let followers: Vec<(NodeId, NodeId)> = state
         .nodes
         .values()
@@ -209,7 +207,7 @@ pub fn parse(text: &str, settings: Settings, now_ms: u64) -> Result<State, Corru
 
 struct Reader {
     myself: Option<NodeId>,
-    /// Nodes whose shard the file tells.
+    /// The nodes whose shards the file contains.
     sharded: Vec<NodeId>,
     now_ms: u64,
 }
@@ -267,7 +265,7 @@ impl Reader {
             .or_insert_with(|| Node::new(id, NodeFlags::default(), now_ms));
     }
 
-    /// `ip:port[@bus][,hostname][,name=value]*`
+    /// Parses `ip:port[@bus][,hostname][,name=value]*`.
     fn address(&mut self, node: &mut Node, word: &str) -> Option<()> {
         let mut parts = word.split(',');
         let (ip, ports) = parts.next()?.rsplit_once(':')?;
@@ -334,7 +332,7 @@ impl Reader {
         Some(())
     }
 
-    /// `5`, `5-9`, `[5->-node]` or `[5-<-node]`.
+    /// Parses `5`, `5-9`, `[5->-node]` or `[5-<-node]`.
     fn slots(&mut self, state: &mut State, owner: NodeId, word: &str) -> Option<()> {
         let number = |word: &str| word.parse::<u16>().ok().filter(|slot| usize::from(*slot) < SLOTS);
         if let Some(open) = word.strip_prefix('[') {

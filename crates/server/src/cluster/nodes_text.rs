@@ -1,4 +1,4 @@
-//! The cluster in words: CLUSTER NODES and CLUSTER INFO.
+//! The texts of CLUSTER NODES and CLUSTER INFO.
 
 use std::fmt::Write as _;
 
@@ -21,7 +21,7 @@ pub const MESSAGE_NAMES: [&str; MESSAGE_TYPES] = [
     "publishshard",
 ];
 
-/// The line of a node in CLUSTER NODES, without the newline.
+/// Returns the line of a node in CLUSTER NODES, without the newline.
 pub fn line(state: &State, node: &Node, origin: RequesterInfo) -> String {
     let mut out = format!(
         "{} {}:{}@{}",
@@ -37,7 +37,7 @@ pub fn line(state: &State, node: &Node, origin: RequesterInfo) -> String {
     out
 }
 
-/// What a line says behind the address; the file says it too.
+/// Appends the part of a line after the address. The cluster configuration file contains it, too.
 pub fn rest_of_line(out: &mut String, state: &State, node: &Node) {
     let is_me = node.flags.has_any(NodeFlags::MYSELF);
     let _ = write!(out, " {} ", node.flags);
@@ -74,7 +74,7 @@ pub fn rest_of_line(out: &mut String, state: &State, node: &Node) {
     }
 }
 
-/// All nodes, as CLUSTER NODES tells.
+/// Returns the text of CLUSTER NODES.
 pub fn nodes(state: &State, origin: RequesterInfo) -> String {
     let mut out = String::new();
     for node in state.nodes.values() {
@@ -84,7 +84,7 @@ pub fn nodes(state: &State, origin: RequesterInfo) -> String {
     out
 }
 
-/// What CLUSTER INFO tells. `up` is whether commands are taken: whoever has read that may go by it.
+/// Returns the text of CLUSTER INFO. `up` is `true` if commands are accepted; a client that has read it may rely on it.
 pub fn info(state: &State, up: bool) -> String {
     let mut out = String::new();
     let (mut ok, mut pfail, mut fail) = (0, 0, 0);

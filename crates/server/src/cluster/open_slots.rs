@@ -1,23 +1,25 @@
-//! Slots on their way, as the dump of a full synchronisation tells them: a replica that takes over goes on with them.
+//! The slots in migration, as recorded in the dump of a full synchronisation. A replica that takes over continues their
+//! migration.
 //!
-//! The note is a list of `slot<node,` for slots that come from a node, and `slot>node,` for those that go to one.
+//! The auxiliary field is a list of `slot<node,` for slots imported from a node, and `slot>node,` for slots migrating
+//! to a node.
 
 use super::node::NodeId;
 use super::state::State;
 use crate::keyspace::SLOTS;
 use crate::observability::log;
 
-/// The name of the note.
+/// The name of the auxiliary field.
 pub const NOTE: &str = "cluster-slot-states";
 
-/// Which way a slot goes.
+/// The direction of a migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MigrationDirection {
     In,
     Out,
 }
 
-/// A slot on its way, from a node or to it.
+/// A slot in migration from or to a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenSlot {
     slot: u16,
@@ -26,7 +28,7 @@ pub struct OpenSlot {
 }
 
 impl OpenSlot {
-    /// `609<` and a node's name.
+    /// Parses one entry: `609<` or `609>` and a node ID.
     fn of(text: &str) -> Option<OpenSlot> {
         let at = text.find(['<', '>'])?;
         let (slot, rest) = text.split_at(at);
@@ -44,7 +46,7 @@ impl OpenSlot {
 }
 
 impl State {
-    /// What a dump for a replica tells; `None` if there is nothing to tell.
+    /// Returns the auxiliary field for the dump of a replica, or `None` if no slot is in migration.
     pub fn open_slots_note(&self) -> Option<String> {
         let part = |mark: char| move |(slot, node): (&u16, &NodeId)| format!("{slot}{mark}{node},");
         let incoming = self.importing.iter().map(part('<'));
@@ -52,7 +54,7 @@ impl State {
         (!text.is_empty()).then_some(text)
     }
 
-    /// Takes over what the dump of this node's primary tells.
+    /// Applies the auxiliary field from the dump of this node's primary.
     pub fn take_open_slots(&mut self, note: &[u8]) {
         let text = String::from_utf8_lossy(note);
         for part in text.split_terminator(',') {
@@ -64,7 +66,7 @@ impl State {
         self.open_slots();
     }
 
-    /// Opens slots of which the dump told, once their nodes are known here.
+    /// Applies the recorded migrations whose nodes are known by now.
     pub(super) fn open_slots(&mut self) {
         if self.unopened.is_empty() {
             return;

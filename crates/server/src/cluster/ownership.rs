@@ -1,5 +1,5 @@
-//! What a node says about its role and its slots, as far as that is newer than what is known; and what this node becomes
-//! by it.
+//! Processes what a node announces about its role and its slots, as far as it is newer than what is known, and the
+//! changes of this node's own role that follow from it.
 
 use super::message::Header;
 use super::node::{NodeFlags, NodeId};
@@ -8,13 +8,13 @@ use super::state::{Action, State};
 use crate::keyspace::SLOTS;
 use crate::observability::log;
 
-/// What a node has taken by claiming slots.
+/// The slots that a node has taken by claiming them.
 struct ClaimedSlots {
     /// The primary of this node's shard.
     from: NodeId,
-    /// Slots that were this node's own.
+    /// The slots that this node owned.
     of_mine: Vec<u16>,
-    /// Whether any was of that primary.
+    /// `true` if any of the slots belonged to that primary.
     any: bool,
 }
 
@@ -66,7 +66,8 @@ impl State {
         };
         log::notice!("Node {id} is now a replica of node {primary} in shard {shard}");
         self.tie(id, primary);
-        // Before this node's own shard is touched: it tells whether a full synchronisation is needed.
+        // This comes before this node's shard is changed, because the shard decides if a full synchronisation is
+        // needed.
         self.leave_chain();
         if let Some(node) = self.nodes.get_mut(&id) {
             node.shard = shard;
@@ -74,7 +75,7 @@ impl State {
         (self.todo.save, self.todo.publish) = (true, true);
     }
 
-    /// A primary says that it follows another node of its shard.
+    /// Records that a primary has become a replica of another node of its shard.
     fn note_failover(&mut self, id: NodeId, to: NodeId, epoch: u64) {
         let old = self.nodes.get(&id).map_or(0, |node| node.config_epoch);
         if old > epoch {
@@ -82,7 +83,7 @@ impl State {
             return;
         }
         if to == self.myself {
-            // This node knows best what it is.
+            // This node knows its own role best.
             return;
         }
         self.make_primary(to);
@@ -104,7 +105,7 @@ impl State {
         );
     }
 
-    /// Tells a node that claims slots by an old version whose they are.
+    /// Sends the current owner to a node that claims slots with an old configuration epoch.
     fn correct(&mut self, id: NodeId, header: &Header) {
         let newer = header.slots.iter().find_map(|slot| {
             let owner = self.owner(slot).filter(|owner| *owner != id)?;
@@ -118,7 +119,8 @@ impl State {
         }
     }
 
-    /// Two primaries must not have the same version: the one with the smaller name takes a new one.
+    /// Resolves a collision of configuration epochs: of two primaries with the same epoch, the one with the smaller ID
+    /// takes a new one.
     fn settle_collision(&mut self, id: NodeId, header: &Header) {
         let me = self.me();
         let Some(node) = self.nodes.get(&id) else {
@@ -140,8 +142,8 @@ impl State {
         }
     }
 
-    /// Takes over what a node says about its slots, as far as that is newer than what is known. Who has lost all slots to
-    /// another one follows that.
+    /// Applies the slots that a node announces, as far as they are newer than what is known. If this node's shard has
+    /// lost all slots to that node, this node becomes its replica.
     pub fn update_slots(&mut self, id: NodeId, epoch: u64, slots: &SlotSet) {
         if id == self.myself {
             log::notice!("Discarding UPDATE message about myself.");
@@ -183,7 +185,7 @@ impl State {
         self.nodes.get(id).map(|node| node.shard)
     }
 
-    /// A node says that a slot is its own.
+    /// Processes a slot that a node claims.
     fn claimed(&mut self, id: NodeId, epoch: u64, slot: u16, taken: &mut ClaimedSlots) {
         let owner = self.owner(slot);
         if owner == Some(id) {
@@ -216,10 +218,11 @@ impl State {
         (self.todo.save, self.todo.sync, self.look) = (true, true, true);
     }
 
-    /// A node says that a slot is not its own.
+    /// Processes a slot that a node does not claim.
     fn not_claimed(&mut self, id: NodeId, epoch: u64, slot: u16) {
         if self.owner(slot) == Some(id) {
-            // It stays for now: whoever has it will tell, and until then a redirect more does less harm than none.
+            // The node stays the owner until another node claims the slot. An additional redirect does less harm than
+            // no owner.
             self.unclaimed.put(slot, true);
         }
         if let Some(target) = self.migrating.get(&slot).copied().filter(|target| *target != id) {
@@ -233,7 +236,7 @@ impl State {
             }
         }
         if self.me().is_primary() && self.importing.get(&slot) == Some(&id) {
-            // Its old owner has let it go, so the slot has moved: the last step was missed here.
+            // The old owner has released the slot, so the migration is complete. The last step was missed here.
             self.set_importing(slot, None);
             if self.owner(slot) != Some(self.myself) {
                 let myself = self.myself;

@@ -1,4 +1,4 @@
-//! Greetings: PING, PONG and MEET. Who they come from, where that node is, and what else they carry.
+//! Processes PING, PONG and MEET: the sender, its address, and the information that the message carries.
 
 use super::links::LinkAddresses;
 use super::message::{Extensions, Gossip, Header, Kind, switch};
@@ -6,7 +6,7 @@ use super::node::{Address, LinkId, Node, NodeFlags, NodeId};
 use super::state::State;
 use crate::observability::log;
 
-/// How long after a node was marked as failing it may be taken back, in node timeouts.
+/// The time after a node was marked as failed before the mark may be cleared, in node timeouts.
 const UNDO_TIMEOUTS: u64 = 2;
 
 /// A PING, PONG or MEET.
@@ -44,7 +44,7 @@ impl State {
         if !self.is_inbound(link) && !self.is_expected(link, sender, header, ends) {
             return;
         }
-        // A handshake that has just ended made its node known.
+        // A handshake that has just completed has made the sender known.
         let sender = sender.or_else(|| self.node_of(link).filter(|id| *id == header.sender));
         let Some(id) = sender else {
             return;
@@ -65,7 +65,7 @@ impl State {
         self.note_extensions(id, &ping.extensions, now_ms);
     }
 
-    /// Others know under which address they reach this node.
+    /// Learns this node's own address: the one at which another node has reached it.
     fn find_own_address(&mut self, kind: Kind, ends: &LinkAddresses) {
         let announced = self.settings.announced_ip.is_some();
         let me = self.me_mut();
@@ -77,7 +77,7 @@ impl State {
         }
     }
 
-    /// Takes note of a node that wants to know this one; its name comes when it answers.
+    /// Adds a node that sent MEET, in handshake. Its ID becomes known when it answers.
     fn meet_back(&mut self, link: LinkId, header: &Header, ends: &LinkAddresses, now_ms: u64) {
         let mut node = Node::new(NodeId::random(), NodeFlags::HANDSHAKE, now_ms);
         let id = node.id;
@@ -91,7 +91,7 @@ impl State {
         self.todo.save = true;
     }
 
-    /// Whether the node at the other end of an outgoing link is the one that was called.
+    /// Returns `true` if the node at the other end of an outgoing link is the expected one. Completes its handshake.
     fn is_expected(&mut self, link: LinkId, sender: Option<NodeId>, header: &Header, ends: &LinkAddresses) -> bool {
         let Some(called) = self.node_of(link) else {
             return false;
@@ -145,7 +145,7 @@ impl State {
         self.look = true;
     }
 
-    /// A node is somewhere else now.
+    /// Updates the address of a node.
     pub(super) fn move_to(&mut self, id: NodeId, address: Address) {
         let Some(node) = self.nodes.get_mut(&id) else {
             return;
@@ -165,7 +165,7 @@ impl State {
         }
     }
 
-    /// A node has answered a ping.
+    /// Records that a node has answered a ping.
     fn answered(&mut self, link: LinkId, now_ms: u64) {
         let Some(node) = self.node_of(link).and_then(|id| self.nodes.get_mut(&id)) else {
             return;
@@ -186,7 +186,7 @@ impl State {
     }
 }
 
-/// The address that a node announces, or else the one that its link shows.
+/// Returns the address that a node announces, or else the one of its link.
 fn announced_or_seen(header: &Header, ends: &LinkAddresses) -> String {
     match header.ip.is_empty() {
         true => ends.peer.clone(),

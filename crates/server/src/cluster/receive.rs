@@ -1,4 +1,4 @@
-//! What a node does with a message: who sent it, and who sees to what it says.
+//! Dispatches received messages: determines the sender and calls the function for the type.
 
 use super::links::LinkAddresses;
 use super::message::{Header, Message, switch};
@@ -9,7 +9,7 @@ use super::state::{Action, State};
 use crate::observability::log;
 
 impl State {
-    /// Takes a message that came over a link.
+    /// Processes a message that was received over a link.
     pub fn receive(&mut self, link: LinkId, message: Message, ends: &LinkAddresses, now_ms: u64) {
         let Some(header) = header_of(&message) else {
             self.receive_light(link, message, now_ms);
@@ -99,7 +99,7 @@ impl State {
         });
     }
 
-    /// The node that sent a message, if it is known.
+    /// Returns the node that sent a message, if it is known.
     fn sender(&mut self, link: LinkId, header: &Header) -> Option<NodeId> {
         let of_link = self.node_of(link);
         if let Some(id) = of_link
@@ -114,7 +114,7 @@ impl State {
         Some(sender)
     }
 
-    /// What every message says about its sender.
+    /// Records the information about the sender that every message has.
     fn note_sender(&mut self, id: NodeId, header: &Header, now_ms: u64) {
         let Some(node) = self.nodes.get_mut(&id) else {
             return;

@@ -1,5 +1,5 @@
-//! Who follows whom: ties between replicas and primaries, whom this node follows, and replicas that move to primaries
-//! which have lost theirs.
+//! The relations between replicas and primaries: the primary of this node, and the migration of replicas to primaries
+//! that have lost theirs.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,12 @@ use super::node::{Node, NodeFlags, NodeId};
 use super::state::State;
 use crate::observability::log;
 
-/// How long a primary must have been without replicas before another's moves to it, ms: after a failover its own ones
-/// come back by themselves.
+/// The time for which a primary must have been without replicas before a replica of another primary migrates to it, in
+/// milliseconds. After a failover, its own replicas return by themselves.
 const MIGRATION_DELAY_MS: u64 = 5000;
 
 impl State {
-    /// A node follows another one from now on.
+    /// Records that a node replicates another one.
     pub(super) fn tie(&mut self, replica: NodeId, primary: NodeId) {
         if self
             .nodes
@@ -26,12 +26,12 @@ impl State {
             node.primary = Some(primary);
         }
         if let Some(node) = self.nodes.get_mut(&primary) {
-            // It shall get other replicas if it loses this one.
+            // It may receive other replicas if it loses this one.
             node.flags.put(NodeFlags::MIGRATE_TO, true);
         }
     }
 
-    /// A node follows nobody any more; whether it did.
+    /// Records that a node replicates no primary any more. Returns `true` if it did.
     pub(super) fn let_go(&mut self, replica: NodeId) -> bool {
         let Some(primary) = self.nodes.get_mut(&replica).and_then(|node| node.primary.take()) else {
             return false;
@@ -43,8 +43,11 @@ impl State {
         true
     }
 
-    /// This node follows another one from now on. It has no slots of its own. `resync` tells that its data is no part of
-    /// that node's history.
+    /// Makes this node, which has no slots, a replica of another node. `resync` is `true` if its data does not belong
+    /// to that node's history.
+    ///
+    /// # Panics
+    /// If this node has slots.
     pub(super) fn set_primary(&mut self, id: NodeId, close_slots: bool, resync: bool) {
         assert!(self.me().slots.is_empty(), "a node with slots follows nobody");
         let myself = self.myself;
@@ -59,14 +62,14 @@ impl State {
             self.me_mut().shard = shard;
         }
         self.resync |= resync;
-        // Nobody votes for a node that is a primary in his eyes.
+        // A node gets no vote from a node that still considers it a primary.
         self.announce = true;
         self.reset_manual();
         self.election = Default::default();
         (self.todo.save, self.todo.publish, self.look) = (true, true, true);
     }
 
-    /// A primary that has become a replica leaves its own replicas to the node that it follows.
+    /// If this node's primary has become a replica, makes this node a replica of that replica's primary.
     pub(super) fn leave_chain(&mut self) {
         let above = |id: NodeId| self.nodes.get(&id).and_then(|node| node.primary);
         let Some(primary) = self.me().primary else {
@@ -81,7 +84,8 @@ impl State {
         self.todo.sync = true;
     }
 
-    /// Moves this replica to a primary that has lost its replicas, if there is one, and it is this replica's turn.
+    /// Migrates this replica to a primary that has lost its replicas, if there is one and this replica is the one to
+    /// migrate.
     pub(super) fn consider_migration(&mut self, now_ms: u64) {
         let Some(mine) = self.me().primary.filter(|_| self.me().is_replica()) else {
             return;

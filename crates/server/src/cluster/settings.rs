@@ -1,72 +1,73 @@
-//! The parameters that the cluster's state depends on, read out of the configuration when it changes.
+//! The parameters that the cluster state depends on. They are read from the configuration when it changes.
 
 use super::node::AnnouncedAddress;
 use crate::config::{Config, ParameterId, id};
 
-/// What is added to the port for clients to make the port of the bus.
+/// The difference between the cluster bus port and the client port.
 pub const BUS_PORT_OFFSET: u16 = 10_000;
 
 /// A copy of the parameters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// Milliseconds after which a silent node counts as failing.
+    /// The time after which a node that does not answer is considered failing, in milliseconds.
     pub node_timeout_ms: u64,
-    /// Milliseconds after which a node is greeted again; half of the timeout if it is not set.
+    /// The interval between pings, in milliseconds; `None` for half of the node timeout.
     pub ping_interval_ms: Option<u64>,
-    /// Per cent of the nodes in a message's gossip.
+    /// The percentage of the nodes that the gossip of a message covers.
     pub gossip_percent: u64,
-    /// Whether every slot must have an owner.
+    /// `true` if every slot must have an owner.
     pub full_coverage: bool,
-    /// Whether replicas move to primaries without any.
+    /// `true` if replicas migrate to primaries without replicas.
     pub replica_migration: bool,
-    /// Whether this node as a replica stays one.
+    /// `true` if this node, as a replica, does not start a failover.
     pub replica_no_failover: bool,
-    /// Node timeouts that a replica may have been cut off and still be promoted; 0 for no limit.
+    /// The time for which a replica may have been disconnected and still start a failover, in node timeouts; 0 for no
+    /// limit.
     pub validity_factor: u64,
-    /// Replicas that a primary keeps before one may move to another primary.
+    /// The number of replicas that a primary keeps before one may migrate to another primary.
     pub migration_barrier: u64,
-    /// How long a manual failover may take, ms.
+    /// The timeout of a manual failover, in milliseconds.
     pub manual_failover_ms: u64,
-    /// How often a primary gives its replicas a sign of life, ms.
+    /// The interval at which a primary pings its replicas, in milliseconds.
     pub sign_of_life_ms: u64,
-    /// How long a forgotten node stays away, seconds.
+    /// The time for which a forgotten node is not added again, in seconds.
     pub forget_s: u64,
-    /// Bytes queued to one node after which the link is ended; 0 for no limit.
+    /// The number of bytes queued to a node above which the link is closed; 0 for no limit.
     pub link_limit: u64,
-    /// Whether clients are told names instead of addresses, or nothing.
+    /// The preferred endpoint type for clients.
     pub endpoint: Endpoint,
-    /// The address to tell.
+    /// The announced IP address.
     pub announced_ip: Option<String>,
-    /// The address was told until now and is to be found out again.
+    /// `true` if an announced IP address was removed, so that the address has to be detected again.
     pub forgets_ip: bool,
-    /// The port for clients.
+    /// The TCP port for clients.
     pub tcp_port: u16,
-    /// The port for clients with TLS.
+    /// The TLS port for clients.
     pub tls_port: u16,
-    /// Whether nodes talk over TLS. The port that they tell first is then that for TLS.
+    /// `true` if the bus uses TLS. Messages then have the TLS port first.
     pub tls_bus: bool,
-    /// Whether replicas follow over TLS.
+    /// `true` if replication uses TLS.
     pub tls_replication: bool,
-    /// The port for nodes.
+    /// The cluster bus port.
     pub bus_port: u16,
-    /// What clients are told otherwise.
+    /// The other information announced to clients.
     pub announced: AnnouncedAddress,
 }
 
-/// What stands for a node in replies to clients.
+/// The form in which a node appears in replies to clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Endpoint {
-    /// Its address.
+    /// Its IP address.
     #[default]
     Ip,
-    /// Its host name.
+    /// Its hostname.
     Hostname,
-    /// Nothing: clients stay where they are.
+    /// No endpoint: clients use the address that they are connected to.
     Unknown,
 }
 
 impl Endpoint {
-    /// What the configuration says at this moment.
+    /// Returns the configured endpoint type.
     pub fn of(config: &Config) -> Self {
         match config.choice(id::CLUSTER_PREFERRED_ENDPOINT_TYPE) {
             "hostname" => Endpoint::Hostname,
@@ -77,7 +78,7 @@ impl Endpoint {
 }
 
 impl Settings {
-    /// Reads the parameters; `previous` is what they were.
+    /// Reads the parameters. `previous` contains the previous ones.
     pub fn read(config: &Config, previous: Option<&Settings>) -> Self {
         let text = |id: ParameterId| String::from_utf8_lossy(&config.text(id)).into_owned();
         let port = |id: ParameterId| u16::try_from(config.integer(id)).unwrap_or(0);
@@ -119,7 +120,7 @@ impl Settings {
         }
     }
 
-    /// The ports in the order in which messages have them, of those without and with TLS; and the other way round.
+    /// Converts a pair of ports between the order (TCP, TLS) and the order in messages, in either direction.
     pub fn in_order(&self, ports: (u16, u16)) -> (u16, u16) {
         match self.tls_bus {
             true => (ports.1, ports.0),
@@ -127,7 +128,7 @@ impl Settings {
         }
     }
 
-    /// The port that this node's bus listens on, or nothing if that would be none.
+    /// Returns the port that this node's bus listens on, or `None` if it would be invalid.
     pub fn listening_bus_port(config: &Config) -> Option<u16> {
         let port = |id: ParameterId| u16::try_from(config.integer(id)).ok().filter(|port| *port != 0);
         match port(id::CLUSTER_PORT) {

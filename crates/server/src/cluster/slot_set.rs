@@ -1,11 +1,11 @@
-//! A set of slots: the bitmap that nodes send each other.
+//! A set of slots, stored as the bitmap that nodes send each other.
 
 use crate::keyspace::SLOTS;
 
-/// Bytes of the bitmap.
+/// The size of the bitmap in bytes.
 pub const BITMAP_BYTES: usize = SLOTS / 8;
 
-/// Slots, a bit each; slot 0 is the lowest bit of the first byte.
+/// A set of slots with one bit per slot. Slot 0 is the lowest bit of the first byte.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SlotSet {
     bits: Box<[u8; BITMAP_BYTES]>,
@@ -28,7 +28,7 @@ impl Default for SlotSet {
 }
 
 impl SlotSet {
-    /// The set of a bitmap; `None` if the length is wrong.
+    /// Creates a set from a bitmap. Returns `None` if the length is wrong.
     pub fn of_bitmap(bitmap: &[u8]) -> Option<Self> {
         let bits: [u8; BITMAP_BYTES] = bitmap.try_into().ok()?;
         Some(SlotSet {
@@ -37,18 +37,18 @@ impl SlotSet {
         })
     }
 
-    /// The bitmap.
+    /// Returns the bitmap.
     pub fn bitmap(&self) -> &[u8] {
         &self.bits[..]
     }
 
-    /// Whether a slot is among them.
+    /// Returns `true` if the slot is in the set.
     pub fn contains(&self, slot: u16) -> bool {
         let slot = usize::from(slot);
         self.bits.get(slot / 8).is_some_and(|byte| byte >> (slot % 8) & 1 == 1)
     }
 
-    /// Adds a slot or takes it out; whether that changed anything.
+    /// Adds or removes a slot. Returns `true` if the set has changed.
     pub fn put(&mut self, slot: u16, on: bool) -> bool {
         if self.contains(slot) == on {
             return false;
@@ -63,22 +63,22 @@ impl SlotSet {
         true
     }
 
-    /// How many there are.
+    /// Returns the number of slots.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether there are none.
+    /// Returns `true` if the set is empty.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// The slots, ascending.
+    /// Returns the slots in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = u16> + '_ {
         (0..SLOTS as u16).filter(|slot| self.contains(*slot))
     }
 
-    /// The slots as ranges, first and last of each.
+    /// Returns the slots as ranges, with the first and the last slot of each.
     pub fn ranges(&self) -> Vec<(u16, u16)> {
         let mut ranges: Vec<(u16, u16)> = Vec::new();
         for slot in self.iter() {
@@ -93,7 +93,7 @@ impl SlotSet {
 
 #[cfg(test)]
 mod tests {
-    //! Bits and ranges.
+    //! Tests of bits and ranges.
 
     use super::*;
 

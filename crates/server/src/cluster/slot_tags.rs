@@ -1,4 +1,4 @@
-//! A hash tag for every slot, so that a cursor or a key can name the slot in a way that every client understands.
+//! A hash tag for every slot, with which a cursor or a key can denote the slot in a form that every client understands.
 
 use std::sync::OnceLock;
 
@@ -7,7 +7,7 @@ use crate::keyspace::hash::cluster_slot;
 
 const LETTERS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-/// The shortest word of letters and digits whose slot is `slot`.
+/// Returns the shortest string of letters and digits whose slot is `slot`.
 pub fn tag_of(slot: u16) -> &'static str {
     static TAGS: OnceLock<Vec<String>> = OnceLock::new();
     let tags = TAGS.get_or_init(make);
@@ -39,7 +39,7 @@ fn make() -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    //! Every slot has a tag.
+    //! Tests that every slot has a tag.
 
     use super::*;
 

@@ -1,7 +1,7 @@
-//! All that this node knows of the cluster, and the changes that slots, epochs and health go through.
+//! The cluster state of this node, and the changes of slots, epochs and health.
 //!
-//! Plain data behind one lock, without sockets, files or keys: what is to be done outside after a change is noted in
-//! [`Todo`] and [`Action`], and whoever held the lock sees to it.
+//! It is plain data behind one lock, without sockets, files or keys. The work that a change requires outside is
+//! recorded in [`DeferredActions`] and [`Action`], and the thread that held the lock performs it.
 
 use std::collections::BTreeMap;
 
@@ -13,47 +13,48 @@ use super::settings::Settings;
 use crate::keyspace::SLOTS;
 use crate::observability::log;
 
-/// How long a primary waits after the start before it takes commands, ms: others may have replaced it.
+/// The time after the start for which a primary accepts no commands, in milliseconds, because it may have been
+/// replaced.
 const WRITABLE_DELAY_MS: u64 = 2000;
-/// The least and the most time for which a primary that was cut off takes no commands once it is back, ms.
+/// The minimum and the maximum time for which a primary accepts no commands after a partition, in milliseconds.
 const REJOIN_DELAY_MS: (u64, u64) = (500, 5000);
 
-/// What is to be done once the lock is free.
+/// The work to do after the lock is released.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeferredActions {
-    /// The file no longer says what is so.
+    /// The cluster configuration file is out of date.
     pub save: bool,
-    /// It must be on the disk before anybody hears of it.
+    /// The file must be on disk before any other node or client is told.
     pub sync: bool,
-    /// What commands go by has changed.
+    /// The view that commands use is out of date.
     pub publish: bool,
 }
 
-/// What the bus is to do.
+/// An action for the bus.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Send these bytes over a link.
     Send(LinkId, Vec<u8>),
-    /// End a link.
+    /// Close a link.
     Close(LinkId),
-    /// Make a link to a node.
+    /// Connect to a node.
     Connect {
         /// The node.
         node: NodeId,
-        /// Its address.
+        /// Its IP address.
         ip: String,
-        /// Its port for nodes.
+        /// Its cluster bus port.
         port: u16,
     },
-    /// Nothing is to be written before this time, ms: a replica is about to take over.
+    /// Pause writes until this time, in milliseconds since the Unix epoch, because a replica takes over.
     HoldWrites(u64),
-    /// Writes may go on.
+    /// Resume writes.
     LetWrites,
-    /// This node has lost these slots to somebody else: keys in them are to be deleted.
+    /// Delete the keys of these slots, which this node has lost to another node.
     DropKeys(Vec<u16>),
-    /// Hand a message on to subscribers here.
+    /// Deliver a published message to the subscribers on this node.
     Publish {
-        /// Whether the channel is a shard channel.
+        /// `true` if the channel is a shard channel.
         sharded: bool,
         /// The channel.
         channel: Vec<u8>,
@@ -62,127 +63,127 @@ pub enum Action {
     },
 }
 
-/// Messages of each type, sent and received.
+/// The number of message types.
 pub const MESSAGE_TYPES: usize = 11;
 
-/// Counters.
+/// The statistics of the bus.
 #[derive(Clone, Debug, Default)]
 pub struct Statistics {
-    /// Messages sent, by type.
+    /// The number of messages sent, by type.
     pub sent: [u64; MESSAGE_TYPES],
-    /// Messages received, by type.
+    /// The number of messages received, by type.
     pub received: [u64; MESSAGE_TYPES],
-    /// Bytes sent.
+    /// The number of bytes sent.
     pub bytes_sent: u64,
-    /// Bytes received.
+    /// The number of bytes received.
     pub bytes_received: u64,
-    /// Bytes of published messages sent.
+    /// The number of bytes of published messages sent.
     pub pubsub_bytes_sent: u64,
-    /// Bytes of published messages received.
+    /// The number of bytes of published messages received.
     pub pubsub_bytes_received: u64,
-    /// Links that were ended because too much was queued.
+    /// The number of links closed because too many bytes were queued.
     pub links_over_limit: u64,
 }
 
-/// A link as CLUSTER LINKS shows it.
+/// A link as CLUSTER LINKS reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkFigures {
-    /// Whether the other side made it.
+    /// `true` if the other node opened the link.
     pub inbound: bool,
     /// The node at the other end, if known.
     pub node: Option<NodeId>,
-    /// When it was made, ms.
+    /// The time at which the link was made, in milliseconds since the Unix epoch.
     pub created_ms: u64,
-    /// Bytes that wait to be sent, and the room taken for them.
+    /// The number of bytes that wait to be sent, including their buffers.
     pub queued_bytes: usize,
-    /// Whether the socket is full.
+    /// `true` if the socket is full.
     pub blocked: bool,
 }
 
-/// What DEBUG makes go wrong, for tests.
+/// The faults that DEBUG injects for tests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
-    /// Messages of this type are passed over.
+    /// The type of messages that are ignored.
     pub dropped: Option<usize>,
-    /// ... and their links are ended.
+    /// `true` if the links of ignored messages are closed, too.
     pub ends_links: bool,
-    /// No random node is greeted.
+    /// `true` if no random node is pinged.
     pub no_random_ping: bool,
-    /// Links that broke are not made anew.
+    /// `true` if broken links are not made again.
     pub no_reconnection: bool,
 }
 
-/// What this node's data is: whoever has both the lock and the data tells.
+/// The state of this node's data. Updated by each caller that has access to both the lock and the data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DataState {
-    /// How long ago the primary was heard, ms.
+    /// The time since the primary was last heard, in milliseconds.
     pub age_ms: u64,
-    /// Whether the data is none that the primary ever had: it is to come, or is on its way.
+    /// `true` if the data is none that the primary ever had: the dump is still to come or is being received.
     pub hollow: bool,
 }
 
-/// What this node knows.
+/// The cluster state of this node.
 pub struct State {
-    /// This node's name.
+    /// The ID of this node.
     pub myself: NodeId,
-    /// All known nodes, this one among them.
+    /// All known nodes, including this one.
     pub nodes: BTreeMap<NodeId, Node>,
-    /// Whose each slot is.
+    /// The owner of each slot.
     pub owners: Vec<Option<NodeId>>,
-    /// Slots on their way to other nodes.
+    /// The slots migrating to other nodes.
     pub migrating: BTreeMap<u16, NodeId>,
-    /// Slots on their way from other nodes.
+    /// The slots importing from other nodes.
     pub importing: BTreeMap<u16, NodeId>,
-    /// Slots on their way of which this node's primary has told, and whose nodes are not known yet.
+    /// The migrations recorded in the dump of this node's primary whose nodes are not known yet.
     pub unopened: Vec<OpenSlot>,
-    /// Slots whose owner has stopped to claim them: nobody is told that they are its.
+    /// The slots that their owner has stopped claiming. They are not announced as its slots.
     pub unclaimed: super::slot_set::SlotSet,
-    /// The newest version of anything.
+    /// The current epoch: the greatest epoch known.
     pub current_epoch: u64,
-    /// The last version that this node voted for.
+    /// The epoch in which this node last voted.
     pub last_vote_epoch: u64,
-    /// Whether commands are taken.
+    /// `true` if commands are accepted.
     pub up: bool,
-    /// Primaries with slots.
+    /// The number of primaries with slots.
     pub size: usize,
-    /// What this node's data is.
+    /// The state of this node's data.
     pub data: DataState,
-    /// The replica's part in an election.
+    /// This replica's election.
     pub election: Election,
     /// The manual failover under way.
     pub manual: Manual,
-    /// Whether the data of the primary must be taken over as a whole: what is here has another history.
+    /// Set if a full synchronisation with the primary is required, because this node's data has another history.
     pub resync: bool,
-    /// Whether all nodes are to be told at once what this one has become.
+    /// Set if all nodes must be told at once about a change of this node's role.
     pub announce: bool,
-    /// Nodes that are not to be taken in again, and until when, ms.
+    /// The forgotten nodes, with the times until which they are not added again, in milliseconds since the Unix epoch.
     pub forgotten: BTreeMap<NodeId, u64>,
-    /// Parameters.
+    /// The parameters.
     pub settings: Settings,
-    /// What is to be done outside.
+    /// The work to do after the lock is released.
     pub todo: DeferredActions,
-    /// What the bus is to do.
+    /// The actions for the bus.
     pub actions: Vec<Action>,
-    /// Counters.
+    /// The statistics of the bus.
     pub statistics: Statistics,
-    /// Links, as the bus last saw them.
+    /// The links as the bus last saw them.
     pub links: BTreeMap<LinkId, LinkFigures>,
-    /// What is to go wrong.
+    /// The injected faults.
     pub faults: Faults,
-    /// Rounds so far.
+    /// The number of rounds so far.
     pub rounds: u64,
-    /// Whether health may have changed.
+    /// Set if the health may have changed.
     pub look: bool,
-    /// When health was first looked at, ms.
+    /// The time of the first health check, in milliseconds since the Unix epoch.
     first_look_ms: Option<u64>,
-    /// When this node was last on the side of a minority, ms.
+    /// The time at which this node was last in a minority partition, in milliseconds since the Unix epoch.
     minority_ms: u64,
-    /// The reason in the log for the cluster being down, so that it is there once.
+    /// The last logged reason for the cluster being down, so that each reason is logged once.
     last_reason: &'static str,
 }
 
 impl State {
-    /// A cluster of this node alone.
+    /// Creates a cluster of this node alone.
     pub fn new(settings: Settings, now_ms: u64) -> Self {
         let id = NodeId::random();
         let flags = NodeFlags::MYSELF.with(NodeFlags::PRIMARY);
@@ -193,7 +194,7 @@ impl State {
         state
     }
 
-    /// No nodes at all, for whoever reads them from a file.
+    /// Creates a state without nodes, for the parser of the configuration file.
     pub fn empty(myself: NodeId, settings: Settings) -> Self {
         State {
             myself,
@@ -227,7 +228,7 @@ impl State {
         }
     }
 
-    /// This node.
+    /// Returns this node.
     pub fn me(&self) -> &Node {
         match self.nodes.get(&self.myself) {
             Some(node) => node,
@@ -235,7 +236,7 @@ impl State {
         }
     }
 
-    /// This node, to change.
+    /// Returns this node for modification.
     pub fn me_mut(&mut self) -> &mut Node {
         match self.nodes.get_mut(&self.myself) {
             Some(node) => node,
@@ -243,7 +244,7 @@ impl State {
         }
     }
 
-    /// The primary of this node's shard: itself, or the one that it replicates.
+    /// Returns the primary of this node's shard: this node, or the node that it replicates.
     pub fn my_primary(&self) -> NodeId {
         let me = self.me();
         match me.primary {
@@ -252,25 +253,26 @@ impl State {
         }
     }
 
-    /// The owner of a slot.
+    /// Returns the owner of a slot.
     pub fn owner(&self, slot: u16) -> Option<NodeId> {
         self.owners.get(usize::from(slot)).copied().flatten()
     }
 
-    /// The replicas of a node.
+    /// Returns the replicas of a node.
     pub fn replicas(&self, of: NodeId) -> impl Iterator<Item = &Node> {
         self.nodes
             .values()
             .filter(move |node| node.is_replica() && node.primary == Some(of))
     }
 
-    /// The offset of a node as others are told: 0 stands for data that is still to come.
+    /// Returns the announced replication offset of a node. It is at least 1 for a replica with data, since 0 means that
+    /// the data is still to come.
     pub fn told_offset(&self, node: &Node) -> u64 {
         let has_data = node.id == self.myself && node.is_replica() && !self.data.hollow;
         node.offset.max(u64::from(has_data))
     }
 
-    /// Where the primary is that this node follows, if that is known.
+    /// Returns the address of the primary that this node follows, if it is known.
     pub fn followed(&self) -> Option<(String, u16)> {
         let me = self.me();
         let primary = me.primary.filter(|_| me.is_replica())?;
@@ -282,7 +284,7 @@ impl State {
         (!address.ip.is_empty() && port != 0).then(|| (address.ip.clone(), port))
     }
 
-    /// The version of a node's slots: a replica's is that of its primary.
+    /// Returns the configuration epoch of a node's slots. A replica has the one of its primary.
     pub fn epoch_of(&self, node: &Node) -> u64 {
         match node.primary.and_then(|primary| self.nodes.get(&primary)) {
             Some(primary) if node.is_replica() => primary.config_epoch,
@@ -290,7 +292,7 @@ impl State {
         }
     }
 
-    /// Takes over parameters that have changed.
+    /// Applies changed parameters.
     pub fn configure(&mut self, settings: Settings) {
         if settings == self.settings {
             return;
@@ -301,7 +303,7 @@ impl State {
         self.todo.publish = true;
     }
 
-    /// Lets this node's own entry say what is configured.
+    /// Updates this node's own entry from the parameters.
     pub fn describe_myself(&mut self) {
         let settings = self.settings.clone();
         let me = self.me_mut();
@@ -317,9 +319,8 @@ impl State {
         self.settings.forgets_ip = false;
     }
 
-    // ---- slots -------------------------------------------------------------------------------------
-
-    /// Gives a slot that nobody has to a node; whether that was so.
+    // ---- slots ------------------------------------------------------------------------------------------------------
+    /// Assigns an unassigned slot to a node. Returns `true` if it was unassigned and the node is known.
     pub fn add_slot(&mut self, to: NodeId, slot: u16) -> bool {
         if self.owner(slot).is_some() {
             return false;
@@ -328,7 +329,7 @@ impl State {
             return false;
         };
         if node.slots.is_empty() && node.slots.put(slot, true) {
-            // A primary that never had slots may be given replicas of others, once others have some.
+            // A primary without slots so far may receive replicas of other primaries, if there are any replicas.
             let any_replicas = self
                 .nodes
                 .values()
@@ -345,7 +346,7 @@ impl State {
         true
     }
 
-    /// Takes a slot from its owner; whether it had one.
+    /// Unassigns a slot. Returns `true` if it had an owner.
     pub fn delete_slot(&mut self, slot: u16) -> bool {
         let Some(owner) = self.owner(slot) else {
             return false;
@@ -359,7 +360,7 @@ impl State {
         true
     }
 
-    /// Takes all slots from a node.
+    /// Unassigns all slots of a node. Returns their number.
     pub fn delete_slots_of(&mut self, node: NodeId) -> usize {
         let slots: Vec<u16> = match self.nodes.get(&node) {
             Some(node) => node.slots.iter().collect(),
@@ -371,7 +372,7 @@ impl State {
         slots.len()
     }
 
-    /// Says that a slot is on its way to a node, or is not any more.
+    /// Marks a slot as migrating to a node, or clears the mark.
     pub fn set_migrating(&mut self, slot: u16, to: Option<NodeId>) {
         match to {
             Some(node) => self.migrating.insert(slot, node),
@@ -380,7 +381,7 @@ impl State {
         self.todo.publish = true;
     }
 
-    /// Says that a slot is on its way from a node, or is not any more.
+    /// Marks a slot as importing from a node, or clears the mark.
     pub fn set_importing(&mut self, slot: u16, from: Option<NodeId>) {
         match from {
             Some(node) => self.importing.insert(slot, node),
@@ -389,7 +390,7 @@ impl State {
         self.todo.publish = true;
     }
 
-    /// No slot is on its way any more.
+    /// Ends all slot migrations.
     pub fn close_slots(&mut self) {
         self.migrating.clear();
         self.importing.clear();
@@ -397,9 +398,8 @@ impl State {
         self.todo.publish = true;
     }
 
-    // ---- nodes -------------------------------------------------------------------------------------
-
-    /// Removes a node and all that refers to it.
+    // ---- nodes ------------------------------------------------------------------------------------------------------
+    /// Removes a node and all references to it.
     pub fn delete_node(&mut self, id: NodeId) {
         self.delete_slots_of(id);
         self.migrating.retain(|_, to| *to != id);
@@ -419,7 +419,7 @@ impl State {
         self.todo.publish = true;
     }
 
-    /// Gives a node another name: that of a node being met becomes known with its first message.
+    /// Changes the ID of a node. The ID of a node in handshake becomes known with its first message.
     pub fn rename_node(&mut self, from: NodeId, to: NodeId) {
         if let Some(mut node) = self.nodes.remove(&from) {
             node.id = to;
@@ -432,19 +432,19 @@ impl State {
         }
     }
 
-    /// Does not take a node in again for a while.
+    /// Prevents a node from being added again for a while.
     pub fn forget(&mut self, id: NodeId, seconds: u64, now_ms: u64) {
         self.forgotten
             .insert(id, now_ms.saturating_add(seconds.saturating_mul(1000)));
     }
 
-    /// Whether a node is not to be taken in.
+    /// Returns `true` if a node must not be added.
     pub fn is_forgotten(&mut self, id: &NodeId, now_ms: u64) -> bool {
         self.forgotten.retain(|_, until_ms| *until_ms > now_ms);
         self.forgotten.contains_key(id)
     }
 
-    /// Turns a node into a primary.
+    /// Makes a node a primary.
     pub fn make_primary(&mut self, id: NodeId) {
         if self.nodes.get(&id).is_none_or(Node::is_primary) {
             return;
@@ -461,22 +461,22 @@ impl State {
         }
     }
 
-    /// How many nodes find a node failing at the moment.
+    /// Returns the number of nodes that currently report a node as failing.
     pub fn failure_reports(&self, node: &Node, now_ms: u64) -> usize {
         let valid_ms = self.settings.node_timeout_ms.saturating_mul(2);
         let fresh = |(_, since_ms): &&(NodeId, u64)| now_ms.saturating_sub(*since_ms) <= valid_ms;
         node.reports.iter().filter(fresh).count()
     }
 
-    // ---- epochs ------------------------------------------------------------------------------------
-
-    /// The newest version of anything.
+    // ---- epochs -----------------------------------------------------------------------------------------------------
+    /// Returns the greatest epoch known.
     pub fn newest_epoch(&self) -> u64 {
         let of_nodes = self.nodes.values().map(|node| node.config_epoch).max();
         of_nodes.unwrap_or(0).max(self.current_epoch)
     }
 
-    /// Gives this node the newest version, without asking anybody; whether it did not have it.
+    /// Gives this node the greatest configuration epoch without consulting other nodes. Returns `false` if it has it
+    /// already.
     pub fn bump_epoch(&mut self) -> bool {
         let newest = self.newest_epoch();
         let mine = self.me().config_epoch;
@@ -492,7 +492,7 @@ impl State {
         true
     }
 
-    /// Forgets the whole cluster; `hard` means to be another node afterwards.
+    /// Resets the cluster state. With `hard`, this node also gets a new ID.
     pub fn reset(&mut self, hard: bool, now_ms: u64) {
         let me = self.myself;
         self.make_primary(me);
@@ -524,9 +524,8 @@ impl State {
         self.update_health(now_ms);
     }
 
-    // ---- health ------------------------------------------------------------------------------------
-
-    /// Finds out whether commands are taken.
+    // ---- health -----------------------------------------------------------------------------------------------------
+    /// Determines if commands are accepted.
     pub fn update_health(&mut self, now_ms: u64) {
         let first_look_ms = *self.first_look_ms.get_or_insert(now_ms);
         let is_primary = self.me().is_primary();

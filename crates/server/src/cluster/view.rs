@@ -1,4 +1,5 @@
-//! What commands go by: who has which slot, and which slots are on their way. Immutable; a change makes a new one.
+//! The immutable view of the cluster that commands use: the owners of slots, and the slots in migration. A change
+//! creates a new view.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +8,12 @@ use super::settings::Endpoint;
 use super::state::State;
 use crate::keyspace::SLOTS;
 
-/// Nobody has the slot.
+/// The slot has no owner.
 const NOBODY: u16 = 0;
-/// This node has it.
+/// This node owns the slot.
 const MYSELF: u16 = 1;
 
-/// Where a node is, as clients are told.
+/// The addresses of a node for clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientEndpoint {
     /// The node.
@@ -25,16 +26,16 @@ pub struct ClientEndpoint {
     tls_port: u16,
 }
 
-/// Who asks where a node is.
+/// The properties of the connection of the client that asks for an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequesterInfo {
-    /// Over IPv6.
+    /// `true` if it uses IPv6.
     pub ipv6: bool,
-    /// With TLS.
+    /// `true` if it uses TLS.
     pub tls: bool,
 }
 
-/// The port of a node for clients.
+/// Returns the client port of a node.
 pub fn client_port(node: &Node, tls: bool) -> u16 {
     let announced = &node.announced;
     let or = |port: u16, default: u16| if port == 0 { default } else { port };
@@ -44,7 +45,7 @@ pub fn client_port(node: &Node, tls: bool) -> u16 {
     }
 }
 
-/// The address of a node for clients.
+/// Returns the client IP address of a node.
 pub fn client_ip(node: &Node, ipv6: bool) -> &str {
     let announced = match ipv6 {
         true => &node.announced.client_ipv6,
@@ -57,7 +58,8 @@ pub fn client_ip(node: &Node, ipv6: bool) -> &str {
     }
 }
 
-/// What stands for a node in redirects; `None` is the same place that the client asked.
+/// Returns the endpoint of a node in redirects: an IP address or a hostname, `?` if the hostname is missing, or an
+/// empty string, which means the address that the client is connected to.
 pub fn endpoint<'a>(endpoint: Endpoint, ip: &'a str, hostname: &'a str) -> &'a str {
     match endpoint {
         Endpoint::Ip => ip,
@@ -80,7 +82,7 @@ impl ClientEndpoint {
         }
     }
 
-    /// `endpoint:port`, as redirects have it.
+    /// Returns `endpoint:port`, as in redirects.
     pub fn text(&self, kind: Endpoint, origin: RequesterInfo) -> String {
         let announced = match origin.ipv6 {
             true => &self.client_ipv6,
@@ -92,29 +94,29 @@ impl ClientEndpoint {
     }
 }
 
-/// Whose a slot is.
+/// The owner of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner<'v> {
-    /// Nobody's.
+    /// The slot has no owner.
     Nobody,
-    /// This node's.
+    /// This node.
     Myself,
-    /// Another node's.
+    /// Another node.
     Other(&'v ClientEndpoint),
 }
 
-/// What commands go by.
+/// The view of the cluster that commands use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct View {
-    /// Whether commands are taken.
+    /// `true` if commands are accepted.
     pub up: bool,
-    /// Whether this node is a replica.
+    /// `true` if this node is a replica.
     pub is_replica: bool,
     /// The primary of this node's shard.
     pub my_primary: NodeId,
-    /// Where that is, if this node is a replica and knows it.
+    /// The address of that primary, if this node is a replica and knows it.
     pub followed: Option<(String, u16)>,
-    /// For each slot 0, 1, or what makes an index of `places` when 2 is taken off.
+    /// For each slot [`NOBODY`], [`MYSELF`], or an index of `places` plus 2.
     owners: Box<[u16]>,
     places: Vec<ClientEndpoint>,
     migrating: BTreeMap<u16, ClientEndpoint>,
@@ -122,7 +124,7 @@ pub struct View {
 }
 
 impl View {
-    /// What the state says.
+    /// Creates the view of a state.
     pub fn of(state: &State) -> Self {
         let mut places: Vec<ClientEndpoint> = Vec::new();
         let mut last: Option<(NodeId, u16)> = None;
@@ -168,7 +170,7 @@ impl View {
         }
     }
 
-    /// Whose a slot is.
+    /// Returns the owner of a slot.
     #[inline]
     pub fn owner(&self, slot: u16) -> Owner<'_> {
         match self.owners.get(usize::from(slot)).copied().unwrap_or(NOBODY) {
@@ -181,13 +183,13 @@ impl View {
         }
     }
 
-    /// Whether a slot is this node's.
+    /// Returns `true` if this node owns the slot.
     #[inline]
     pub fn is_mine(&self, slot: u16) -> bool {
         self.owners.get(usize::from(slot)) == Some(&MYSELF)
     }
 
-    /// Whether a slot is this node's or its primary's.
+    /// Returns `true` if this node or its primary owns the slot.
     pub fn is_of_my_shard(&self, slot: u16) -> bool {
         match self.owner(slot) {
             Owner::Nobody => false,
@@ -196,7 +198,7 @@ impl View {
         }
     }
 
-    /// Where a slot of this node is on its way to.
+    /// Returns the node that a slot is migrating to.
     pub fn migrating(&self, slot: u16) -> Option<&ClientEndpoint> {
         if self.migrating.is_empty() {
             return None;
@@ -204,12 +206,12 @@ impl View {
         self.migrating.get(&slot)
     }
 
-    /// Whether a slot is on its way to this node.
+    /// Returns `true` if the slot is being imported by this node.
     pub fn is_importing(&self, slot: u16) -> bool {
         !self.importing.is_empty() && self.importing.contains_key(&slot)
     }
 
-    /// Slots that have another owner than in an older view.
+    /// Returns the slots whose owner differs from the one in an older view.
     pub fn moved_since<'v>(&'v self, older: &'v View) -> impl Iterator<Item = u16> + 'v {
         let same = |slot: u16| match (self.owner(slot), older.owner(slot)) {
             (Owner::Other(now), Owner::Other(before)) => now.id == before.id,
@@ -218,7 +220,7 @@ impl View {
         (0..SLOTS as u16).filter(move |slot| !same(*slot))
     }
 
-    /// Slots that were of this node's shard in an older view and are not any more.
+    /// Returns the slots that belonged to this node's shard in an older view and no longer do.
     pub fn lost_since<'v>(&'v self, older: &'v View) -> impl Iterator<Item = u16> + 'v {
         (0..SLOTS as u16).filter(|slot| older.is_of_my_shard(*slot) && !self.is_of_my_shard(*slot))
     }

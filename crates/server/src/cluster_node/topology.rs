@@ -1,8 +1,8 @@
-//! Changes of what the cluster is: from the cluster's state to the view that commands go by, to this server's role in
-//! replication, and to the file.
+//! Applies changes of the cluster state: publishes the view that commands use, changes this server's replication role,
+//! and writes the cluster configuration file.
 //!
-//! Whom this node follows stands in the state. When a view is put into place, in exclusive mode, the server's role is made
-//! to agree with it; so there is no moment at which commands are run by the one and data is written by the other.
+//! The state records which primary this node follows. When a view is published, in exclusive mode, the server's role is
+//! changed to agree with it. So there is no moment at which commands use one role and data is written under the other.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -28,30 +28,30 @@ use crate::replication::{Endpoint, ReplicationState};
 use crate::runtime::shutdown::Shutdown;
 use crate::state::{Acknowledgement, Job, Message, PauseReason, Server};
 
-/// Between two looks whether a script still runs on a thread of its own.
+/// The interval between two checks if a script still runs on a separate thread.
 const RETRY: Duration = Duration::from_millis(1);
-/// How long replicas may take to hear that one of them is to take over.
+/// The maximum time for replicas to acknowledge that one of them has to take over.
 const FAREWELL: Duration = Duration::from_millis(1000);
 
-/// Keys that slots have here, for who has closed the gate.
+/// The keys of slots on this node, for a caller in exclusive mode.
 pub struct Keys<'a, 'p> {
     all: &'a Exclusive<'p>,
     emptied: Cell<bool>,
 }
 
 impl Keys<'_, '_> {
-    /// Keys of a slot, in all databases.
+    /// Returns the number of keys of a slot, in all databases.
     pub fn of_slot(&self, slot: u16) -> usize {
         slot_drop::count(self.all.cell(usize::from(slot)))
     }
 
-    /// Has all keys deleted, once the change is in place.
+    /// Requests the deletion of all keys once the change is in place.
     pub fn empty(&self) {
         self.emptied.set(true);
     }
 }
 
-/// The state, told what this node's data is.
+/// Locks the cluster state after updating it with the state of this node's data.
 pub fn lock<'c>(server: &Server, cluster: &'c Cluster) -> Locked<'c> {
     let repl = &server.repl;
     let hollow = repl.hollow.load(Ordering::Acquire);
@@ -70,7 +70,7 @@ pub fn lock<'c>(server: &Server, cluster: &'c Cluster) -> Locked<'c> {
     state
 }
 
-/// Changes the state while no command runs, puts the new view into place and writes the file. The reply may be sent
+/// Changes the cluster state while no command runs, publishes the new view and writes the file. The reply may be sent
 /// after that.
 pub fn change<R>(
     server: &Arc<Server>,
@@ -107,7 +107,7 @@ pub fn change<R>(
     result
 }
 
-/// Has the replicas repeat a command; returns its ticket in the log. On a background thread.
+/// Propagates a command to the replicas. Returns its log sequence number. Called on a background thread.
 fn repeat(server: &Arc<Server>, seat: &mut Seat, words: &[&[u8]]) -> u64 {
     server.scripts.running.exclude_runs();
     let ticket = {
@@ -125,8 +125,9 @@ fn repeat(server: &Arc<Server>, seat: &mut Seat, words: &[&[u8]]) -> u64 {
     ticket
 }
 
-/// Has the replicas repeat a command, if there are any, and waits until they have it, or that long; whether they do. So a
-/// replica that takes over knows what this node is about to do. On a background thread.
+/// Propagates a command to the replicas, if there are any, and waits up to `patience` until they have acknowledged it.
+/// Returns `true` if they have. So a replica that takes over knows what this node is about to do. Called on a
+/// background thread.
 pub fn repeat_first(server: &Arc<Server>, seat: &mut Seat, words: &[&[u8]], patience: Duration) -> bool {
     let replicas = &server.repl.replicas;
     let wanted = replicas.online();
@@ -147,7 +148,8 @@ pub fn repeat_first(server: &Arc<Server>, seat: &mut Seat, words: &[&[u8]], pati
     }
 }
 
-/// The same without a thread that waits: `then` is told later, and makes the job of what follows.
+/// Does the same as [`repeat_first`] without blocking a thread. `then` is called later with the result, and returns the
+/// job that continues.
 pub fn repeat_first_then(
     server: &Arc<Server>,
     seat: &mut Seat,
@@ -171,7 +173,8 @@ pub fn repeat_first_then(
     }
 }
 
-/// Has those go on whose commands the replicas have, or have not got in time; whether there are others left. The bus looks.
+/// Schedules the jobs whose commands the replicas have acknowledged, or not acknowledged in time. Returns `true` if
+/// other jobs still wait. Called by the bus.
 pub fn look_at_acknowledgements(server: &Arc<Server>) -> bool {
     let mut waiting = lock_list(&server.acknowledgements);
     if waiting.is_empty() {
@@ -188,7 +191,7 @@ pub fn look_at_acknowledgements(server: &Arc<Server>) -> bool {
     {
         let have = replicas.having_ticket(ticket) >= wanted;
         if have || now >= until {
-            // Without background threads the process is about to end.
+            // Sending fails only without background threads, when the process is about to end.
             let _ = server.background.send(then(have));
         } else {
             waiting.push(Acknowledgement {
@@ -202,8 +205,8 @@ pub fn look_at_acknowledgements(server: &Arc<Server>) -> bool {
     !waiting.is_empty()
 }
 
-/// Has the replica that is furthest on take over, as this server is about to end. Whoever waits for that waits no longer
-/// than `patience`.
+/// Makes the replica with the greatest offset take over, because this server is about to shut down. Waits up to
+/// `patience` for that replica to acknowledge all writes.
 pub fn hand_over_at_end(server: &Arc<Server>, patience: Duration) {
     let Some(cluster) = server.cluster.as_ref().filter(|_| !server.repl.follows()) else {
         return;
@@ -216,7 +219,7 @@ pub fn hand_over_at_end(server: &Arc<Server>, patience: Duration) {
         return;
     }
     server.pause_clients(PauseReason::Shutdown, unix_ms(), u64::MAX, false);
-    // Whoever writes at this moment is done when the gate could be closed.
+    // Every write under way ends before exclusive mode is reached.
     server.scripts.running.exclude_runs();
     let last_ticket = {
         let _all = seat.exclusive();
@@ -251,13 +254,13 @@ pub fn hand_over_at_end(server: &Arc<Server>, patience: Duration) {
     }
 }
 
-/// Puts into place what has changed without a command; whether it was possible: not while a script runs on a thread of
-/// its own.
+/// Publishes a change of the state that was not made by a command. Returns `false` if that is impossible because a
+/// script runs on a separate thread.
 pub fn publish(server: &Arc<Server>, cluster: &Cluster, seat: &mut Seat) -> bool {
     let running = &server.scripts.running;
     if !running.try_exclude_runs() {
         if cluster.lock(&server.config).me().is_replica() && !server.repl.follows() {
-            // Whatever is written from now on would be lost.
+            // Anything written from now on would be lost.
             server.repl.put(ReplicationState::YIELDS, true);
         }
         return false;
@@ -270,17 +273,17 @@ pub fn publish(server: &Arc<Server>, cluster: &Cluster, seat: &mut Seat) -> bool
     true
 }
 
-/// Makes the server's role agree with the file that was read. Before there are any clients.
+/// Changes the server's role to agree with the cluster configuration file. Called before there are any clients.
 pub fn begin(server: &Arc<Server>, cluster: &Cluster) {
     take_role(server, &cluster.view(), false);
 }
 
-/// In exclusive mode.
+/// Publishes the next view, if there is one, and takes its role. Called in exclusive mode.
 fn put_in_place(server: &Arc<Server>, cluster: &Cluster) -> Option<Arc<View>> {
     let (view, resync) = cluster.next_view();
     let before = view.map(|view| cluster.put_in_place(view));
     if let Some(before) = &before {
-        // What a slot cost its former owner, or this node the last time it was its own, is no matter of the new one.
+        // The statistics of a slot under its former owner do not apply to the new one.
         server.slot_stats.reset(cluster.view().moved_since(before));
     }
     take_role(server, &cluster.view(), resync);
@@ -288,7 +291,7 @@ fn put_in_place(server: &Arc<Server>, cluster: &Cluster) -> Option<Arc<View>> {
     before
 }
 
-/// In exclusive mode: this server follows whom the view says.
+/// Makes this server follow the primary that the view names. Called in exclusive mode.
 fn take_role(server: &Arc<Server>, view: &View, resync: bool) {
     let followed = server.repl.state().primary.clone();
     match &view.followed {
@@ -311,7 +314,7 @@ fn take_role(server: &Arc<Server>, view: &View, resync: bool) {
     }
 }
 
-/// Deletes all keys, and has the log say so.
+/// Deletes all keys and propagates FLUSHALL.
 fn empty(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize) -> DetachedTables {
     let keyspace = &server.keyspace;
     let mut effects = Effects {
@@ -330,8 +333,8 @@ fn empty(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize) -> DetachedT
     taken
 }
 
-/// Writes the file if it is not up to date; whether others may be told. A node that cannot keep what it knows must not go
-/// on as if it did.
+/// Writes the cluster configuration file if it is out of date. Returns `true` if other nodes may be told. A node that
+/// cannot store its state must not continue, so this requests a shutdown if `cluster-config-save-behavior` is `sync`.
 pub fn save(server: &Server, cluster: &Cluster) -> bool {
     let kept = cluster.save(false).is_ok() || server.config.choice(id::CLUSTER_CONFIG_SAVE_BEHAVIOR) != "sync";
     if !kept {
@@ -346,7 +349,7 @@ pub fn save(server: &Server, cluster: &Cluster) -> bool {
     kept
 }
 
-/// Has clients told that wait for keys, or listen to channels, of slots that have left.
+/// Notifies clients that are blocked on keys, or subscribed to channels, of slots that this node has lost.
 fn tell(server: &Server, cluster: &Cluster, before: Option<Arc<View>>) {
     let Some(before) = before else {
         return;

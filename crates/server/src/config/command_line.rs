@@ -1,11 +1,11 @@
-//! The command line: a file, `-` for standard input, and options that become lines of configuration.
+//! Parses the command line: a file, `-` for standard input, and options that become lines of configuration.
 //!
-//! `weft-server redis.conf --port 7000 --save 900 1` reads the file and then the lines `port 7000` and `save 900 1`.
-//! An option takes every argument up to the next one that starts with `--`; at least one, so a value may start with
-//! `--` too. Values are quoted, so blanks in them do not matter; `--option=value` does not exist.
+//! `weft-server_config redis.conf --port 7000 --save 900 1` reads the file and then the lines `port 7000` and `save 900 1`. An
+//! option takes every argument up to the next one that starts with `--`. It takes at least one, so a value may start
+//! with `--` too. Values are quoted, so blanks in them do not matter. The form `--option=value` does not exist.
 //!
-//! The program may be started under the names `valkey-server` and `redis-server`. Under the names of the programs that check
-//! dumps and append-only files it is these ([`crate::check`]); the name of Sentinel is refused.
+//! The program may be started under the names `valkey-server_config` and `redis-server_config`. Under the names of the programs that
+//! check RDB and append-only files, it runs those ([`crate::check_stopped`]). The name of Sentinel is refused.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -14,41 +14,42 @@ use std::path::PathBuf;
 use super::lines::{quoted, split_arguments};
 use super::{COMPATIBLE_VERSION, StartError};
 
-/// What the command line asks for.
+/// The action that the command line requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Start the server.
     Run(CommandLine),
     /// Print this text to standard output and exit with 0.
     Show(String),
-    /// Check a dump; the arguments behind the program's name.
+    /// Check an RDB file. Contains the arguments after the program name.
     CheckDump(Vec<OsString>),
-    /// Check an append-only file; the same.
+    /// Check an append-only file. Contains the arguments after the program name.
     CheckAppendOnly(Vec<OsString>),
-    /// Run [`super::system_check::run`] and exit with what it says.
+    /// Run [`super::system_check::run`] and exit with its result.
     CheckSystem,
 }
 
-/// Where the configuration comes from.
+/// The sources of the configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CommandLine {
-    /// The file.
+    /// The configuration file.
     pub file: Option<PathBuf>,
-    /// Read standard input after the file.
+    /// `true` to read standard input after the file.
     pub standard_input: bool,
-    /// Lines to read after both.
+    /// The lines to read after both.
     pub options: Vec<u8>,
 }
 
 impl Action {
-    /// Understands the arguments; the first is the program's name.
+    /// Parses the arguments. The first is the program name.
     ///
     /// # Errors
-    /// What the server cannot do; wrong options are found later, when the configuration is read.
+    /// When the server does not support the request. Invalid options are detected later, when the configuration is
+    /// read.
     pub fn parse(arguments: &[OsString]) -> Result<Action, StartError> {
         let program = arguments.first().map_or(&b""[..], |program| program.as_bytes());
         let behind = || arguments.get(1..).unwrap_or_default().to_vec();
-        // As in Valkey, the name may be anywhere in the path.
+        // As in Valkey, the name may occur anywhere in the path.
         let called = |part: &[u8]| program.windows(part.len()).any(|window| window == part);
         if called(b"valkey-check-rdb") || called(b"redis-check-rdb") {
             return Ok(Action::CheckDump(behind()));
@@ -73,7 +74,7 @@ impl Action {
     }
 }
 
-/// Other programs that Valkey's binary is when it is called so, and what we are not.
+/// The other programs that Valkey's binary provides under these names, and which this binary is not.
 const OTHER_PROGRAMS: [(&str, &str); 3] = [
     ("-sentinel", "This server has no Sentinel mode."),
     ("-cli", "This is a server, not a client."),
@@ -120,7 +121,7 @@ impl CommandLine {
         command_line
     }
 
-    /// Starts the line of an option; whether its next argument is a value whatever it looks like.
+    /// Starts the line of an option. Returns `true` if the next argument is a value even if it starts with `--`.
     fn option(&mut self, argument: &[u8], next: Option<&[u8]>) -> bool {
         if !self.options.is_empty() {
             self.options.push(b'\n');
@@ -130,7 +131,7 @@ impl CommandLine {
         let carries_value = split_arguments(argument).is_none_or(|parts| parts.len() != 1);
         let ends_here = next.is_none_or(|next| next.starts_with(b"--"));
         if argument.eq_ignore_ascii_case(b"--save") && ends_here {
-            // Scripts build "--save" from an empty list of pairs and mean that there are none.
+            // Scripts generate "--save" from an empty list of pairs to specify no save points.
             self.options.extend_from_slice(b"\"\"");
             return false;
         }
@@ -138,12 +139,12 @@ impl CommandLine {
     }
 }
 
-/// The line that `--version` prints. Its start is what tools look for; our own version comes last.
+/// Returns the line that `--version` prints. Tools parse its beginning; Weft's own version comes last.
 pub fn version_line() -> String {
     format!("Valkey server {}\n", program_version())
 }
 
-/// The same without the name of the program.
+/// Returns the same line without the name of the program.
 pub fn program_version() -> String {
     let commit = option_env!("WEFT_COMMIT").unwrap_or("00000000");
     let build = option_env!("WEFT_BUILD").unwrap_or("0");

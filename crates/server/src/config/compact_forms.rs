@@ -1,4 +1,4 @@
-//! How far collections may grow in their compact forms.
+//! The limits up to which collections keep their compact encodings.
 
 use weft_values::{hash, set, sorted_set};
 
@@ -6,7 +6,7 @@ use super::Config;
 use super::parameters::{ParameterId, id};
 
 impl Config {
-    /// The limits of hashes.
+    /// Returns the limits of hashes.
     #[inline]
     pub fn hash_limits(&self) -> hash::Limits {
         hash::Limits {
@@ -15,7 +15,7 @@ impl Config {
         }
     }
 
-    /// The limits of sets.
+    /// Returns the limits of sets.
     #[inline]
     pub fn set_limits(&self) -> set::Limits {
         set::Limits {
@@ -25,7 +25,7 @@ impl Config {
         }
     }
 
-    /// The limits of sorted sets.
+    /// Returns the limits of sorted sets.
     #[inline]
     pub fn sorted_set_limits(&self) -> sorted_set::Limits {
         sorted_set::Limits {

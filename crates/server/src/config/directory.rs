@@ -1,4 +1,4 @@
-//! The working directory, which is where the value of `dir` lives, and the words of a failing system call.
+//! The working directory, which holds the value of `dir`, and the error texts of system calls.
 
 use std::ffi::OsStr;
 use std::io;
@@ -6,15 +6,15 @@ use std::os::unix::ffi::OsStrExt;
 
 use nix::errno::Errno;
 
-/// Makes a directory the working directory.
+/// Changes the working directory.
 ///
 /// # Errors
-/// The operating system's reason.
+/// The reason of the operating system.
 pub fn enter(directory: &[u8]) -> Result<(), String> {
     std::env::set_current_dir(OsStr::from_bytes(directory)).map_err(|error| error_text(&error))
 }
 
-/// What the operating system says about an error, without its number.
+/// Returns the operating system's text for an error, without its number.
 pub fn error_text(error: &io::Error) -> String {
     error.raw_os_error().map_or_else(
         || error.to_string(),

@@ -1,8 +1,8 @@
-//! The configuration file: one directive per line, with comments, quotes, includes and repetitions.
+//! Parses the configuration file: one directive per line, with comments, quotes, includes and repetitions.
 //!
-//! The options of the command line are lines too: they come behind the file and behind standard input, so the last
-//! line about a parameter wins. `save` adds up, `client-output-buffer-limit` changes the classes it names, and
-//! `user` and `rename-command` are collected for those who understand them. `loadmodule` loads nothing.
+//! The options of the command line are lines too. They follow the file and standard input, so the last line about a
+//! parameter wins. `save` lines accumulate, and `client_config-output-buffer-limit` changes only the classes it names. `user`
+//! and `rename-command` lines are collected for the modules that process them. `loadmodule` loads nothing.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -18,21 +18,21 @@ use super::parameters::{self, Flags, Kind, NamedParameter, ParameterId, Special,
 use super::value::Value;
 use super::values::{Config, Origin};
 
-/// How deep files may include each other: more can only be a circle.
+/// The maximum depth of includes. A greater depth means that files include each other in a cycle.
 const INCLUDE_DEPTH_MAX: usize = 64;
 
 const BAD_DIRECTIVE: &str = "Bad directive or wrong number of arguments";
 
-/// A line of the configuration file that is no parameter.
+/// A line of the configuration file that sets no parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Directive {
-    /// What stands behind the directive's name.
+    /// The arguments after the name of the directive.
     pub arguments: Vec<Vec<u8>>,
     place: SourceLine,
 }
 
 impl Directive {
-    /// The error that stops the start because of this line.
+    /// Returns the error that stops the start because of this line.
     pub fn error(&self, reason: impl Into<String>) -> StartError {
         StartError::Configuration {
             place: Some(self.place.clone()),
@@ -41,24 +41,24 @@ impl Directive {
     }
 }
 
-/// A line of a file, counted from 1, without the blanks around it.
+/// The number of a line, counted from 1, and its text without surrounding blanks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceLine {
     number: usize,
     line: Vec<u8>,
 }
 
-/// Why the server does not start. The program prints it to standard error and exits with 1.
+/// The reason for which the server does not start. The program prints it to standard error and exits with 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StartError {
-    /// The configuration is wrong, at some line or as a whole.
+    /// The configuration is invalid.
     Configuration {
-        /// The line, if it is one line's fault.
+        /// The line at fault, if it is a single one.
         place: Option<SourceLine>,
-        /// What is wrong.
+        /// The error text.
         reason: String,
     },
-    /// Anything else.
+    /// Any other reason.
     Other(String),
 }
 
@@ -81,12 +81,12 @@ impl fmt::Display for StartError {
 impl std::error::Error for StartError {}
 
 impl Config {
-    /// Reads the file, standard input and options that the command line asks for.
+    /// Reads the file, standard input and the options of the command line.
     ///
-    /// `dir` takes effect while reading: relative paths in later lines start there.
+    /// `dir` takes effect while reading: relative paths in later lines are resolved against it.
     ///
     /// # Errors
-    /// The first line that is wrong, or a file that cannot be read.
+    /// The first invalid line, or a file that cannot be read.
     pub fn load(command_line: &CommandLine) -> Result<Config, StartError> {
         let file = command_line
             .file
@@ -113,7 +113,7 @@ impl Config {
         Config::parse(&text, file)
     }
 
-    /// Reads the text of a file.
+    /// Parses the text of a file.
     pub(super) fn parse(text: &[u8], file: Option<PathBuf>) -> Result<Config, StartError> {
         let mut reader = Reader::new(file);
         reader.text(text, 0)?;
@@ -121,16 +121,16 @@ impl Config {
     }
 }
 
-/// Values and directives while files are read.
+/// The values and directives while files are read.
 struct Reader {
     values: Vec<Value>,
     origin: Origin,
-    /// The first `save` replaces the defaults, later ones add to it.
+    /// Set after the first `save` line. It replaces the defaults, and later ones add to it.
     save_seen: bool,
     module_setting: Option<String>,
 }
 
-/// Why a line is wrong: the line itself, or a line of a file it includes.
+/// The reason for which a line is invalid: the line itself, or a line of a file that it includes.
 enum LineError {
     Here(String),
     Included(StartError),
@@ -198,7 +198,7 @@ impl Reader {
         let whole: Vec<&[u8]> = arguments.iter().map(Vec::as_slice).collect();
         let parts;
         let arguments = match whole.as_slice() {
-            // One argument with several values inside, as in --save "900 1".
+            // One argument that contains several values, as in --save "900 1".
             [one] if parameter.flags.contains(Flags::MULTI_ARG) && !one.is_empty() => {
                 parts = split_arguments(one).unwrap_or_default();
                 parts.iter().map(Vec::as_slice).collect()
@@ -207,7 +207,7 @@ impl Reader {
         };
         let current = &self.values[named.id.index()];
         if named.id.is_retired() {
-            // Valkey reads over these lines, whatever their one argument is. A value that makes no sense stays out.
+            // Valkey ignores these lines, whatever their single argument is. An invalid value is not stored.
             let [_] = arguments.as_slice() else {
                 return Err(BAD_DIRECTIVE.into());
             };
@@ -263,7 +263,7 @@ impl Reader {
         self.text(&text, depth + 1).map_err(LineError::Included)
     }
 
-    /// The checks that concern the configuration as a whole.
+    /// Checks the configuration as a whole.
     fn finish(self) -> Result<Config, StartError> {
         let whole = |reason: String| Err(StartError::Configuration { place: None, reason });
         if let Some(setting) = self.module_setting {
@@ -284,7 +284,7 @@ impl Reader {
     }
 }
 
-/// The pairs of `save` after one more line about them.
+/// Returns the pairs of `save` after one more `save` line.
 fn added_save_points(save_seen: bool, current: &Value, new: Value, arguments: &[&[u8]]) -> Value {
     let resets = !save_seen || matches!(arguments, [b""]);
     match (current, new) {
@@ -295,7 +295,7 @@ fn added_save_points(save_seen: bool, current: &Value, new: Value, arguments: &[
     }
 }
 
-/// The contents of a file, or of all files that match a pattern, which may be none.
+/// Returns the contents of a file, or of all files that match a pattern, which may be none.
 fn read_files(path: &Path) -> Result<Vec<u8>, StartError> {
     let name = path.as_os_str().as_bytes();
     let paths = if glob::is_pattern(name) {
@@ -316,7 +316,7 @@ fn read_files(path: &Path) -> Result<Vec<u8>, StartError> {
     Ok(text)
 }
 
-/// Directives a rewritten file keeps although they are no parameters.
+/// Returns `true` if a rewritten file keeps this directive although it is not a parameter.
 pub(super) fn is_directive(name: &[u8]) -> bool {
     const DIRECTIVES: [&str; 5] = ["include", "rename-command", "user", "loadmodule", "sentinel"];
     DIRECTIVES
@@ -324,7 +324,7 @@ pub(super) fn is_directive(name: &[u8]) -> bool {
         .any(|known| known.as_bytes().eq_ignore_ascii_case(name))
 }
 
-/// The value a line of the file gives to a parameter, if it is its only line.
+/// Returns the value that a line gives to a parameter if it is the only line about it.
 pub(super) fn value_of_line(named: NamedParameter, line: &[u8]) -> Option<Value> {
     let arguments = split_arguments(line)?;
     let mut reader = Reader::new(None);

@@ -1,4 +1,4 @@
-//! What is a pattern, and which files match one.
+//! Recognises file name patterns and expands them.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 
 use weft_resp::glob::matches;
 
-/// Whether the text contains a character that makes it a pattern.
+/// Returns `true` if the text contains a wildcard.
 pub fn is_pattern(text: &[u8]) -> bool {
     text.iter().any(|byte| matches!(byte, b'*' | b'?' | b'['))
 }
 
-/// The existing paths that match a pattern, sorted. Each part between slashes is matched on its own,
-/// and a name that starts with a dot must be asked for with a dot.
+/// Returns the existing paths that match a pattern, sorted. Each part between slashes is matched separately. A name
+/// that starts with a dot matches only a part that starts with a dot.
 pub fn expand_paths(pattern: &[u8]) -> Vec<PathBuf> {
     let root = if pattern.starts_with(b"/") { "/" } else { "" };
     let mut paths = vec![PathBuf::from(root)];

@@ -1,22 +1,22 @@
-//! Configuration: the parameters, their values, the file, the command line, and the CONFIG command behind them.
+//! Configuration: the parameters, their values, the configuration file, the command line, and the CONFIG command.
 //!
 //! ```text
-//!  parameters   the const table: every name, kind, range, default, right
+//!  parameters   the const table: name, kind, range, default and flags of each parameter
 //!      |
-//!  value        one value: read it, print it          specials, numbers, title: its parts
+//!  value        one value: parsing, printing          specials, numbers, title: its parts
 //!      |
 //!  values       Config: all values, shared by all threads; CONFIG GET
 //!      |
 //!      +-- set         CONFIG SET: all or nothing
-//!      +-- rewrite     CONFIG REWRITE: the file, brought up to date
-//!      +-- file        reading the file              lines, glob: its syntax
+//!      +-- rewrite     CONFIG REWRITE: updates the file
+//!      +-- file        reads the file                 lines, glob: its syntax
 //!             |
-//!         command_line   what the program was started with
+//!         command_line   the arguments of the program
 //! ```
 //!
-//! A value is read on every command, and changed a few times a day: numbers are atomics, the rest sits behind a lock
-//! that only readers of that rest touch. Whoever caches values compares [`Config::generation`] and reads them again
-//! when it moved.
+//! Values are read by every command and change rarely. Numbers are atomics. The other values are behind a lock that
+//! only their readers take. Code that caches values compares [`Config::generation`] and reads them again when it has
+//! changed.
 
 pub mod command_line;
 mod compact_forms;
@@ -46,5 +46,5 @@ pub use set::{ApplyResult, Permissions, SetError};
 pub use specials::{ClientClass, OutputBufferLimit, Primary, keyspace_events};
 pub use values::Config;
 
-/// The version of Valkey whose parameters, files and replies these are.
+/// The version of Valkey whose parameters, files and replies are implemented.
 pub const COMPATIBLE_VERSION: &str = "9.1.2";

@@ -1,7 +1,7 @@
-//! Numbers as only configuration values write them: forgiving, octal, fractions; and amounts of memory with their unit.
-
-/// Reads a number in the forgiving way of C: blanks and a sign may come first, nothing at all is zero,
-/// and a number out of range becomes the nearest one. Text behind the number is refused.
+//! Parses and prints numbers in the forms that only configuration values have: lenient, octal, fractions, and amounts
+//! of memory with a unit.
+/// Parses a number as leniently as C: blanks and a sign may precede it, an empty text is zero, and a number out of
+/// range becomes the nearest valid one. Text after the number is refused.
 pub fn lenient(text: &[u8]) -> Option<i64> {
     if text.is_empty() {
         return Some(0);
@@ -10,7 +10,7 @@ pub fn lenient(text: &[u8]) -> Option<i64> {
     Some(magnitude.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64)
 }
 
-/// Reads an octal number as forgivingly, but refuses one out of range.
+/// Parses an octal number in the same way, but refuses one out of range.
 pub fn octal(text: &[u8]) -> Option<i64> {
     if text.is_empty() {
         return Some(0);
@@ -38,12 +38,12 @@ fn digits(text: &[u8], radix: u32) -> Option<i128> {
     Some(if negative { -number } else { number })
 }
 
-/// Whether C's `isspace` holds.
+/// Returns `true` for the bytes accepted by C's `isspace`.
 fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c)
 }
 
-/// Writes an amount of memory with the largest unit that divides it, as a rewritten file shows it.
+/// Prints an amount of memory with the largest unit that divides it, as in a rewritten file.
 pub fn with_unit(amount: u64) -> String {
     for (shift, unit) in [(30, "gb"), (20, "mb"), (10, "kb")] {
         if amount != 0 && amount.trailing_zeros() >= shift {
@@ -53,7 +53,7 @@ pub fn with_unit(amount: u64) -> String {
     amount.to_string()
 }
 
-/// Reads a decimal fraction; blanks, hexadecimal digits, "not a number" and numbers out of range are refused.
+/// Parses a decimal fraction. Blanks, hexadecimal digits, NaN and numbers out of range are refused.
 pub fn fraction(text: &[u8]) -> Option<f64> {
     let number: f64 = str::from_utf8(text).ok()?.parse().ok()?;
     let out_of_range = number.is_infinite() && text.iter().any(u8::is_ascii_digit);

@@ -1,4 +1,4 @@
-//! CONFIG SET: several parameters at once, all of them or none.
+//! CONFIG SET: sets several parameters at once, all of them or none.
 
 use std::path::PathBuf;
 use std::sync::PoisonError;
@@ -8,16 +8,16 @@ use super::parameters::{self, Flags, Kind, NamedParameter, ParameterId, Special}
 use super::value::Value;
 use super::values::Config;
 
-/// What the client that sends CONFIG SET may do, and when it does it.
+/// The permissions of the client that sends CONFIG SET, and the state of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Permissions {
-    /// `enable-protected-configs` lets this client change protected parameters.
+    /// `true` if `enable-protected-configs` permits this client to change protected parameters.
     pub protected: bool,
-    /// Data is being loaded.
+    /// `true` while data is being loaded.
     pub loading: bool,
 }
 
-/// Why nothing was changed.
+/// The reason for which nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SetError {
     /// The parameter cannot be changed while data is loaded: the client gets the usual `-LOADING` error.
@@ -45,7 +45,7 @@ impl SetError {
     }
 }
 
-/// What acting on new values comes to: the parameter at fault, and the reason for the client, may come back.
+/// The result of applying new values. The error contains the parameter at fault and the reason for the client.
 pub type ApplyResult = Result<(), (ParameterId, String)>;
 
 /// A parameter with its old and its new value.
@@ -56,14 +56,14 @@ struct Change {
 }
 
 impl Config {
-    /// Sets pairs of name and value, and returns the parameters whose value changed.
+    /// Sets pairs of name and value. Returns the parameters whose values have changed.
     ///
-    /// `apply` makes the server act on the new values, which `self` already holds: opening a port, say. If it fails
-    /// for one of the parameters, all old values are put back, `apply` is called once more to undo what it did, and
-    /// its reason goes to the client. It must not set parameters itself.
+    /// `apply` makes the server act on the new values, which `self` already contains, for example by opening a port. If
+    /// it fails for one of the parameters, all old values are restored, `apply` is called once more to undo its work,
+    /// and its reason is sent to the client. It must not set parameters itself.
     ///
     /// # Errors
-    /// [`SetError`], with the words clients know; nothing is changed then.
+    /// [`SetError`], with Valkey's text. Nothing is changed then.
     pub fn set(
         &self,
         pairs: &[(&[u8], &[u8])],
@@ -85,11 +85,11 @@ impl Config {
         };
 
         if let Some(directory) = left {
-            // Going back can only fail if the old directory has just been removed; then there is no way back.
+            // This fails only if the old directory has just been removed, and nothing can be done then.
             let _ = std::env::set_current_dir(directory);
         }
         self.store_all(changes.iter().map(|change| (change.id, &change.old)));
-        // The old values worked before; the first failure is the one to report.
+        // The old values worked before. The first failure is the one to report.
         let _ = apply(&ids);
         Err(SetError::related_to(id.parameter().name.as_bytes(), &reason))
     }
@@ -99,7 +99,7 @@ impl Config {
         self.bump();
     }
 
-    /// Reads the new values. A parameter that comes under both of its names appears once, with the last value.
+    /// Parses the new values. A parameter given under both of its names appears once, with the last value.
     fn read_changes(&self, names: &[NamedParameter], pairs: &[(&[u8], &[u8])]) -> Result<Vec<Change>, SetError> {
         let mut changes: Vec<Change> = Vec::new();
         for (named, (_, text)) in names.iter().zip(pairs) {
@@ -121,7 +121,7 @@ impl Config {
         Ok(changes)
     }
 
-    /// Changes to the directory that `dir` names, if it is among the parameters, and returns the one that was left.
+    /// Changes to the directory given by `dir`, if it is among the parameters. Returns the previous directory.
     fn enter_directory(&self, names: &[NamedParameter], pairs: &[(&[u8], &[u8])]) -> Result<Option<PathBuf>, SetError> {
         let is_directory =
             |named: &NamedParameter| matches!(named.id.parameter().kind, Kind::Special(Special::Directory));
@@ -143,7 +143,7 @@ impl Change {
     }
 }
 
-/// Finds the parameters and refuses what this client must not set, in the order of the arguments.
+/// Finds the parameters and refuses those that this client must not set, in the order of the arguments.
 fn admitted(pairs: &[(&[u8], &[u8])], permissions: Permissions) -> Result<Vec<NamedParameter>, SetError> {
     let mut names: Vec<NamedParameter> = Vec::with_capacity(pairs.len());
     for (name, _) in pairs {
@@ -166,7 +166,7 @@ fn admitted(pairs: &[(&[u8], &[u8])], permissions: Permissions) -> Result<Vec<Na
     Ok(names)
 }
 
-/// The arguments of a value: parameters with several take them between single blanks.
+/// Splits a value into its arguments. Parameters with several arguments separate them by single blanks.
 fn split(flags: Flags, text: &[u8]) -> Vec<&[u8]> {
     if !flags.contains(Flags::MULTI_ARG) {
         return vec![text];

@@ -1,4 +1,4 @@
-//! The parameters whose values have a structure of their own: reading, printing and rewriting them.
+//! The parameters whose values have their own structure: parsing and printing.
 
 use std::sync::Arc;
 
@@ -6,16 +6,16 @@ use weft_resp::number::parse_memory;
 
 use super::numbers::{fraction, lenient, with_unit};
 
-/// A pair of `save`: a dump is due when this many changes came in this many seconds.
+/// A pair of `save`: a dump is due after this many changes within this many seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SavePoint {
-    /// Seconds since the last dump, at least 1.
+    /// The number of seconds since the last dump, at least 1.
     pub seconds: i64,
-    /// Changes since the last dump.
+    /// The number of changes since the last dump.
     pub changes: i32,
 }
 
-/// The pairs of `save` at the start.
+/// The default pairs of `save`.
 pub const DEFAULT_SAVE_POINTS: [SavePoint; 3] = [
     SavePoint {
         seconds: 3600,
@@ -31,23 +31,23 @@ pub const DEFAULT_SAVE_POINTS: [SavePoint; 3] = [
     },
 ];
 
-/// How much output may wait for a client of some class; 0 stands for no limit.
+/// The output buffer limits of a client class; 0 means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OutputBufferLimit {
-    /// Bytes above which the client is disconnected at once.
+    /// The number of bytes above which the client is disconnected at once.
     pub hard_bytes: u64,
-    /// Bytes above which it is disconnected after a while.
+    /// The number of bytes above which the client is disconnected after `soft_seconds`.
     pub soft_bytes: u64,
-    /// That while, in seconds.
+    /// The time for which the soft limit may be exceeded, in seconds.
     pub soft_seconds: i32,
 }
 
-/// Classes of clients with an output limit of their own; the numbers are places in the array of limits.
+/// The client classes with separate output buffer limits. Their numbers are indexes into the array of limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientClass {
-    /// Everybody else.
+    /// All other clients.
     Normal = 0,
-    /// Replicas, and clients that use MONITOR as they do.
+    /// Replicas, and clients in MONITOR mode.
     Replica = 1,
     /// Subscribers of channels and patterns.
     Pubsub = 2,
@@ -69,7 +69,7 @@ impl ClientClass {
 /// The limits of all classes, by [`ClientClass`].
 pub type OutputBufferLimits = [OutputBufferLimit; 3];
 
-/// The limits at the start.
+/// The default limits.
 pub const DEFAULT_OUTPUT_BUFFER_LIMITS: OutputBufferLimits = [
     OutputBufferLimit {
         hard_bytes: 0,
@@ -88,34 +88,34 @@ pub const DEFAULT_OUTPUT_BUFFER_LIMITS: OutputBufferLimits = [
     },
 ];
 
-/// Where the primary of this server is.
+/// The address of this server's primary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Primary {
-    /// Host name or address.
+    /// The host name or IP address.
     pub host: Arc<str>,
-    /// TCP port.
+    /// The TCP port.
     pub port: u16,
 }
 
-/// Adjustments of the kernel's out-of-memory score: of a primary, a replica, a background child.
+/// The adjustments of the kernel's out-of-memory score for a primary, a replica and a background child.
 pub type OomScoreAdjustments = [i32; 3];
 
-/// The adjustments at the start.
+/// The default adjustments.
 pub const DEFAULT_OOM_SCORE_ADJUSTMENTS: OomScoreAdjustments = [0, 200, 800];
 
-/// The percentiles at the start.
+/// The default percentiles.
 pub const DEFAULT_PERCENTILES: [f64; 3] = [50.0, 99.0, 99.9];
 
-/// As many addresses as `bind` takes.
+/// The maximum number of addresses of `bind`.
 const ADDRESSES_MAX: usize = 16;
 
-/// Bits of `notify-keyspace-events`.
+/// The bits of `notify-keyspace-events`.
 pub mod keyspace_events {
     /// `K`: publish to the channel of the key.
     pub const KEYSPACE: i64 = 1;
     /// `E`: publish to the channel of the event.
     pub const KEYEVENT: i64 = 1 << 1;
-    /// `g`: commands of no single type.
+    /// `g`: commands that are not specific to a type.
     pub const GENERIC: i64 = 1 << 2;
     /// `$`: string commands.
     pub const STRING: i64 = 1 << 3;
@@ -135,14 +135,14 @@ pub mod keyspace_events {
     pub const STREAM: i64 = 1 << 10;
     /// `m`: a read missed.
     pub const KEY_MISS: i64 = 1 << 11;
-    /// `d`: types of modules.
+    /// `d`: module types.
     pub const MODULE: i64 = 1 << 13;
-    /// `n`: a key appeared.
+    /// `n`: a key was created.
     pub const NEW: i64 = 1 << 14;
-    /// `A`: everything but `K`, `E`, `m` and `n`.
+    /// `A`: all letters except `K`, `E`, `m` and `n`.
     pub const ALL: i64 = GENERIC | STRING | LIST | SET | HASH | ZSET | EXPIRED | EVICTED | STREAM | MODULE;
 
-    /// The letters `A` stands for and `n`, in the order in which they are printed.
+    /// The letters that `A` represents, and `n`, in the order in which they are printed.
     const CLASSES: [(u8, i64); 11] = [
         (b'g', GENERIC),
         (b'$', STRING),
@@ -156,10 +156,10 @@ pub mod keyspace_events {
         (b'd', MODULE),
         (b'n', NEW),
     ];
-    /// The letters printed behind those.
+    /// The letters printed after those.
     const CHANNELS: [(u8, i64); 3] = [(b'K', KEYSPACE), (b'E', KEYEVENT), (b'm', KEY_MISS)];
 
-    /// Reads letters; nothing comes back for one that has no meaning.
+    /// Parses letters. Returns `None` if a letter is unknown.
     pub(in crate::config) fn from_letters(letters: &[u8]) -> Option<i64> {
         letters.iter().try_fold(0, |bits, letter| match letter {
             b'A' => Some(bits | ALL),
@@ -170,7 +170,7 @@ pub mod keyspace_events {
         })
     }
 
-    /// Prints letters.
+    /// Prints the bits as letters.
     pub(in crate::config) fn to_letters(bits: i64) -> String {
         let letters = |table: &[(u8, i64)]| -> String {
             table
@@ -188,7 +188,7 @@ pub mod keyspace_events {
     }
 }
 
-/// Reads the arguments of one `save`; a single empty one asks for no dumps.
+/// Parses the arguments of one `save`. A single empty argument means no dumps.
 pub fn read_save_points(arguments: &[&[u8]]) -> Result<Vec<SavePoint>, String> {
     let refusal = || "Invalid save parameters".to_string();
     let arguments = if matches!(arguments, [b""]) { &[] } else { arguments };
@@ -209,7 +209,7 @@ pub fn read_save_points(arguments: &[&[u8]]) -> Result<Vec<SavePoint>, String> {
         .ok_or_else(refusal)
 }
 
-/// Prints pairs of `save`.
+/// Prints the pairs of `save`.
 pub fn print_save_points(points: &[SavePoint]) -> String {
     joined(
         points
@@ -218,7 +218,7 @@ pub fn print_save_points(points: &[SavePoint]) -> String {
     )
 }
 
-/// Reads groups of class, hard limit, soft limit and seconds; classes that are not named keep their limits.
+/// Parses groups of class, hard limit, soft limit and seconds. Classes that are not named keep their limits.
 pub fn read_output_buffer_limits(
     arguments: &[&[u8]],
     current: &OutputBufferLimits,
@@ -244,7 +244,7 @@ fn read_output_buffer_limit(hard: &[u8], soft: &[u8], seconds: &[u8]) -> Option<
     })
 }
 
-/// Prints the limits of all classes in one line, as CONFIG GET does.
+/// Prints the limits of all classes in one line, as for CONFIG GET.
 pub fn print_output_buffer_limits(limits: &OutputBufferLimits) -> String {
     joined(ClientClass::ALL.iter().map(|&class| {
         let name = ["normal", "slave", "pubsub"][class as usize];
@@ -256,7 +256,7 @@ pub fn print_output_buffer_limits(limits: &OutputBufferLimits) -> String {
     }))
 }
 
-/// Prints the limits of one class as a line of a file shows them.
+/// Prints the limits of one class as a line of the configuration file.
 pub fn print_output_buffer_limit(class: usize, limit: &OutputBufferLimit) -> String {
     let name = ["normal", "replica", "pubsub"][class];
     format!(
@@ -267,7 +267,7 @@ pub fn print_output_buffer_limit(class: usize, limit: &OutputBufferLimit) -> Str
     )
 }
 
-/// Reads three numbers between -2000 and 2000.
+/// Parses three numbers between -2000 and 2000.
 pub fn read_oom_score_adjustments(arguments: &[&[u8]]) -> Result<OomScoreAdjustments, String> {
     let arguments: &[&[u8]; 3] = arguments.try_into().map_err(|_| "wrong number of arguments")?;
     let mut values = [0; 3];
@@ -283,7 +283,7 @@ pub fn print_oom_score_adjustments(values: &OomScoreAdjustments) -> String {
     joined(values.iter().map(i32::to_string))
 }
 
-/// Reads addresses; a single empty argument stands for none.
+/// Parses addresses. A single empty argument means none.
 pub fn read_addresses(arguments: &[&[u8]]) -> Result<Vec<Arc<str>>, String> {
     if arguments.len() > ADDRESSES_MAX {
         return Err("Too many bind addresses specified.".into());
@@ -295,7 +295,7 @@ pub fn read_addresses(arguments: &[&[u8]]) -> Result<Vec<Arc<str>>, String> {
         .collect())
 }
 
-/// Reads host and port, or `no one`.
+/// Parses a host and port, or `no one`.
 pub fn read_primary(arguments: &[&[u8]]) -> Result<Option<Primary>, String> {
     let &[host, port] = arguments else {
         return Err("wrong number of arguments".into());
@@ -312,12 +312,12 @@ pub fn read_primary(arguments: &[&[u8]]) -> Result<Option<Primary>, String> {
     }))
 }
 
-/// Prints host and port, or nothing.
+/// Prints the host and port, or an empty string.
 pub fn print_primary(primary: Option<&Primary>) -> String {
     primary.map_or_else(String::new, |primary| format!("{} {}", primary.host, primary.port))
 }
 
-/// Reads numbers between 0 and 100; a single empty argument stands for none.
+/// Parses numbers between 0 and 100. A single empty argument means none.
 pub fn read_percentiles(arguments: &[&[u8]]) -> Result<Vec<f64>, String> {
     if matches!(arguments, [b""]) {
         return Ok(Vec::new());

@@ -1,21 +1,21 @@
-//! `--check-system`: settings of the system that slow the server down or limit it.
+//! `--check-system`: checks for system settings that slow the server down or limit it.
 
 use std::fs;
 
 use nix::sys::resource::{Resource, getrlimit};
 
-/// What a check found.
+/// The result of a check.
 enum Finding {
     Fine,
-    /// The files that tell are not there.
+    /// The files with the setting do not exist.
     Skipped,
-    /// What is wrong and how to change it.
+    /// The problem and its solution.
     Warning(String),
 }
 
 type Check = fn() -> Finding;
 
-/// Runs all checks: the report for standard output, and whether all is well.
+/// Runs all checks. Returns the report for standard output, and `true` if there is no warning.
 pub fn run() -> (String, bool) {
     let checks: [(&str, Check); 3] = [
         ("clocksource", clock_source),
@@ -42,7 +42,7 @@ fn setting(path: &str) -> Option<String> {
     Some(fs::read_to_string(path).ok()?.trim().to_string())
 }
 
-/// Some clocks need a system call for each reading.
+/// Checks the clock source. Some clocks need a system call for each reading.
 fn clock_source() -> Finding {
     const PATH: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
     match setting(PATH).as_deref() {
@@ -55,7 +55,8 @@ fn clock_source() -> Finding {
     }
 }
 
-/// Nothing forks here, so the usual heuristic is fine; strict accounting counts memory that is only reserved.
+/// Checks the overcommit mode. This server does not fork, so the default heuristic is sufficient. Strict accounting
+/// counts memory that is only reserved.
 fn overcommit() -> Finding {
     match setting("/proc/sys/vm/overcommit_memory").as_deref() {
         None => Finding::Skipped,
@@ -68,7 +69,7 @@ fn overcommit() -> Finding {
     }
 }
 
-/// Descriptors that the default number of clients and the server's own files need.
+/// The number of file descriptors for the default number of clients and the server's own files.
 const OPEN_FILES_WANTED: u64 = 10_000 + 32;
 
 fn open_files() -> Finding {

@@ -1,7 +1,6 @@
 //! Templates for the process title: text with `{variables}`.
-
-/// Replaces each `{variable}` of `template` by what `value_of` gives, and `{{` by a brace, and trims blanks.
-/// Nothing comes back for an unknown variable or a brace that is not closed.
+/// Replaces each `{variable}` of `template` by the result of `value_of`, and `{{` by a brace, and trims blanks. Returns
+/// `None` for an unknown variable or an unclosed brace.
 pub fn expand(template: &[u8], value_of: impl Fn(&[u8]) -> Option<Vec<u8>>) -> Option<Vec<u8>> {
     let mut title = Vec::new();
     let mut rest = template;
@@ -26,7 +25,7 @@ pub fn expand(template: &[u8], value_of: impl Fn(&[u8]) -> Option<Vec<u8>>) -> O
     Some(title[first..end].to_vec())
 }
 
-/// Whether a template expands to some text when the variables that may be empty are.
+/// Returns `true` if a template expands to a non-empty text even if all variables that may be empty are empty.
 pub fn is_valid(template: &[u8]) -> bool {
     expand(template, |variable| match variable {
         b"title" | b"server-mode" | b"unixsocket" => Some(Vec::new()),

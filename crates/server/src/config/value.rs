@@ -1,4 +1,4 @@
-//! The value of one parameter: its default, reading it from arguments, printing it.
+//! The value of one parameter: its default, parsing it from arguments, printing it.
 
 use std::sync::Arc;
 
@@ -11,15 +11,15 @@ use super::specials::{self, OomScoreAdjustments, OutputBufferLimits, Primary, Sa
 /// The value of a parameter.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// Booleans, enumerations, integers (unsigned ones bit by bit) and keyspace events.
+    /// A boolean, enumeration, integer (an unsigned one by its bits) or set of keyspace events.
     Number(i64),
-    /// Strings.
+    /// A string.
     Text(Arc<[u8]>),
-    /// `dir`: the value is kept by the operating system.
+    /// `dir`: the operating system holds the value.
     Directory,
     /// `save`.
     SavePoints(Arc<[SavePoint]>),
-    /// `client-output-buffer-limit`.
+    /// `client_config-output-buffer-limit`.
     OutputBufferLimits(OutputBufferLimits),
     /// `oom-score-adj-values`.
     OomScoreAdjustments(OomScoreAdjustments),
@@ -27,12 +27,12 @@ pub enum Value {
     Addresses(Arc<[Arc<str>]>),
     /// `replicaof`.
     Primary(Option<Primary>),
-    /// `latency-tracking-info-percentiles`.
+    /// `record_latency-tracking-info-percentiles`.
     Percentiles(Arc<[f64]>),
 }
 
 impl Parameter {
-    /// The value at the start.
+    /// Returns the default value.
     pub fn default_value(&self) -> Value {
         match self.kind {
             Kind::Bool { default } => Value::Number(i64::from(default)),
@@ -43,10 +43,10 @@ impl Parameter {
         }
     }
 
-    /// Reads a value. `current` is the value so far: some parameters are changed in part.
+    /// Parses a value. `current` is the current value, since some parameters are changed in part.
     ///
     /// # Errors
-    /// Says what is wrong with the arguments, in the words clients know.
+    /// The reason for which the arguments are invalid, in Valkey's words.
     pub fn read(&self, arguments: &[&[u8]], current: &Value) -> Result<Value, String> {
         match self.kind {
             Kind::Bool { .. } => read_bool(single(arguments)?),
@@ -203,7 +203,7 @@ fn read_choices(choices: Choices, arguments: &[&[u8]]) -> Result<i64, String> {
         })
 }
 
-/// The name of a number, or the names whose bits make it up.
+/// Returns the name of a number, or the names whose bits it consists of.
 fn print_choices(choices: Choices, number: i64, several: bool) -> String {
     if let Some((name, _)) = choices.iter().find(|(_, choice)| *choice == number) {
         return (*name).into();
@@ -282,7 +282,7 @@ fn adjusted(number: i64, adjust: Adjust) -> i64 {
     }
 }
 
-/// As many threads as this process may use CPUs, within the range of `io-threads`.
+/// Returns the number of CPUs that this process may use, within the range of `io-threads`.
 fn automatic_threads() -> i64 {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     cpus.min(256) as i64

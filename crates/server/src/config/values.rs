@@ -1,4 +1,4 @@
-//! `Config`: the values of all parameters, shared by all threads, and CONFIG GET.
+//! [`Config`]: the values of all parameters, shared by all threads, and CONFIG GET.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -12,20 +12,20 @@ use super::value::Value;
 
 /// The values of all parameters.
 ///
-/// Reading a number is one relaxed load. Values that belong together may be seen half changed for a moment; nothing
-/// but the value itself is published by a load, so no ordering is needed.
+/// Reading a number is one relaxed load. Values that belong together may briefly be seen half changed. A load publishes
+/// nothing but the value itself, so no ordering is needed.
 #[derive(Debug)]
 pub struct Config {
     numbers: [AtomicI64; COUNT],
-    /// What is no number; a number's place holds nothing.
+    /// The values that are not numbers, by index. The entry of a number is `None`.
     others: RwLock<Box<[Option<Value>]>>,
     generation: AtomicU64,
-    /// Held while values change or the file is rewritten, so that these happen one after the other.
+    /// Held while values change or the file is rewritten, so that these happen one after another.
     pub(super) changing: Mutex<()>,
     pub(super) origin: Origin,
 }
 
-/// What the file and the command line said beyond parameters.
+/// The contents of the file and the command line other than parameters.
 #[derive(Debug, Default)]
 pub(super) struct Origin {
     pub(super) file: Option<PathBuf>,
@@ -34,14 +34,16 @@ pub(super) struct Origin {
 }
 
 impl Config {
-    /// Every parameter at its default.
+    /// Creates a configuration with all default values.
     pub fn defaults() -> Config {
         let values: Vec<Value> = ParameterId::all().map(|id| id.parameter().default_value()).collect();
         Config::new(&values, Origin::default())
     }
 
+    /// Creates a configuration from one value per parameter, in the order of the table.
+    ///
     /// # Panics
-    /// Unless there is one value per parameter, in the order of the table.
+    /// If the number of values differs from the number of parameters.
     pub(super) fn new(values: &[Value], origin: Origin) -> Config {
         assert_eq!(values.len(), COUNT, "one value per parameter");
         let config = Config {
@@ -57,7 +59,7 @@ impl Config {
         config
     }
 
-    /// The same values, which nobody changes any more, and no file.
+    /// Returns a copy of the values that no longer changes, without a file.
     pub fn frozen(&self) -> Config {
         let others = self.others.read().unwrap_or_else(PoisonError::into_inner).clone();
         Config {
@@ -69,14 +71,14 @@ impl Config {
         }
     }
 
-    /// The number of an integer (plain, memory, octal), an enumeration, a boolean or `notify-keyspace-events`.
+    /// Returns the number of an integer (plain, memory, octal), an enumeration, a boolean or `notify-keyspace-events`.
     /// Percentages are negative.
     pub fn integer(&self, id: ParameterId) -> i64 {
         debug_assert!(is_number(id), "{} is no number", id.parameter().name);
         self.numbers[id.index()].load(Ordering::Relaxed)
     }
 
-    /// How many databases there are: that depends on the mode.
+    /// Returns the number of databases, which depends on the mode.
     pub fn databases(&self) -> usize {
         let databases = match self.boolean(super::id::CLUSTER_ENABLED) {
             true => super::id::CLUSTER_DATABASES,
@@ -85,7 +87,7 @@ impl Config {
         self.integer(databases).max(1) as usize
     }
 
-    /// The port for clients: that without TLS if there is one.
+    /// Returns the client port: the TCP port if there is one, the TLS port otherwise.
     pub fn port(&self) -> i64 {
         match self.integer(super::id::PORT) {
             0 => self.integer(super::id::TLS_PORT),
@@ -93,17 +95,17 @@ impl Config {
         }
     }
 
-    /// The number of an unsigned parameter, such as `maxmemory`, or of any whose range is positive.
+    /// Returns the number of an unsigned parameter, such as `maxmemory`, or of one whose range is positive.
     pub fn unsigned(&self, id: ParameterId) -> u64 {
         self.integer(id) as u64
     }
 
-    /// Whether a boolean is `yes`.
+    /// Returns `true` if a boolean is `yes`.
     pub fn boolean(&self, id: ParameterId) -> bool {
         self.integer(id) != 0
     }
 
-    /// The word an enumeration is set to.
+    /// Returns the word of an enumeration.
     pub fn choice(&self, id: ParameterId) -> &'static str {
         let number = self.integer(id);
         match id.parameter().kind {
@@ -115,7 +117,7 @@ impl Config {
         }
     }
 
-    /// A string; empty if it is not set.
+    /// Returns a string, which is empty if it is not set.
     pub fn text(&self, id: ParameterId) -> Arc<[u8]> {
         match self.value(id) {
             Value::Text(text) => text,
@@ -123,7 +125,7 @@ impl Config {
         }
     }
 
-    /// `save`.
+    /// Returns `save`.
     pub fn save_points(&self) -> Arc<[SavePoint]> {
         match self.value(id::SAVE) {
             Value::SavePoints(points) => points,
@@ -131,7 +133,7 @@ impl Config {
         }
     }
 
-    /// `client-output-buffer-limit`, by [`super::ClientClass`].
+    /// Returns `client_config-output-buffer-limit`, by [`super::ClientClass`].
     pub fn output_buffer_limits(&self) -> OutputBufferLimits {
         match self.value(id::CLIENT_OUTPUT_BUFFER_LIMIT) {
             Value::OutputBufferLimits(limits) => limits,
@@ -139,7 +141,7 @@ impl Config {
         }
     }
 
-    /// `oom-score-adj-values`.
+    /// Returns `oom-score-adj-values`.
     pub fn oom_score_adjustments(&self) -> OomScoreAdjustments {
         match self.value(id::OOM_SCORE_ADJ_VALUES) {
             Value::OomScoreAdjustments(values) => values,
@@ -147,7 +149,7 @@ impl Config {
         }
     }
 
-    /// `bind` or `rdma-bind`.
+    /// Returns `bind` or `rdma-bind`.
     pub fn addresses(&self, id: ParameterId) -> Arc<[Arc<str>]> {
         match self.value(id) {
             Value::Addresses(addresses) => addresses,
@@ -155,7 +157,7 @@ impl Config {
         }
     }
 
-    /// `replicaof`.
+    /// Returns `replicaof`.
     pub fn primary(&self) -> Option<Primary> {
         match self.value(id::REPLICAOF) {
             Value::Primary(primary) => primary,
@@ -163,8 +165,8 @@ impl Config {
         }
     }
 
-    /// Says which primary this server follows from now on, for CONFIG GET and REWRITE: REPLICAOF and failovers change
-    /// it, not CONFIG SET.
+    /// Sets the primary that this server follows, for CONFIG GET and REWRITE. REPLICAOF and failovers change it, CONFIG
+    /// SET does not.
     pub fn follow(&self, primary: Option<Primary>) {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         self.store(id::REPLICAOF, Value::Primary(primary));
@@ -178,7 +180,7 @@ impl Config {
         self.bump();
     }
 
-    /// `latency-tracking-info-percentiles`.
+    /// Returns `record_latency-tracking-info-percentiles`.
     pub fn percentiles(&self) -> Arc<[f64]> {
         match self.value(id::LATENCY_TRACKING_INFO_PERCENTILES) {
             Value::Percentiles(percentiles) => percentiles,
@@ -186,30 +188,32 @@ impl Config {
         }
     }
 
-    /// Grows with each change; equal numbers mean equal values.
+    /// Returns the generation, which increases with each change. Equal generations mean equal values.
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// The configuration file, as an absolute path, if there is one.
+    /// Returns the absolute path of the configuration file, if there is one.
     pub fn file(&self) -> Option<&Path> {
         self.origin.file.as_deref()
     }
 
-    /// The `user` lines of the file: arguments are the name and its rules.
+    /// Returns the `user` lines of the file. Their arguments are the name and its rules.
     pub fn users(&self) -> &[Directive] {
         &self.origin.users
     }
 
-    /// The `rename-command` lines of the file: arguments are the old name and the new one, empty to remove the command.
+    /// Returns the `rename-command` lines of the file. Their arguments are the old name and the new one, which is empty
+    /// to remove the command.
     pub fn renamed_commands(&self) -> &[Directive] {
         &self.origin.renamed_commands
     }
 
-    /// Names and printed values of the parameters that match one of the patterns, each name once, for CONFIG GET.
+    /// Returns the names and printed values of the parameters that match one of the patterns, each name once, for
+    /// CONFIG GET.
     ///
-    /// A pattern without wildcards is a name: it finds hidden parameters too, and comes back the way it was written.
-    /// Aliases are names of their own.
+    /// A pattern without wildcards is a name: it finds hidden parameters too, and is returned as it was written.
+    /// Aliases are separate names.
     pub fn matching(&self, patterns: &[&[u8]]) -> Vec<(Vec<u8>, Vec<u8>)> {
         let mut matches: Vec<(Vec<u8>, NamedParameter)> = Vec::new();
         for pattern in patterns {
@@ -234,12 +238,12 @@ impl Config {
             .collect()
     }
 
-    /// The value as CONFIG GET shows it.
+    /// Returns the value as CONFIG GET shows it.
     pub fn printed(&self, id: ParameterId) -> Vec<u8> {
         id.parameter().print(&self.value(id))
     }
 
-    /// The value of any parameter.
+    /// Returns the value of any parameter.
     pub(super) fn value(&self, id: ParameterId) -> Value {
         let others = self.others.read().unwrap_or_else(PoisonError::into_inner);
         match &others[id.index()] {
@@ -258,12 +262,13 @@ impl Config {
         }
     }
 
-    /// Tells caches of parameters that something else changed which they take in, such as whether writes are refused.
+    /// Invalidates caches of parameters after a change of another state that they contain, such as the refusal of
+    /// writes.
     pub fn touch(&self) {
         self.bump();
     }
 
-    /// Tells caches that values changed; comes after the stores.
+    /// Invalidates caches after values have been stored.
     pub(super) fn bump(&self) {
         self.generation.fetch_add(1, Ordering::Release);
     }

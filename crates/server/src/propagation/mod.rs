@@ -1,31 +1,35 @@
-//! The log of writes: one total order of everything that a replica or an append-only file has to repeat.
+//! The propagation log: one total order of all writes that replicas and the append-only file have to repeat.
 //!
 //! ```text
 //!   command, under its leases                        log thread
 //!   ─────────────────────────                        ──────────
 //!   handler ─▶ Scribe: ops of this unit               one reader per ring
-//!   unit ends: MULTI and EXEC if it has several ops        │ the ring whose head is the next ticket
-//!   ticket = next number (one atomic add)                  ▼
-//!   (ticket, ops) ─▶ ring of this thread ───────────▶ Feed (SELECT, MULTI, EXEC) ─▶ Consumer: append-only file
+//!   unit ends: MULTI and EXEC if it has several ops        │ the ring whose head has the next number
+//!   sequence number = one atomic add                       ▼
+//!   (number, ops) ─▶ ring of this thread ───────────▶ Feed (SELECT, MULTI, EXEC) ─▶ Consumer: append-only file
 //!   the leases end                                                               ─▶ Consumer: replication backlog
 //! ```
 //!
-//! 1. While nobody wants the log (no `LOG_…` hook is on) no ticket is taken and nothing is recorded.
-//! 2. A ticket is taken under all leases of its unit: a command, a transaction, a script. So the order of tickets agrees
-//!    with the order of changes of every slot, and with that of everything that spans slots.
-//! 3. Between its ticket and its record on the ring a thread does nothing but copy bytes. The log thread, which finds
-//!    the next ticket on no ring, waits for that moment.
-//! 4. The hooks are switched in exclusive mode only, when nobody holds a lease: whatever was changed before is without a
-//!    ticket, whatever is changed afterwards has one. What shall happen on the log thread at just that place of the
-//!    order is a *mark* ([`Journal::mark`]): it runs when all tickets before it have passed, and before any later one.
-//! 5. A ring grows by chunks, so nobody ever waits for it while holding leases. Who has written more than the log
-//!    thread has taken by [`CROWDED_BYTES`] has its connections' writes put off before they take leases.
-//! 6. Where the log is for a ticket is told by milestones ([`Milestone`]). Whoever withholds replies until one is
-//!    reached asks for news first and looks at the milestone afterwards ([`Journal::ask_for_news`]), while the log
-//!    thread moves the milestone first and looks for askers afterwards: no news is lost.
+//! An *op* is one command to repeat. A *unit* is the set of ops that consumers must apply atomically.
 //!
-//! A unit of several ops is wrapped in MULTI and EXEC; whom a consumer wants is not there has no influence on that, as
-//! in Valkey. What a push does for clients that wait for its key are units of their own behind it, under one ticket.
+//! 1. While the log has no consumer (no `LOG_…` hook is on), no sequence number is taken and nothing is recorded.
+//! 2. A sequence number is taken under all leases of its unit: a command, a transaction, a script. So the order of
+//!    sequence numbers agrees with the order of changes of every slot, and with the order of operations that span
+//!    slots.
+//! 3. Between taking a sequence number and pushing its record onto the ring, a thread does nothing but copy bytes. A
+//!    log thread that finds the next number on no ring waits for that short time.
+//! 4. The hooks are switched in exclusive mode only, when no thread holds a lease. Changes made before have no sequence
+//!    number, changes made afterwards have one. An action that the log thread has to perform at exactly that position
+//!    is a *mark* ([`PropagationLog::schedule_mark`]): it runs after all earlier sequence numbers have been processed and before any
+//!    later one.
+//! 5. A ring grows by chunks, so no thread ever waits for it while it holds leases. When a thread is ahead of the log
+//!    thread by more than [`CROWDED_BYTES`], the writes of its connections are deferred before they take leases.
+//! 6. Milestones ([`Milestone`]) record the position that the log has reached. A worker that withholds replies until a
+//!    milestone first requests a notification and then checks the milestone ([`PropagationLog::request_milestone_notice`]). The log thread
+//!    first moves the milestone and then checks for requests. So no notification is lost.
+//!
+//! A unit of several ops is wrapped in MULTI and EXEC. As in Valkey, this does not depend on which consumers exist.
+//! What a push does for clients blocked on its key forms separate units after it, under the same sequence number.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -43,55 +47,56 @@ mod writer;
 pub use reader::{ConsumerStreams, LogConsumer, start};
 pub use writer::{LogWriter, RewrittenCommands, Target, begin_command, write_command, write_word};
 
-/// Bytes of one thread that the log thread has not taken, above which its connections' writes are put off.
+/// The number of bytes of one thread that the log thread has not read, above which writes of the thread's connections
+/// are deferred.
 pub const CROWDED_BYTES: usize = 16 << 20;
 
-/// How far the log is with a ticket.
+/// A stage that a log record reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Milestone {
-    /// Given to the operating system, as a part of the append-only file.
+    /// Written to the append-only file, that is, passed to the operating system.
     Written,
-    /// On the disk.
+    /// Synced to disk.
     Synced,
 }
 
-/// What happens at a place of the order.
+/// An action at a log position.
 type LogMark = (u64, Box<dyn FnOnce(&mut ConsumerStreams) + Send>);
 
-/// Rings that are in use.
+/// The rings in use.
 #[derive(Default)]
 struct Rings {
-    /// Readers that the log thread does not know yet.
+    /// Readers that the log thread has not taken over yet.
     new: Vec<RingReader>,
     /// Writers whose threads have ended.
     idle: Vec<RingWriter>,
-    /// How much there is in each.
+    /// The fill level of each ring.
     gauges: Vec<RingGauge>,
 }
 
-/// The log's shared state.
+/// The shared state of the propagation log.
 pub struct PropagationLog {
-    /// The last ticket that was taken.
+    /// The last sequence number taken.
     tickets: AtomicU64,
     rings: Mutex<Rings>,
     marks: Mutex<VecDeque<LogMark>>,
-    /// Whether there are rings or marks that the log thread has not seen.
+    /// Set while there are rings or marks that the log thread has not seen.
     has_orders: AtomicBool,
-    /// Whether the log thread sleeps, or is about to.
+    /// Set while the log thread sleeps or is about to sleep.
     asleep: AtomicBool,
     thread: Mutex<Option<Thread>>,
     written: AtomicU64,
     synced: AtomicU64,
-    /// Which workers want to know when a milestone moves.
+    /// Set for each worker that wants to be notified when a milestone moves.
     askers: Box<[AtomicBool]>,
-    /// Whether replies wait for their writes, and for what: [`WITHHOLDS_NONE`] or one of those below it.
+    /// The milestone that replies wait for: [`WITHHOLDS_NONE`] or one of the constants after it.
     withholds: AtomicU8,
-    /// What the log thread frees is seen there.
+    /// Accounts for the memory that the log thread frees.
     memory: Arc<UsedMemory>,
 }
 
 impl PropagationLog {
-    /// A log without consumers, for so many workers.
+    /// Creates a log without consumers for `workers` workers.
     pub fn new(workers: usize, memory: Arc<UsedMemory>) -> Self {
         PropagationLog {
             tickets: AtomicU64::new(0),
@@ -108,7 +113,7 @@ impl PropagationLog {
         }
     }
 
-    /// A writer's end of the log. A thread keeps it as long as it may write.
+    /// Returns a writer for the log. A thread keeps it for as long as it may write.
     pub fn log_writer(self: &Arc<Self>) -> LogWriter {
         let mut rings = lock(&self.rings);
         let writer = rings.idle.pop().unwrap_or_else(|| {
@@ -126,25 +131,25 @@ impl PropagationLog {
         lock(&self.rings).idle.push(writer);
     }
 
-    /// Bytes of all threads that the log thread has not taken yet.
+    /// Returns the number of bytes of all threads that the log thread has not read yet.
     pub fn unread_bytes(&self) -> usize {
         lock(&self.rings).gauges.iter().map(RingGauge::unread).sum()
     }
 
-    /// Takes the next ticket.
+    /// Takes the next sequence number.
     #[inline]
     fn next_sequence(&self) -> u64 {
         self.tickets.fetch_add(1, Ordering::SeqCst) + 1
     }
 
-    /// The last ticket that was taken.
+    /// Returns the last sequence number taken.
     #[inline]
     pub fn last_sequence(&self) -> u64 {
         self.tickets.load(Ordering::SeqCst)
     }
 
-    /// Has the log thread do something between what was written before and what comes afterwards. Only for who has the
-    /// whole keyspace, for else there is no such place.
+    /// Schedules an action on the log thread between all earlier and all later writes. The caller must hold the whole
+    /// keyspace, since there is no such position otherwise.
     pub fn schedule_mark(&self, action: impl FnOnce(&mut ConsumerStreams) + Send + 'static) {
         let at = self.last_sequence();
         lock(&self.marks).push_back((at, Box::new(action)));
@@ -152,8 +157,8 @@ impl PropagationLog {
         self.wake();
     }
 
-    /// Wakes the log thread if it sleeps. It does by itself what it was given before it fell asleep, so one call at the
-    /// end of a batch is enough.
+    /// Wakes the log thread if it sleeps. Before it falls asleep, the log thread processes everything it was given, so
+    /// one call at the end of a batch is enough.
     #[inline]
     pub fn wake(&self) {
         if self.asleep.load(Ordering::SeqCst) {
@@ -170,15 +175,14 @@ impl PropagationLog {
         }
     }
 
-    // ---- milestones ------------------------------------------------------------------------------------------------
-
-    /// The last ticket that has reached a milestone, as all before it have.
+    // ---- milestones -------------------------------------------------------------------------------------------------
+    /// Returns the last sequence number that has reached a milestone. All earlier ones have reached it, too.
     #[inline]
     pub fn milestone_sequence(&self, milestone: Milestone) -> u64 {
         self.milestone(milestone).load(Ordering::SeqCst)
     }
 
-    /// Moves a milestone. Those who asked are to be told afterwards ([`Self::take_askers`]).
+    /// Moves a milestone. The caller then notifies the workers returned by [`Self::take_notice_requests`].
     pub fn advance_milestone(&self, milestone: Milestone, ticket: u64) {
         self.milestone(milestone).fetch_max(ticket, Ordering::SeqCst);
     }
@@ -190,14 +194,14 @@ impl PropagationLog {
         }
     }
 
-    /// A worker wants to be told once when any milestone moves. It looks at the milestone after this call.
+    /// Requests one notification of a worker when any milestone moves. The worker checks the milestone after this call.
     pub fn request_milestone_notice(&self, worker: usize) {
         if let Some(origin) = self.askers.get(worker) {
             origin.store(true, Ordering::SeqCst);
         }
     }
 
-    /// The workers that asked for news.
+    /// Calls `tell` with each worker that requested a notification, and clears the requests.
     pub fn take_notice_requests(&self, mut tell: impl FnMut(usize)) {
         for (worker, origin) in self.askers.iter().enumerate() {
             if origin.load(Ordering::SeqCst) && origin.swap(false, Ordering::SeqCst) {
@@ -206,7 +210,7 @@ impl PropagationLog {
         }
     }
 
-    /// Has replies to writes wait until these have reached a milestone, or not at all.
+    /// Sets the milestone that replies to writes wait for; `None` if they do not wait.
     pub fn withhold_replies(&self, until: Option<Milestone>) {
         let code = match until {
             None => WITHHOLDS_NONE,
@@ -216,7 +220,7 @@ impl PropagationLog {
         self.withholds.store(code, Ordering::SeqCst);
     }
 
-    /// Whether the reply to what has this ticket must wait.
+    /// Returns `true` if the reply to the write with this sequence number must wait.
     #[inline]
     pub fn withholds(&self, ticket: u64) -> bool {
         if ticket == 0 {
@@ -230,11 +234,11 @@ impl PropagationLog {
     }
 }
 
-/// No reply waits for the log.
+/// Replies do not wait for the log.
 const WITHHOLDS_NONE: u8 = 0;
-/// Replies wait until their writes are written.
+/// Replies wait until their writes are written to the append-only file.
 const WITHHOLDS_UNWRITTEN: u8 = 1;
-/// Replies wait until their writes are on the disk.
+/// Replies wait until their writes are synced to disk.
 const WITHHOLDS_UNSYNCED: u8 = 2;
 
 #[cfg(test)]

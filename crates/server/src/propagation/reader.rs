@@ -1,4 +1,4 @@
-//! The log thread: merges the rings by ticket, and gives every consumer its stream.
+//! The log thread: merges the rings by sequence number, and passes each consumer its stream.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,27 +10,29 @@ use super::writer::{CLOSES, OP_HEADER_BYTES, OPENS, Target, db_and_length, write
 use super::{LogMark, PropagationLog};
 use crate::observability::lock;
 
-/// Tickets after which consumers act upon what they got, even if there are more.
+/// The number of sequence numbers after which consumers process what they have received, even if there are more.
 const TICKETS_A_ROUND: usize = 4096;
-/// Bytes after which they do so, however few tickets that were: what they have got and not passed on lies in memory.
+/// The number of bytes after which they do so. It bounds the memory of what consumers have received and not passed on.
 const BYTES_A_ROUND: usize = 4 << 20;
-/// Sleep while a ticket has been taken whose record is not there yet: its thread is copying it.
+/// The sleep while a sequence number has been taken whose record is not on a ring yet, since its thread is still
+/// copying it.
 const MOMENT: Duration = Duration::from_micros(50);
 
-/// Somebody who gets the log, on the log thread.
+/// A consumer of the propagation log. It runs on the log thread.
 pub trait LogConsumer: Send {
-    /// Which ops it gets.
+    /// Returns the target whose ops it receives.
     fn target(&self) -> Target;
 
-    /// Takes the next bytes of its stream: whole commands, SELECT included. `offset` is how many it got before.
+    /// Receives the next bytes of its stream: whole commands, SELECT included. `offset` is the number of bytes it has
+    /// received before.
     fn append(&mut self, offset: u64, bytes: &[u8]);
 
-    /// Acts upon what it has: everything up to `ticket` has been appended. When it wants to be called again though
-    /// nothing happens.
+    /// Processes what it has received: everything up to the sequence number `ticket` has been appended. Returns the
+    /// time after which it wants to be called again even if there is nothing new.
     fn settle(&mut self, ticket: u64) -> Option<Duration>;
 }
 
-/// A consumer and its place in its stream.
+/// A consumer and the position in its stream.
 struct ConsumerStream {
     name: &'static str,
     consumer: Box<dyn LogConsumer>,
@@ -44,12 +46,12 @@ struct ConsumerStream {
 #[derive(Default)]
 pub struct ConsumerStreams {
     list: Vec<ConsumerStream>,
-    /// The ticket up to which everything has been given to them.
+    /// The sequence number up to which everything has been passed to the consumers.
     passed: u64,
 }
 
 impl ConsumerStreams {
-    /// From now on this consumer gets the log; its offsets begin at `offset`. One of the same name goes.
+    /// Adds a consumer. Its offsets begin at `offset`. A consumer of the same name is replaced.
     pub fn add(&mut self, name: &'static str, consumer: Box<dyn LogConsumer>, offset: u64) {
         drop(self.remove(name));
         self.list.push(ConsumerStream {
@@ -62,25 +64,25 @@ impl ConsumerStreams {
         });
     }
 
-    /// A consumer gets nothing more.
+    /// Removes a consumer.
     pub fn remove(&mut self, name: &'static str) -> Option<Box<dyn LogConsumer>> {
         let at = self.list.iter().position(|feed| feed.name == name)?;
         Some(self.list.remove(at).consumer)
     }
 
-    /// The next op of a consumer's stream is preceded by SELECT: it begins a new file, or has a new reader.
+    /// Makes the next op of a consumer's stream begin with SELECT, because it begins a new file or has a new reader.
     pub fn force_select(&mut self, name: &'static str) {
         if let Some(feed) = self.list.iter_mut().find(|feed| feed.name == name) {
             feed.selected = None;
         }
     }
 
-    /// The database that a consumer's stream has selected.
+    /// Returns the database that a consumer's stream has selected.
     pub fn selected_database(&self, name: &'static str) -> Option<u32> {
         self.list.iter().find(|feed| feed.name == name)?.selected
     }
 
-    /// The ticket up to which everything has been given to the consumers.
+    /// Returns the sequence number up to which everything has been passed to the consumers.
     #[cfg_attr(not(test), expect(dead_code, reason = "for consumers that begin at a mark"))]
     pub fn passed_sequence(&self) -> u64 {
         self.passed
@@ -102,7 +104,7 @@ impl ConsumerStreams {
 }
 
 impl ConsumerStream {
-    /// Gives the consumer the ops of one ticket.
+    /// Passes the consumer the ops of one sequence number.
     fn give(&mut self, mut ops: &[u8]) {
         while let Some((header, rest)) = ops.split_at_checked(OP_HEADER_BYTES) {
             let (flags, (db, length)) = (header[0], db_and_length(header));
@@ -137,28 +139,28 @@ impl ConsumerStream {
     }
 }
 
-/// A ring and the ticket of its first record.
+/// A ring and the sequence number of its first record.
 struct Head {
     ring: RingReader,
     ticket: Option<u64>,
 }
 
-/// What the log thread works with.
+/// The state of the log thread.
 struct LogReader {
     propagation: Arc<PropagationLog>,
     heads: Vec<Head>,
-    /// Which ring had the last ticket: it often has the next one.
+    /// The ring that had the last sequence number. It often has the next one.
     last: usize,
     marks: Vec<LogMark>,
     feeds: ConsumerStreams,
 }
 
-/// Starts the log thread, if it does not run yet. It sleeps as long as there is nothing to do.
+/// Starts the log thread if it is not running. It sleeps while there is nothing to do.
 ///
 /// # Errors
-/// When there can be no further thread.
+/// When the operating system cannot create the thread.
 pub fn start(propagation: &Arc<PropagationLog>) -> std::io::Result<()> {
-    // Held until the thread is known: who finds it asleep must be able to wake it.
+    // The lock is held until the thread is known, because a writer that finds it asleep must be able to wake it.
     let mut known = lock(&propagation.thread);
     if known.is_some() {
         return Ok(());
@@ -192,7 +194,7 @@ impl LogReader {
         }
     }
 
-    /// Learns of new rings and marks.
+    /// Takes over new rings and marks.
     fn apply_control_messages(&mut self) {
         if !self.propagation.has_orders.swap(false, Ordering::SeqCst) {
             return;
@@ -203,14 +205,14 @@ impl LogReader {
         self.marks.extend(lock(&self.propagation.marks).drain(..));
     }
 
-    /// Gives the consumers what is there, in order; returns how many tickets and marks it was.
+    /// Passes the consumers the available records in order. Returns the number of sequence numbers and marks processed.
     fn merge_available(&mut self) -> usize {
         let (mut taken, mut bytes) = (0, 0);
         while taken < TICKETS_A_ROUND && bytes < BYTES_A_ROUND {
             let is_due = |mark: &LogMark| mark.0 <= self.feeds.passed;
             if self.marks.first().is_some_and(is_due) {
                 let (_, action) = self.marks.remove(0);
-                // What came before it is complete for everybody.
+                // Everything before the mark is complete for all consumers.
                 self.feeds.settle();
                 action(&mut self.feeds);
                 taken += 1;
@@ -219,7 +221,7 @@ impl LogReader {
             let Some(at) = self.next_ring() else {
                 break;
             };
-            // A mark that was set before this ticket was taken is to be seen by now, and comes first.
+            // A mark that was set before this sequence number was taken is visible by now, and comes first.
             if self.propagation.has_orders.load(Ordering::SeqCst) {
                 self.apply_control_messages();
                 continue;
@@ -237,7 +239,7 @@ impl LogReader {
         taken
     }
 
-    /// The ring that has the next ticket.
+    /// Returns the index of the ring that has the next sequence number.
     fn next_ring(&mut self) -> Option<usize> {
         let next = self.feeds.passed + 1;
         let (last, count) = (self.last, self.heads.len());

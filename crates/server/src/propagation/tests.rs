@@ -1,11 +1,11 @@
-//! Tests of the log without a server: order, transactions, databases, marks.
+//! Tests of the propagation log without a server: order, transactions, databases, marks.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::*;
 
-/// Remembers its stream.
+/// Records its stream.
 struct Listener(Arc<Mutex<(Vec<u8>, u64)>>, Target);
 
 impl LogConsumer for Listener {
@@ -81,7 +81,7 @@ fn many_threads_have_one_order_and_marks_their_place_in_it() {
     let propagation = Arc::new(PropagationLog::new(1, Arc::new(UsedMemory::new(1))));
     start(&propagation).expect("there is a thread");
     let heard = listen(&propagation, "file", Target::FILE);
-    // Stands for the leases of one slot: what is done under it has an order.
+    // Stands for the leases of one slot: changes made under it are ordered.
     let slot = Arc::new(Mutex::new(0u64));
     let threads: Vec<_> = (0..8)
         .map(|_| {

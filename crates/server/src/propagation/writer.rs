@@ -1,8 +1,8 @@
-//! A thread's hand in the log: what the commands of one unit want to be repeated, until it gets its ticket.
+//! A thread's writer for the propagation log: it collects the ops of a unit until the unit gets its sequence number.
 //!
 //! ```text
 //!   call ─▶ also: ops before it (the deletion of an expired key)      ┐
-//!        ─▶ instead / nothing: not the command as it was sent         │ ops ─▶ unit ─▶ … ─▶ one ticket
+//!        ─▶ instead / nothing: not the command as it was sent         │ ops ─▶ unit ─▶ one number
 //!   call ends: the command, if it changed something or is forced      ┘
 //! ```
 
@@ -12,52 +12,52 @@ use weft_sync::RingWriter;
 
 use super::{CROWDED_BYTES, PropagationLog};
 
-/// For whom an op is.
+/// The set of consumers that an op is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Target(pub(super) u8);
 
 impl Target {
-    /// Nobody.
+    /// No consumer.
     pub const NOBODY: Target = Target(0);
     /// The append-only file.
     pub const FILE: Target = Target(1);
-    /// Replicas.
+    /// The replicas.
     pub const REPLICAS: Target = Target(2);
-    /// Both.
+    /// The append-only file and the replicas.
     pub const ALL: Target = Target(3);
 
-    /// The file for bit 0, replicas for bit 1.
+    /// Creates a target from bits: bit 0 is the append-only file, bit 1 the replicas.
     pub const fn of_bits(bits: u8) -> Target {
         Target(bits & 3)
     }
 
-    /// What is in both.
+    /// Returns the intersection.
     #[inline]
     pub const fn and(self, other: Target) -> Target {
         Target(self.0 & other.0)
     }
 
-    /// What is in either.
+    /// Returns the union.
     #[inline]
     pub const fn or(self, other: Target) -> Target {
         Target(self.0 | other.0)
     }
 
-    /// Whether it is somebody.
+    /// Returns `true` if the set is not empty.
     #[inline]
     pub const fn is_any(self) -> bool {
         self.0 != 0
     }
 }
 
-/// The first op of a unit that has several.
+/// Marks the first op of a unit that has several.
 pub(super) const OPENS: u8 = 1 << 6;
-/// The last op of such a unit.
+/// Marks the last op of a unit that has several.
 pub(super) const CLOSES: u8 = 1 << 7;
-/// What stands before each op: flags and target, database, length.
+/// The size of the header of an op in bytes: flags and target, database, length.
 pub(super) const OP_HEADER_BYTES: usize = 13;
 
-/// The database and the length of an op, which may be 4 GiB or more.
+/// Returns the database and the length of an op. The length may be 4 GiB or more.
 pub(super) fn db_and_length(header: &[u8]) -> (u32, usize) {
     let (mut db, mut length) = ([0; 4], [0; 8]);
     db.copy_from_slice(&header[1..5]);
@@ -65,19 +65,19 @@ pub(super) fn db_and_length(header: &[u8]) -> (u32, usize) {
     (u32::from_le_bytes(db), u64::from_le_bytes(length) as usize)
 }
 
-/// What is repeated of a call.
+/// The command that is propagated for a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Repeat {
-    /// The command, as it was sent.
+    /// The command as it was sent.
     #[default]
     Verbatim,
     /// Another command.
     Instead,
-    /// Nothing.
+    /// No command.
     Nothing,
 }
 
-/// What a call said about itself.
+/// The propagation requested by a call, as detached by [`LogWriter::take_rewritten`].
 pub struct RewrittenCommands {
     repeat: Repeat,
     instead: Vec<u8>,
@@ -86,29 +86,29 @@ pub struct RewrittenCommands {
     last_op: usize,
 }
 
-/// A thread's end of the log.
+/// A thread's writer for the propagation log.
 #[derive(Default)]
 pub struct LogWriter {
     end: Option<(Arc<PropagationLog>, RingWriter)>,
-    /// Ops since the last ticket: header and command each.
+    /// The ops since the last sequence number, each with header and command.
     ops: Vec<u8>,
-    /// Where the unit under way begins in them.
+    /// The position in `ops` at which the current unit begins.
     unit: usize,
-    /// How many it has.
+    /// The number of ops of the current unit.
     unit_ops: u32,
-    /// Where the last of them begins.
+    /// The position in `ops` at which the last op begins.
     last_op: usize,
     repeat: Repeat,
     instead: Vec<u8>,
-    /// For whom the call under way is repeated even if it changes nothing.
+    /// The consumers to which the current call is propagated even if it changes nothing.
     forced: Target,
-    /// Whether deletions of expired keys free them in the background, which the log says.
+    /// Set if deletions of expired keys free them in the background. They are then propagated as UNLINK.
     pub lazy_expire: bool,
-    /// Whether the bytes of units are to be noted.
+    /// Set if the size of units has to be measured.
     pub measures: bool,
     measured_bytes: usize,
     last_ticket: u64,
-    /// Whether the log thread may sleep though there is something for it.
+    /// Set after a commit until the log thread has been woken.
     news: bool,
 }
 
@@ -119,7 +119,7 @@ impl LogWriter {
         log_writer
     }
 
-    /// Repeats this command beside that of the call under way, before it.
+    /// Propagates this command in addition to the current call, before it.
     #[cold]
     pub fn propagate_before(&mut self, target: Target, db: usize, words: &[&[u8]]) {
         let start = self.begin_op(target, db);
@@ -127,7 +127,7 @@ impl LogWriter {
         self.end_op(start);
     }
 
-    /// Repeats this command instead of the one that was sent.
+    /// Propagates this command instead of the current call.
     #[cold]
     pub fn propagate_instead(&mut self, words: &[&[u8]]) {
         self.instead.clear();
@@ -135,30 +135,31 @@ impl LogWriter {
         self.repeat = Repeat::Instead;
     }
 
-    /// Repeats nothing for the call under way but what was said beside it.
+    /// Does not propagate the current call. Additional commands stay.
     #[cold]
     pub fn propagate_nothing(&mut self) {
         self.repeat = Repeat::Nothing;
     }
 
-    /// Repeats the call under way even if it changes nothing.
+    /// Propagates the current call even if it changes nothing.
     #[cold]
     pub fn force_propagation(&mut self, target: Target) {
         self.forced = self.forced.or(target);
     }
 
-    /// Whether the call under way is not repeated as it was sent.
+    /// Returns `true` if the current call is not propagated as it was sent.
     pub fn is_rewritten(&self) -> bool {
         self.repeat != Repeat::Verbatim
     }
 
-    /// The call under way runs again from its start, or did not happen: only what was said beside it stays.
+    /// Resets the current call, because it runs again from its start or did not happen. Additional commands stay.
     pub fn discard_call(&mut self) {
         self.repeat = Repeat::Verbatim;
         self.forced = Target::NOBODY;
     }
 
-    /// Takes out what a call on copies of its keys said, to be said again when its work is done to the keys themselves.
+    /// Detaches the propagation requested by a call on copies of its keys. It is attached again when the result is
+    /// applied to the keys themselves.
     pub fn take_rewritten(&mut self) -> RewrittenCommands {
         let said = RewrittenCommands {
             repeat: self.repeat,
@@ -171,7 +172,7 @@ impl LogWriter {
         said
     }
 
-    /// Says what [`Self::take_said`] has returned.
+    /// Attaches what [`Self::take_rewritten`] has returned.
     pub fn restore_rewritten(&mut self, said: RewrittenCommands) {
         if said.unit_ops > 0 {
             self.last_op = self.ops.len() + said.last_op;
@@ -181,14 +182,14 @@ impl LogWriter {
         (self.repeat, self.instead) = (said.repeat, said.instead);
     }
 
-    /// Forgets everything since the last ticket: it was done to a copy.
+    /// Discards everything since the last sequence number, because it was done to a copy.
     pub fn clear(&mut self) {
         self.ops.clear();
         (self.unit, self.unit_ops) = (0, 0);
         self.discard_call();
     }
 
-    /// Ends a call. `on` is who listens.
+    /// Ends a call. `on` is the set of existing consumers.
     #[cold]
     pub fn end_call<'w>(
         &mut self,
@@ -230,7 +231,8 @@ impl LogWriter {
         self.unit_ops += 1;
     }
 
-    /// Ends the unit of a command, and notes how many bytes each replica gets of it if somebody wants to know.
+    /// Ends the unit of a command. If `measures` is set, records the number of bytes of the unit that each replica
+    /// receives.
     #[inline]
     pub fn end_measured_unit(&mut self) {
         if self.measures {
@@ -239,12 +241,12 @@ impl LogWriter {
         self.end_unit();
     }
 
-    /// The bytes that were noted last; they are told once.
+    /// Returns the recorded number of bytes and resets it to 0.
     pub fn take_measured(&mut self) -> usize {
         std::mem::take(&mut self.measured_bytes)
     }
 
-    /// How many bytes a consumer with this target gets of the unit under way, not counting SELECT.
+    /// Returns the number of bytes of the current unit that a consumer with this target receives, without SELECT.
     #[cold]
     fn unit_bytes(&self, target: Target) -> usize {
         let mut rest = &self.ops[self.unit..];
@@ -262,7 +264,7 @@ impl LogWriter {
         bytes
     }
 
-    /// Ends a unit: if it has several ops they are repeated as a transaction.
+    /// Ends a unit. If it has several ops, they are propagated as a transaction.
     #[inline]
     pub fn end_unit(&mut self) {
         if self.unit_ops > 1 {
@@ -273,14 +275,14 @@ impl LogWriter {
         self.unit = self.ops.len();
     }
 
-    /// Whether anything waits for a ticket.
+    /// Returns `true` if there are ops without a sequence number.
     #[inline]
     pub fn has_pending_ops(&self) -> bool {
         !self.ops.is_empty()
     }
 
-    /// Ends the unit, and gives everything since the last ticket the next one. The leases under which it happened are
-    /// still held.
+    /// Ends the unit, and publishes everything since the last sequence number under the next one. The caller must still
+    /// hold the leases under which the changes were made.
     #[cold]
     pub fn commit(&mut self) {
         self.end_unit();
@@ -297,13 +299,13 @@ impl LogWriter {
         self.unit = 0;
     }
 
-    /// The last ticket of this thread; 0 before the first.
+    /// Returns the last sequence number of this thread; 0 before the first.
     #[inline]
     pub fn last_sequence(&self) -> u64 {
         self.last_ticket
     }
 
-    /// Whether the log thread is so far behind that this thread should write nothing for a moment.
+    /// Returns `true` if the log thread is so far behind that this thread has to defer writes.
     #[inline]
     pub fn is_backlogged(&self) -> bool {
         self.end
@@ -311,7 +313,7 @@ impl LogWriter {
             .is_some_and(|(_, writer)| writer.unread() > CROWDED_BYTES)
     }
 
-    /// Wakes the log thread if it sleeps. For who holds no lease: this may call the kernel.
+    /// Wakes the log thread if it sleeps. The caller must not hold a lease, since this may make a system call.
     #[inline]
     pub fn wake(&mut self) {
         if std::mem::take(&mut self.news)
@@ -331,18 +333,18 @@ impl Drop for LogWriter {
     }
 }
 
-/// Appends a command in the form in which files and replicas get it.
+/// Appends a command in RESP, the form used in files and replication streams.
 pub fn write_command<'w>(words: impl ExactSizeIterator<Item = &'w [u8]>, out: &mut Vec<u8>) {
     begin_command(words.len(), out);
     words.for_each(|word| write_word(word, out));
 }
 
-/// Appends the head of a command of so many words, which the caller appends with [`write_word`].
+/// Appends the header of a command of `words` words. The caller appends the words with [`write_word`].
 pub fn begin_command(words: usize, out: &mut Vec<u8>) {
     write_number(b'*', words, out);
 }
 
-/// Appends a word of a command.
+/// Appends one word of a command.
 pub fn write_word(word: &[u8], out: &mut Vec<u8>) {
     write_number(b'$', word.len(), out);
     out.extend_from_slice(word);

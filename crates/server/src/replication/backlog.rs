@@ -1,51 +1,54 @@
-//! The backlog: the last bytes of the history's stream, which all replicas read, each from its own place.
+//! The replication backlog: the most recent bytes of the replication stream. All replicas read it, each from its own
+//! offset.
 //!
 //! ```text
-//!        start                      a replica's place                end
-//!   ───────┼──────────┼──────────────────┼───────────┼────────────────┼──▶ bytes of the history
+//!        start                  a replica's offset                  end
+//!   ───────┼──────────┼──────────────────┼───────────┼────────────────┼──▶ bytes of the replication stream
 //!      ◀ trimmed   blocks of 16 KiB              appended by one thread
 //! ```
 //!
-//! It keeps as many bytes as `repl-backlog-size` says, and whatever a connected replica has not been sent. One thread
-//! appends: the log's on a primary, the link's on a replica. The milestones say up to where the ticket of a write went.
+//! The backlog keeps at least `replication-backlog-size` bytes, and every byte that a connected replica has not been sent yet.
+//! One thread appends: the log writer thread on a primary, the thread of the primary link on a replica. The milestones
+//! map log sequence numbers to replication offsets.
 
 use std::collections::{BTreeMap, VecDeque};
 
-/// Bytes of a block.
+/// The size of a block in bytes.
 const BLOCK_BYTES: usize = 16 * 1024;
-/// Milestones that are kept.
+/// The maximum number of milestones kept.
 const MILESTONES: usize = 4096;
 
-/// The backlog and who reads it.
+/// The replication backlog and the offsets of its readers.
 #[derive(Default)]
 pub struct ReplicationBacklog {
     backlog: Option<Backlog>,
-    /// The places of connected replicas, by their ids.
+    /// The replication offsets of the connected replicas, by reader id.
     places: BTreeMap<u64, i64>,
-    /// Tickets of the log and how many bytes the history had behind them, ascending.
+    /// Pairs of a log sequence number and the replication offset after it, in ascending order.
     milestones: VecDeque<(u64, i64)>,
-    /// Bytes that are kept though nobody needs them.
+    /// The number of bytes kept even if no replica needs them (`replication-backlog-size`).
     most_bytes: i64,
 }
 
 struct Backlog {
     blocks: VecDeque<Vec<u8>>,
-    /// Bytes of the history before the first block.
+    /// The replication offset before the first block.
     start: i64,
     end: i64,
 }
 
-/// What INFO tells of a backlog.
+/// The range of the backlog as INFO reports it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extent {
-    /// Bytes of the history before its first.
+    /// The replication offset before the first byte kept.
     pub start: i64,
-    /// Bytes of the history up to its last.
+    /// The replication offset after the last byte kept.
     pub end: i64,
 }
 
 impl ReplicationBacklog {
-    /// Begins a backlog at an offset of the history; an old one is dropped, with the places of its readers.
+    /// Creates a backlog that starts at `offset`. An existing backlog is dropped, together with the offsets of its
+    /// readers and the milestones.
     pub fn open(&mut self, offset: i64) {
         self.backlog = Some(Backlog {
             blocks: VecDeque::new(),
@@ -56,7 +59,8 @@ impl ReplicationBacklog {
         self.milestones.clear();
     }
 
-    /// What was appended from 0 on belongs behind the first `offset` bytes of the history; the new end.
+    /// Shifts the backlog by `offset`, because the bytes that were appended from 0 on follow the first `offset` bytes
+    /// of the history. Returns the new end offset.
     pub fn rebase(&mut self, offset: i64) -> i64 {
         let Some(backlog) = &mut self.backlog else {
             return offset;
@@ -73,7 +77,7 @@ impl ReplicationBacklog {
         self.milestones.clear();
     }
 
-    /// What there is; `None` without a backlog.
+    /// Returns the range of the backlog, or `None` if there is no backlog.
     pub fn extent(&self) -> Option<Extent> {
         self.backlog.as_ref().map(|backlog| Extent {
             start: backlog.start,
@@ -81,19 +85,20 @@ impl ReplicationBacklog {
         })
     }
 
-    /// Bytes that it takes.
+    /// Returns the memory that the blocks occupy, in bytes.
     pub fn held_bytes(&self) -> u64 {
         let blocks = self.backlog.as_ref().map_or(0, |backlog| backlog.blocks.len());
         (blocks * BLOCK_BYTES) as u64
     }
 
-    /// Whether a reader can go on behind the first `offset` bytes of the history.
+    /// Returns `true` if a reader at `offset` can continue from the backlog.
     pub fn has(&self, offset: i64) -> bool {
         let within = |backlog: &Backlog| (backlog.start..=backlog.end).contains(&offset);
         self.backlog.as_ref().is_some_and(within)
     }
 
-    /// Appends bytes of the history, and forgets what is more than `most_bytes` and needed by nobody; the new end.
+    /// Appends bytes of the replication stream and drops the blocks beyond `most_bytes` that no replica needs. Returns
+    /// the new end offset, or `None` if there is no backlog.
     pub fn append(&mut self, mut bytes: &[u8], most_bytes: i64) -> Option<i64> {
         self.most_bytes = most_bytes;
         let backlog = self.backlog.as_mut()?;
@@ -113,7 +118,7 @@ impl ReplicationBacklog {
         Some(end)
     }
 
-    /// Keeps so many bytes from now on.
+    /// Changes the number of bytes to keep (`replication-backlog-size`) and trims the backlog to it.
     pub fn resize(&mut self, most_bytes: i64) {
         self.most_bytes = most_bytes;
         self.trim();
@@ -126,7 +131,7 @@ impl ReplicationBacklog {
         }
     }
 
-    /// Copies what is behind the first `offset` bytes of the history, at most about `most` bytes of it.
+    /// Appends the bytes after `offset` to `into`. Stops at the end of the block in which `into` reaches `most` bytes.
     pub fn read(&self, offset: i64, most: usize, into: &mut Vec<u8>) {
         let Some(backlog) = self.backlog.as_ref().filter(|_| self.has(offset)) else {
             return;
@@ -143,28 +148,28 @@ impl ReplicationBacklog {
         }
     }
 
-    /// A reader is behind the first `offset` bytes: what follows is kept for it.
+    /// Sets the offset of a reader. The bytes after it are kept until the reader advances.
     pub fn pin(&mut self, reader: u64, offset: i64) {
         self.places.insert(reader, offset);
     }
 
-    /// A reader is gone.
+    /// Removes a reader.
     pub fn unpin(&mut self, reader: u64) {
         self.places.remove(&reader);
         self.trim();
     }
 
-    /// Where all readers are.
+    /// Returns the id and the offset of every reader.
     pub fn places(&self) -> impl Iterator<Item = (u64, i64)> {
         self.places.iter().map(|(reader, offset)| (*reader, *offset))
     }
 
-    /// Where a reader is.
+    /// Returns the offset of a reader.
     pub fn place(&self, reader: u64) -> Option<i64> {
         self.places.get(&reader).copied()
     }
 
-    /// Everything up to a ticket of the log has been appended.
+    /// Records that everything up to the log sequence number `ticket` has been appended.
     pub fn note_ticket(&mut self, ticket: u64) {
         let Some(end) = self.backlog.as_ref().map(|backlog| backlog.end) else {
             return;
@@ -178,7 +183,8 @@ impl ReplicationBacklog {
         self.milestones.push_back((ticket, end));
     }
 
-    /// How many bytes of the history are enough to have what has this ticket; `None` if that has not been appended yet.
+    /// Returns the replication offset that covers the log sequence number `ticket`, or `None` if that write has not
+    /// been appended yet.
     pub fn offset_of(&self, ticket: u64) -> Option<i64> {
         if ticket == 0 {
             return Some(0);

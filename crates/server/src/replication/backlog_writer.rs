@@ -1,13 +1,14 @@
-//! The log's way to the replicas: a consumer that fills the backlog, and when it is there.
+//! Feeds the replication backlog from the propagation log, and opens and closes the backlog.
 //!
-//! | this server | who fills the backlog |
+//! | this server | filled by |
 //! |---|---|
-//! | a primary that never had a replica | nobody: there is none |
-//! | a primary | the log thread, through [`Feeder`]; it adds the pings and the questions how far replicas are |
-//! | a replica | the link's thread, with the bytes that it runs (`dispatch/replicated_stream.rs`) |
+//! | a primary that never had a replica | no thread: there is no backlog |
+//! | a primary | the log thread, through [`BacklogWriter`]; it adds the pings and the requests for acknowledgements |
+//! | a replica | the thread of the primary link, with the bytes that it executes (`dispatch/stream.rs`) |
 //!
-//! The hook of the log and the consumer are switched in exclusive mode. The log thread lets the consumer go when it has
-//! passed that place; until then [`Replication::feeds`](crate::repl::Replication) says that the offset still moves.
+//! The hook of the log and the consumer are switched in exclusive mode. The log thread removes the consumer when it has
+//! passed that position in the log. Until then [`Replication::feeds`](crate::repl::Replication) stays set, since the
+//! offset still advances.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
@@ -21,12 +22,12 @@ use crate::propagation::{self, ConsumerStreams, LogConsumer, Target, write_comma
 use crate::replication::{ReplicationHistory, ReplicationId};
 use crate::state::Server;
 
-/// The name under which the log knows it.
+/// The name of the consumer in the propagation log.
 pub const NAME: &str = "replicas";
-/// Bytes gathered before they go into the backlog.
+/// The number of bytes collected before they are appended to the backlog.
 const GATHERED_BYTES: usize = 256 * 1024;
 
-/// Fills the backlog, on the log thread.
+/// Fills the backlog on the log thread.
 struct BacklogWriter {
     server: Arc<Server>,
     gathered: Vec<u8>,
@@ -47,11 +48,12 @@ impl BacklogWriter {
         }
     }
 
-    /// Adds what replicas are told beside the log: never within a transaction.
+    /// Adds PING and REPLCONF GETACK to the stream. Never called within a transaction.
     fn remark(&mut self) {
         let server = self.server.clone();
         let replicas = &server.repl.replicas;
-        // Who is to take over must have everything: nothing is added then, nor behind the last dump of a server that ends.
+        // Nothing is added during a failover, since the replica that takes over must have everything, nor after the
+        // last dump of a server that shuts down.
         let ends = server.repl.ends.load(Ordering::SeqCst);
         let stops = ends || server.repl.is_handing_over() || server.repl.holds_still.load(Ordering::SeqCst);
         if stops || !replicas.has_readers.load(Ordering::Relaxed) {
@@ -93,7 +95,7 @@ impl LogConsumer for BacklogWriter {
     }
 }
 
-/// Begins a backlog, and with it a history that replicas can follow. Not on a replica.
+/// Creates a backlog, and with it a history that replicas can follow. Not called on a replica.
 ///
 /// # Errors
 /// When the log thread cannot be started.
@@ -112,19 +114,19 @@ pub fn open(server: &Arc<Server>, _all: &Exclusive<'_>) -> std::io::Result<()> {
     Ok(())
 }
 
-/// A place in the history, for who goes on from there.
+/// A position in the replication history from which a replica can continue.
 #[derive(Clone, Debug)]
 pub struct HistoryPosition {
-    /// The name of the history.
+    /// The replication ID.
     pub id: ReplicationId,
-    /// Bytes of it.
+    /// The replication offset.
     pub offset: i64,
-    /// The database that its stream has selected.
+    /// The database that the stream has selected there.
     pub db: usize,
 }
 
 impl HistoryPosition {
-    /// What a dump says of it.
+    /// Returns the auxiliary fields that record this position in a dump.
     pub fn notes(&self) -> Vec<(&'static str, Vec<u8>)> {
         vec![
             ("repl-stream-db", self.db.to_string().into_bytes()),
@@ -134,22 +136,23 @@ impl HistoryPosition {
     }
 }
 
-/// The place where the data is, which may be known in a moment only: when the log thread has got there.
+/// The position of the data in the history. It may become known only later, when the log thread has reached it.
 pub struct Pending(Option<mpsc::Receiver<HistoryPosition>>);
 
 impl Pending {
-    /// Waits for it; `None` if the data is part of no history.
+    /// Waits for the position. Returns `None` if the data belongs to no history.
     pub fn wait(self) -> Option<HistoryPosition> {
         self.0?.recv().ok()
     }
 
-    /// Waits, and tells what a dump says of it.
+    /// Waits for the position, and returns the auxiliary fields that record it in a dump.
     pub fn notes(self) -> Vec<(&'static str, Vec<u8>)> {
         self.wait().map(|place| place.notes()).unwrap_or_default()
     }
 }
 
-/// Where the data is. In exclusive mode; `then` is called when that is known, by who must do nothing slow.
+/// Returns the position of the data in the history. Called in exclusive mode. `then` is called once the position is
+/// known, on the log thread or at once, and must not block.
 pub fn place_then(
     server: &Server,
     then: impl FnOnce(&mut ConsumerStreams, &HistoryPosition) + Send + 'static,
@@ -176,11 +179,11 @@ pub fn place_then(
             db,
         };
         then(feeds, &place);
-        // Who waits for it may have given up.
+        // The receiver may have given up.
         let _ = told.send(place);
     };
     if follows && !feeds_backlog {
-        // The stream has got exactly so far (see `dispatch/replicated_stream.rs`).
+        // On a replica the stream's offset is exactly that of the data (see `dispatch/stream.rs`).
         tell(
             &mut ConsumerStreams::default(),
             server.repl.stream_db.load(Ordering::Relaxed),
@@ -194,18 +197,19 @@ pub fn place_then(
     Pending(Some(place))
 }
 
-/// The same, for who has nothing to do there.
+/// Returns the position of the data in the history, without a callback. Called in exclusive mode.
 pub fn place(server: &Server) -> Pending {
     place_then(server, |_, _| {})
 }
 
-/// Begins the backlog of a primary that starts, before it has loaded anything: what has expired is deleted in it.
+/// Creates the backlog of a primary that starts, before data is loaded. Deletions of expired keys during the load go
+/// into it.
 pub fn prepare(server: &Server) {
     server.repl.replicas.backlog().open(0);
 }
 
-/// A primary that starts goes on with the history that its dump tells of: under a new name, with the old one as its
-/// second. Its backlog has what was deleted when the dump was loaded.
+/// Continues, on a primary that starts, the history recorded in its dump: under a new replication ID, with the recorded
+/// one as its second ID. The backlog contains the deletions made while the dump was loaded.
 ///
 /// # Errors
 /// When the log thread cannot be started.
@@ -222,7 +226,7 @@ pub fn resume(server: &Arc<Server>, id: ReplicationId, offset: i64) -> std::io::
     Ok(())
 }
 
-/// A replica that starts has the data of a place: it asks for what follows.
+/// Prepares a replica that starts with the data of a known position, so that it requests the stream from there.
 pub fn resume_as_replica(server: &Server, place: &HistoryPosition) {
     let repl = &server.repl;
     repl.replicas.backlog().open(place.offset);
@@ -232,7 +236,7 @@ pub fn resume_as_replica(server: &Server, place: &HistoryPosition) {
     repl.stream_db.store(place.db, Ordering::Relaxed);
 }
 
-/// From this place of the order on, the log fills the backlog.
+/// Attaches the backlog to the propagation log from the current log position on.
 fn attach(server: &Arc<Server>) {
     let backlog_writer = BacklogWriter {
         server: server.clone(),
@@ -248,7 +252,7 @@ fn attach(server: &Arc<Server>) {
     server.keyspace.hooks.put(Hooks::LOG_REPLICAS, true);
 }
 
-/// From this place of the order on, the log does not.
+/// Detaches the backlog from the propagation log from the current log position on.
 fn detach(server: &Arc<Server>) {
     server.keyspace.hooks.put(Hooks::LOG_REPLICAS, false);
     if !server.repl.feeds.load(Ordering::SeqCst) {
@@ -261,12 +265,12 @@ fn detach(server: &Arc<Server>) {
     });
 }
 
-/// This server follows another from now on. In exclusive mode.
+/// Detaches the backlog because this server starts to follow a primary. Called in exclusive mode.
 pub fn on_follow(server: &Arc<Server>) {
     detach(server);
 }
 
-/// This server follows nobody any more. In exclusive mode.
+/// Attaches the backlog because this server has become a primary. Called in exclusive mode.
 pub fn on_unfollow(server: &Arc<Server>) {
     if server.repl.replicas.backlog().extent().is_none() {
         return;
@@ -280,8 +284,8 @@ pub fn on_unfollow(server: &Arc<Server>) {
     }
 }
 
-/// Drops the backlog, as nobody has followed for long: what is written from now on is part of no history. In exclusive
-/// mode.
+/// Drops the backlog after no replica has been connected for long (`repl-backlog-ttl`). Later writes belong to no
+/// history. Called in exclusive mode.
 pub fn close(server: &Arc<Server>, _all: &Exclusive<'_>) {
     detach(server);
     server.repl.replicas.backlog().close();

@@ -1,4 +1,5 @@
-//! Replication: whom this server follows, how far it is in the history of the data, and what that history is called.
+//! Replication state: the primary that this server follows, the replication offset of its data, and the replication IDs
+//! of the data's history.
 //!
 //! ```text
 //!             REPLICAOF host port, `replicaof`
@@ -7,15 +8,17 @@
 //!      └──────────── REPLICAOF NO ONE ──────────────┴──────────────── the link breaks ────────────────┘
 //! ```
 //!
-//! Who may touch what:
+//! Access rules:
 //!
-//! 1. A decision about whom to follow is made in exclusive mode, so that no command runs half by the old rule. It
-//!    begins a new *term*; whatever the link's thread does it does for a term, and drops it when that is over.
-//! 2. The *standing* is all that the path of a command looks at, once for each passage of the gate: zero for a primary
-//!    that has its data, whose commands then pass one branch and no more.
-//! 3. The link's thread alone advances the offset while it follows somebody.
-//! 4. A history is a name (the replication ID) and an offset. A server that stops following keeps the old name as its
-//!    second one, valid up to where it was, so that others who followed the same primary can go on with it.
+//! 1. A change of role (which primary to follow, or none) is made in exclusive mode, so that no command runs partly
+//!    under the old role. Each change begins a new *role epoch*. The thread of the primary link acts for one epoch and
+//!    drops its work when that epoch is over.
+//! 2. The *replication state bits* ([`ReplicationState`]) are all that a command reads, once per passage of the gate. They are
+//!    zero for a primary that has its data, so its commands take a single branch.
+//! 3. Only the thread of the primary link advances the offset while this server follows a primary.
+//! 4. A history is identified by a replication ID and an offset. A server that stops following keeps the old ID as its
+//!    second ID, valid up to the offset it had reached, so that the other replicas of the same primary can continue
+//!    with it.
 
 pub mod backlog;
 mod psync;
@@ -31,80 +34,80 @@ use std::time::Duration;
 use crate::config::{Config, id};
 use crate::observability::{lock, log};
 
-/// Between two looks at whether links stand still any longer.
+/// The interval at which sleeping links are checked ([`Replication::stand_still`]).
 const LOOK_PERIOD: Duration = Duration::from_millis(10);
 
-/// What a server's role in replication, and the state of its data, mean for commands.
+/// The replication state bits: the server's role and the state of its data, as commands have to observe them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReplicationState(u32);
 
 impl ReplicationState {
-    /// It follows a primary.
+    /// The server follows a primary.
     pub const FOLLOWS: ReplicationState = ReplicationState(1);
-    /// It has no link to that primary: its data may be stale.
+    /// The server has no link to its primary, so its data may be stale.
     pub const CUT_OFF: ReplicationState = ReplicationState(1 << 1);
-    /// It has no data yet: a dump is being loaded.
+    /// The server has no data yet: it is loading a dump.
     pub const LOADING: ReplicationState = ReplicationState(1 << 2);
-    /// It has its old data while a dump is being loaded beside it.
+    /// The server serves its old data while it loads a dump into staging.
     pub const LOADING_ASIDE: ReplicationState = ReplicationState(1 << 3);
-    /// Too few replicas keep up (`min-replicas-to-write`).
+    /// Too few replicas are up to date (`min-replicas-to-write`).
     pub const LACKS_REPLICAS: ReplicationState = ReplicationState(1 << 4);
-    /// A script runs for too long (`busy-reply-threshold`).
+    /// A script has run longer than `busy-reply-threshold`.
     pub const BUSY: ReplicationState = ReplicationState(1 << 5);
-    /// It is about to follow another server, as a node of a cluster, and only waits for a script to end.
+    /// As a cluster node, the server is about to follow another node and waits only for a script to end.
     pub const YIELDS: ReplicationState = ReplicationState(1 << 6);
-    /// It takes in the data of another server, which decides about what expires (`import-mode`).
+    /// The server imports the data of another server, which decides when keys expire (`import-mode`).
     pub const IMPORTS: ReplicationState = ReplicationState(1 << 7);
 
-    /// Both.
+    /// Returns the union of both sets of bits.
     pub const fn with(self, other: ReplicationState) -> ReplicationState {
         ReplicationState(self.0 | other.0)
     }
 
-    /// The first without the bits of the second.
+    /// Returns these bits without those of `other`.
     pub const fn without(self, other: ReplicationState) -> ReplicationState {
         ReplicationState(self.0 & !other.0)
     }
 
-    /// Whether commands need not look any further.
+    /// Returns `true` if no bit is set, so that commands need no further check.
     #[inline]
     pub const fn is_plain(self) -> bool {
         self.0 == 0
     }
 
-    /// Whether all of `other` holds.
+    /// Returns `true` if all bits of `other` are set.
     #[inline]
     pub const fn has(self, other: ReplicationState) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Whether somebody else decides about the end of what has expired: the primary, or the server that data is imported from.
+    /// Returns `true` if another server deletes expired keys: the primary, or the server that data is imported from.
     #[inline]
     pub const fn leaves_expired(self) -> bool {
         self.0 & ReplicationState::FOLLOWS.with(ReplicationState::IMPORTS).0 != 0
     }
 }
 
-/// How far the link to the primary is.
+/// The state of the link to the primary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Phase {
     /// There is no primary.
     #[default]
     None,
-    /// The link is to be made.
+    /// The link has to be established.
     Connect,
-    /// It is being made.
+    /// The link is being established.
     Connecting,
-    /// The two introduce themselves.
+    /// The replication handshake is under way.
     Handshake,
-    /// The primary sends its data.
+    /// The primary sends its dump.
     Transfer,
-    /// The primary sends what changes.
+    /// The primary sends the replication stream.
     Connected,
 }
 
 impl Phase {
-    /// The word that ROLE has for it.
+    /// Returns the word that ROLE reports.
     pub const fn word(self) -> &'static str {
         match self {
             Phase::None => "none",
@@ -117,38 +120,38 @@ impl Phase {
     }
 }
 
-/// Where a server is reached.
+/// The address of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// Name or address.
+    /// The host name or IP address.
     pub host: Arc<str>,
-    /// TCP port.
+    /// The TCP port.
     pub port: u16,
 }
 
 /// A replication ID: 40 hexadecimal digits.
 pub type ReplicationId = String;
 
-/// The second ID of who has none.
+/// Returns the placeholder of a missing second replication ID: 40 zeros.
 pub fn no_id() -> ReplicationId {
     "0".repeat(40)
 }
 
-/// A new replication ID.
+/// Returns a new random replication ID.
 pub fn new_id() -> ReplicationId {
     std::iter::repeat_with(|| format!("{:x}", fastrand::u8(..16)))
         .take(40)
         .collect()
 }
 
-/// What the history of the data is called.
+/// The replication IDs of the data's history.
 #[derive(Clone, Debug)]
 pub struct ReplicationHistory {
-    /// Its name.
+    /// The current replication ID.
     pub id: ReplicationId,
-    /// What it was called before this server stopped following.
+    /// The replication ID that the history had before this server stopped following.
     pub second_id: ReplicationId,
-    /// The first offset at which the second name is wrong; -1 for none.
+    /// The first offset at which the second ID is no longer valid; -1 if there is no second ID.
     pub second_offset: i64,
 }
 
@@ -162,14 +165,14 @@ impl Default for ReplicationHistory {
     }
 }
 
-/// A dump on its way here.
+/// The progress of receiving a dump from the primary.
 #[derive(Clone, Copy, Debug)]
 pub struct Transfer {
-    /// Its size, bytes; 0 if the primary does not know it either, -1 if it has not said anything yet.
+    /// The size of the dump in bytes; 0 if the primary does not know it, -1 if the primary has not announced it yet.
     pub total_bytes: i64,
-    /// What has arrived.
+    /// The number of bytes received.
     pub read_bytes: u64,
-    /// When something arrived last, seconds since the epoch.
+    /// The time of the last received data, in seconds since the Unix epoch.
     pub last_io_s: u64,
 }
 
@@ -183,48 +186,48 @@ impl Default for Transfer {
     }
 }
 
-/// What changes rarely and is told by INFO and ROLE.
+/// The replication state that changes rarely and that INFO and ROLE report.
 #[derive(Default)]
 pub struct State {
-    /// Whom this server follows.
+    /// The primary that this server follows.
     pub primary: Option<Endpoint>,
-    /// How far the link is.
+    /// The state of the link.
     pub phase: Phase,
-    /// What the data's history is called.
+    /// The replication IDs of the data.
     pub history: ReplicationHistory,
-    /// Whether the data is at the offset of the history that a primary told: the link may go on from there.
+    /// Set while the data corresponds to an offset that a primary announced, so that the link may resume from there.
     pub resumable: bool,
-    /// Since when there has been no link, seconds since the epoch; `None` if there never was one.
+    /// The time since which there has been no link, in seconds since the Unix epoch; `None` if there never was one.
     pub down_since_s: Option<u64>,
-    /// The dump under way.
+    /// The dump transfer under way.
     pub transfer: Transfer,
-    /// The link's sockets, so that others can end it.
+    /// The sockets of the link, kept so that another thread can shut them down.
     sockets: Vec<TcpStream>,
 }
 
 impl State {
     fn end_links(&self) {
         for socket in &self.sockets {
-            // If it is closed already, its reader knows.
+            // If the socket is closed already, its reader has seen that.
             let _ = socket.shutdown(Shutdown::Both);
         }
     }
 }
 
-/// How far a handover of this server's role to a replica is.
+/// The state of a coordinated failover to a replica (`FAILOVER`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HandoverState {
-    /// There is none.
+    /// No failover is under way.
     #[default]
     None,
-    /// A replica has to get everything first.
+    /// The server waits for a replica to acknowledge all writes.
     WaitForSync,
-    /// This server follows the replica, which is asked to take over.
+    /// This server follows the replica and asks it to take over.
     InProgress,
 }
 
 impl HandoverState {
-    /// The word that INFO has for it.
+    /// Returns the word that INFO reports.
     pub const fn word(self) -> &'static str {
         match self {
             HandoverState::None => "no-failover",
@@ -234,88 +237,89 @@ impl HandoverState {
     }
 }
 
-/// A handover of this server's role to a replica.
+/// A coordinated failover to a replica (`FAILOVER`).
 #[derive(Clone, Debug, Default)]
 pub struct Handover {
-    /// How far it is.
+    /// Its state.
     pub state: HandoverState,
-    /// To whom; anybody if that is not said.
+    /// The replica to fail over to; `None` for any replica.
     pub target: Option<Endpoint>,
-    /// Until when the replica may take to get everything, ms since the epoch.
+    /// The deadline for the replica to acknowledge all writes, in milliseconds since the Unix epoch.
     pub until_ms: Option<u64>,
-    /// Whether it takes over then all the same.
+    /// `true` if the replica takes over even if it misses the deadline.
     pub force: bool,
 }
 
-/// A load under way, as INFO tells it.
+/// The progress of a load under way, as INFO reports it.
 #[derive(Default)]
 pub struct Loading {
-    /// When it began, seconds since the epoch.
+    /// The time at which the load began, in seconds since the Unix epoch.
     pub started_s: AtomicU64,
-    /// Bytes in all; 0 if that is not known.
+    /// The total number of bytes to load; 0 if unknown.
     pub total_bytes: AtomicU64,
-    /// Bytes loaded.
+    /// The number of bytes loaded.
     pub loaded_bytes: AtomicU64,
-    /// The memory that the server used which wrote the dump; 0 if it does not say.
+    /// The used memory recorded by the server that wrote the dump, in bytes; 0 if the dump does not record it.
     pub used_memory_bytes: AtomicU64,
 }
 
-/// A server's part in replication.
+/// The replication part of a server's state.
 #[derive(Default)]
 pub struct Replication {
     standing: AtomicU32,
     term: AtomicU64,
-    /// How often this server has become a replica.
+    /// The number of times this server has become a replica.
     demotions: AtomicU64,
     state: Mutex<State>,
     changed: Condvar,
-    /// The offset of the history up to which the data is.
+    /// The replication offset of the data.
     offset: AtomicI64,
-    /// Up to where the stream was received.
+    /// The replication offset up to which the stream has been received.
     received: AtomicI64,
-    /// The database that the stream has selected there where the data is, on a replica.
+    /// On a replica, the database that the stream has selected at the replication offset of the data.
     pub stream_db: AtomicUsize,
-    /// When the primary was heard last, seconds since the epoch.
+    /// The time of the last data from the primary, in seconds since the Unix epoch.
     pub heard_s: AtomicU64,
-    /// Set by the primary's question how far this server is.
+    /// Set when the primary requests an acknowledgement of the offset (`REPLCONF GETACK`).
     pub asked: AtomicBool,
-    /// Whether the data is none that the primary ever had: it is to come, or is on its way.
+    /// Set while the data is none that the primary ever had: the dump is still to come or is being received.
     pub hollow: AtomicBool,
-    /// Whether nothing is to be added to the stream but writes: somebody waits for it to end.
+    /// Set while only writes may be added to the stream, because a thread waits for the stream to end.
     pub holds_still: AtomicBool,
-    /// Bytes that came over the link.
+    /// The number of bytes received over the link.
     pub input_bytes: AtomicU64,
-    /// Error replies to what the primary sent.
+    /// The number of error replies to commands of the primary.
     pub unexpected_errors: AtomicU64,
     /// The load under way.
     pub loading: Loading,
-    /// What came over the link while the dump was on its way over another connection, and has not run: bytes.
+    /// The number of bytes that were received over the link while the dump arrives over another connection, and that
+    /// have not been executed.
     pub held_bytes: AtomicU64,
-    /// The most that there was, bytes.
+    /// The peak of `held_bytes`, in bytes.
     pub held_peak_bytes: AtomicU64,
-    /// Those who follow this server.
+    /// The replicas of this server.
     pub replicas: Replicas,
-    /// Whether the log feeds the backlog: not while another server's stream does.
+    /// Set while the propagation log fills the backlog. Not set while another server's stream fills it.
     pub feeds: AtomicBool,
-    /// Whether this server is about to hand its role over.
+    /// Set while this server is failing over to a replica.
     pub hands_over: AtomicBool,
-    /// Whether this server is about to end: its history ends with what it writes last.
+    /// Set while this server shuts down, so that its history ends with its last write.
     pub ends: AtomicBool,
     handover: Mutex<Handover>,
-    /// Whether the process stops itself where Valkey does after it has forked, for tests.
+    /// Set if the process stops itself at the points where Valkey does after a fork, for tests.
     pub pauses: AtomicBool,
-    /// Until when links stand still, for tests, ms since the epoch.
+    /// The time until which links sleep, for tests, in milliseconds since the Unix epoch.
     pub sleeps_until_ms: AtomicU64,
 }
 
 impl Replication {
-    /// What commands have to heed.
+    /// Returns the replication state bits.
     #[inline]
     pub fn standing(&self) -> ReplicationState {
         ReplicationState(self.standing.load(Ordering::Acquire))
     }
 
-    /// Changes what commands have to heed.
+    /// Sets or clears replication state bits.
     pub fn put(&self, what: ReplicationState, on: bool) {
         if on {
             self.standing.fetch_or(what.0, Ordering::AcqRel);
@@ -324,7 +328,8 @@ impl Replication {
         }
     }
 
-    /// Decides whether enough replicas keep up for writes to be accepted (`min-replicas-to-write`).
+    /// Updates [`ReplicationState::LACKS_REPLICAS`] according to the number of replicas that are up to date
+    /// (`min-replicas-to-write`).
     pub fn judge_replicas(&self, config: &Config) {
         let wanted = config.integer(id::MIN_REPLICAS_TO_WRITE);
         let most_lag_s = config.unsigned(id::MIN_REPLICAS_MAX_LAG);
@@ -333,54 +338,54 @@ impl Replication {
         self.put(ReplicationState::LACKS_REPLICAS, lacks);
     }
 
-    /// Whether this server follows another.
+    /// Returns `true` if this server follows a primary.
     pub fn follows(&self) -> bool {
         self.standing().has(ReplicationState::FOLLOWS)
     }
 
-    /// Whether data is being loaded, in the place of what there is or beside it.
+    /// Returns `true` if data is being loaded, either in place of the existing data or into staging.
     pub fn is_loading(&self) -> bool {
         let standing = self.standing();
         standing.has(ReplicationState::LOADING) || standing.has(ReplicationState::LOADING_ASIDE)
     }
 
-    /// The number of the last decision about whom to follow.
+    /// Returns the current role epoch: the number of the last change of role.
     #[inline]
     pub fn term(&self) -> u64 {
         self.term.load(Ordering::Acquire)
     }
 
-    /// How often this server, being a primary, has become a replica. Changes in exclusive mode.
+    /// Returns the number of times this server, being a primary, has become a replica. Changes in exclusive mode.
     pub fn demotions(&self) -> u64 {
         self.demotions.load(Ordering::Acquire)
     }
 
-    /// What changes rarely. Held for moments only.
+    /// Locks the state that changes rarely. The lock must be held only briefly.
     pub fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
     }
 
-    /// The offset of the history up to which the data is.
+    /// Returns the replication offset of the data.
     pub fn offset(&self) -> i64 {
         self.offset.load(Ordering::Acquire)
     }
 
-    /// Says how far the data is. For the link's thread, or in exclusive mode.
+    /// Sets the replication offset of the data. Called by the thread of the link or in exclusive mode.
     pub fn set_offset(&self, offset: i64) {
         self.offset.store(offset, Ordering::Release);
     }
 
-    /// Up to where the stream was received.
+    /// Returns the replication offset up to which the stream has been received.
     pub fn received(&self) -> i64 {
         self.received.load(Ordering::Relaxed)
     }
 
-    /// Says up to where the stream was received.
+    /// Sets the replication offset up to which the stream has been received.
     pub fn set_received(&self, offset: i64) {
         self.received.store(offset, Ordering::Relaxed);
     }
 
-    /// How long ago the primary was heard, ms; the longest time there is if it never was.
+    /// Returns the time since the primary was last heard, in milliseconds; `u64::MAX` if it never was.
     pub fn silence_ms(&self, now_ms: u64) -> u64 {
         let state = self.state();
         let heard_s = match state.phase {
@@ -390,15 +395,15 @@ impl Replication {
         heard_s.map_or(u64::MAX, |heard_s| now_ms.saturating_sub(heard_s.saturating_mul(1000)))
     }
 
-    /// Follows a primary from now on; `anew` if it cannot know the history of the data that is here. In exclusive mode, or
-    /// before there are any clients.
+    /// Starts to follow a primary. `anew` is `true` if the primary cannot know the history of the data on this server.
+    /// Called in exclusive mode, or before there are any clients.
     pub fn follow(&self, primary: Endpoint, anew: bool) {
         let mut state = self.state();
         if anew {
             state.resumable = false;
             self.hollow.store(true, Ordering::Release);
         } else if state.primary.is_none() {
-            // What was written without a backlog is part of no history that a primary could know.
+            // Writes made without a backlog belong to no history that a primary could know.
             state.resumable = self.replicas.backlog().extent().is_some();
             if state.resumable {
                 log::notice!(
@@ -418,8 +423,8 @@ impl Replication {
         self.begin_term(state);
     }
 
-    /// Follows nobody any more. In exclusive mode. The old and the new name of the history; `None` if this server did
-    /// not follow anybody.
+    /// Becomes a primary (`REPLICAOF NO ONE`). The caller must hold exclusive mode. Returns the current and the second
+    /// replication ID, or `None` if this server followed no primary.
     pub fn unfollow(&self) -> Option<ReplicationHistory> {
         let mut state = self.state();
         state.primary.take()?;
@@ -445,7 +450,7 @@ impl Replication {
         self.changed.notify_all();
     }
 
-    /// Whom to follow, once there is somebody; and the term.
+    /// Waits until there is a primary to follow. Returns its address and the role epoch.
     pub fn wait_for_primary(&self) -> (Endpoint, u64) {
         let mut state = self.state();
         loop {
@@ -456,58 +461,58 @@ impl Replication {
         }
     }
 
-    /// Sleeps for that long, or until the term is over.
+    /// Sleeps for `duration`, or until the role epoch `term` is over.
     pub fn sleep_in_term(&self, term: u64, duration: Duration) {
         let state = self.state();
         let over = |_: &mut State| self.term() == term;
-        // A panic elsewhere does not change how long this sleeps.
+        // A panic in another thread does not change the duration.
         let _ = self.changed.wait_timeout_while(state, duration, over);
     }
 
-    /// Changes the state for `term`; `None` if that is over.
+    /// Changes the state on behalf of the role epoch `term`. Returns `None` if that epoch is over.
     pub fn in_term<R>(&self, term: u64, change: impl FnOnce(&mut State) -> R) -> Option<R> {
         let mut state = self.state();
         (self.term() == term).then(|| change(&mut state))
     }
 
-    /// Keeps a socket of the link for who wants to end it; false if the term is over.
+    /// Keeps a socket of the link, so that another thread can shut it down. Returns `false` if the role epoch is over.
     pub fn keep_socket(&self, term: u64, socket: TcpStream) -> bool {
         self.in_term(term, |state| state.sockets.push(socket)).is_some()
     }
 
-    /// The dump that came over a connection of its own is there, or is not wanted any more.
+    /// Shuts down the separate connection of the dump, because the dump is complete or no longer needed.
     pub fn drop_dump_socket(&self, term: u64) {
-        // A newer term has sockets of its own.
+        // In a newer role epoch the sockets are not those of this link.
         let _ = self.in_term(term, |state| {
             for socket in state.sockets.split_off(state.sockets.len().min(1)) {
-                // If it is closed already, nobody needs that.
+                // If the socket is closed already, no reader waits for it.
                 let _ = socket.shutdown(Shutdown::Both);
             }
         });
     }
 
-    /// There is no link any more.
+    /// Drops the sockets of the link after the link has ended.
     pub fn drop_sockets(&self, term: u64) {
         // As above.
         let _ = self.in_term(term, |state| state.sockets.clear());
     }
 
-    /// Ends the link; it is made again.
+    /// Shuts down the link. It is established again.
     pub fn sever(&self) {
         self.state().end_links();
     }
 
-    /// The handover to a replica. Held for moments only.
+    /// Locks the state of the coordinated failover. The lock must be held only briefly.
     pub fn handover(&self) -> MutexGuard<'_, Handover> {
         lock(&self.handover)
     }
 
-    /// Whether this server is about to hand its role over to a replica.
+    /// Returns `true` if this server is failing over to a replica.
     pub fn is_handing_over(&self) -> bool {
         self.hands_over.load(Ordering::Acquire)
     }
 
-    /// Sets what INFO counts back to zero.
+    /// Resets the counters that INFO reports.
     pub fn reset_statistics(&self) {
         let replicas = &self.replicas;
         for count in [
@@ -522,7 +527,7 @@ impl Replication {
         }
     }
 
-    /// Waits as long as links are to stand still.
+    /// Blocks until the time given by `sleeps_until_ms`.
     pub fn stand_still(&self) {
         loop {
             let until_ms = self.sleeps_until_ms.load(Ordering::Relaxed);
@@ -534,16 +539,16 @@ impl Replication {
         }
     }
 
-    /// Stops the process, if tests want to see that; somebody else has it go on.
+    /// Stops the process with SIGSTOP if a test has requested it. The test resumes the process.
     pub fn pause_if_wanted(&self) {
         if self.pauses.load(Ordering::Relaxed) {
             log::warning!("Pausing for DEBUG PAUSE-AFTER-FORK");
-            // If it fails, the test will tell.
+            // If the signal fails, the test reports it.
             let _ = nix::sys::signal::kill(nix::unistd::Pid::this(), nix::sys::signal::Signal::SIGSTOP);
         }
     }
 
-    /// Begins a new history, for tests: neither ID is valid any more.
+    /// Begins a new history with new replication IDs, for tests.
     pub fn rename_history(&self) {
         self.state().history = ReplicationHistory::default();
     }

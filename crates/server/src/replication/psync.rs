@@ -1,40 +1,41 @@
-//! Whether a replica can go on where it was, and what the log says if it cannot.
+//! Decides if a replica can resume with a partial synchronisation, and logs the reason if it cannot.
 
 use std::sync::atomic::Ordering;
 
 use super::{Replicas, Replication};
 use crate::observability::log;
 
-/// Why a replica needs all data.
+/// The reason for which a replica needs a full synchronisation.
 #[derive(Debug)]
 pub enum Refusal {
-    /// It does not ask for anything else.
+    /// The replica requested a full synchronisation.
     Wanted,
-    /// Its history has this server's second name, but goes on behind the place where the name ended.
+    /// The replica's replication ID is this server's second ID, but its offset is beyond the one up to which that ID is
+    /// valid.
     Parted {
-        /// The offset it wants.
+        /// The requested offset.
         wanted: i64,
-        /// The last one of that name.
+        /// The greatest offset that may be requested with the second ID.
         last: i64,
     },
-    /// It has another history.
+    /// The replica has another history.
     Stranger {
-        /// The name of its history.
+        /// The replica's replication ID.
         its: String,
-        /// The names of this server's.
+        /// The current and the second replication ID of this server.
         ours: (String, String),
     },
-    /// What it misses is not in the backlog.
+    /// The backlog does not contain the bytes that the replica misses.
     NoBacklog {
-        /// The name of its history.
+        /// The replica's replication ID.
         id: String,
-        /// The offset it wants.
+        /// The requested offset.
         wanted: i64,
     },
 }
 
 impl Refusal {
-    /// Tells the log about the replica of this name, and counts.
+    /// Logs the reason, with the name of the replica, and counts the refusal.
     pub fn tell(&self, name: &str, replicas: &Replicas) {
         match self {
             Refusal::Wanted => {
@@ -60,10 +61,10 @@ impl Refusal {
 }
 
 impl Replication {
-    /// Whether who has the history `id` and misses what begins at offset `wanted` can go on there.
+    /// Decides if a replica with the replication ID `id` can resume at the offset `wanted`.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason for a full synchronisation.
     pub fn may_resume(&self, (id, wanted): &(String, i64)) -> Result<(), Refusal> {
         let history = self.state().history.clone();
         let renamed = *id == history.second_id && *wanted <= history.second_offset;

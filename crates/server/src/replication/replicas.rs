@@ -1,4 +1,4 @@
-//! What everybody may know about the replicas of this server, and the backlog that they read.
+//! The replicas of this server as all threads see them, and the backlog that they read.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -7,26 +7,26 @@ use std::sync::{Mutex, MutexGuard};
 use super::backlog::ReplicationBacklog;
 use crate::observability::lock;
 
-/// For how many seconds what follows a dump is kept when the connection that it went over is gone.
+/// The default time for which the stream after a dump is kept once the connection of the dump is gone, in seconds.
 const GRACE_S: u64 = 60;
 
-/// How far a replica is.
+/// The synchronisation state of a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// It waits for a dump to begin.
+    /// The replica waits for a dump to begin.
     WaitsForDump,
-    /// A dump is being written for it.
+    /// A dump for the replica is being written.
     DumpBegun,
-    /// It gets the dump.
+    /// The replica receives the dump.
     GetsDump,
-    /// It gets the stream, and the dump over another connection.
+    /// The replica receives the replication stream, and the dump over another connection.
     LoadsDump,
-    /// It gets the stream.
+    /// The replica receives the replication stream.
     Online,
 }
 
 impl Progress {
-    /// The word that INFO has for it.
+    /// Returns the word that INFO reports.
     pub const fn word(self) -> &'static str {
         match self {
             Progress::WaitsForDump | Progress::DumpBegun => "wait_bgsave",
@@ -37,42 +37,42 @@ impl Progress {
     }
 }
 
-/// What goes over a replica's connection.
+/// The purpose of a replica's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Channel {
-    /// The dump and the stream.
+    /// The dump and the replication stream.
     Only,
     /// The dump.
     Dump,
-    /// The stream, while the dump goes over another one.
+    /// The replication stream, while the dump goes over another connection.
     Main,
 }
 
-/// A replica as others see it.
+/// A replica as all threads see it.
 #[derive(Clone, Debug)]
 pub struct ReplicaInfo {
     /// The id of its client.
     pub id: u64,
-    /// Where it is reached.
+    /// Its host name or IP address.
     pub host: String,
     /// The port that it listens on.
     pub port: i64,
-    /// Which node of the cluster it is; empty if it has not said.
+    /// Its cluster node ID; empty if the replica has not announced one.
     pub node: String,
-    /// How far it is.
+    /// Its synchronisation state.
     pub progress: Progress,
-    /// What goes over this connection.
+    /// The purpose of this connection.
     pub channel: Channel,
-    /// The offset that it has said it has.
+    /// The offset that the replica has acknowledged.
     pub acknowledged: i64,
-    /// The offset up to which its append-only file is on the disk; -1 if it has not said.
+    /// The offset up to which the replica's append-only file is on disk; -1 if the replica has not reported it.
     pub synced: i64,
-    /// When it was heard last, seconds since the epoch.
+    /// The time of its last message, in seconds since the Unix epoch.
     pub heard_s: u64,
 }
 
 impl ReplicaInfo {
-    /// The word that INFO has for what this connection is for.
+    /// Returns the word that INFO reports for the purpose of this connection.
     pub fn kind(&self) -> &'static str {
         match (self.channel, self.progress) {
             (Channel::Dump, _) => "rdb-channel",
@@ -82,23 +82,23 @@ impl ReplicaInfo {
     }
 }
 
-/// What clients get that wait for this server's disk when the append-only file is switched off.
+/// The reply to clients that wait for this server's disk when the append-only file is switched off.
 pub const NO_LOG: &[u8] = b"-ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.\r\n";
 
-/// A client that waits for replicas.
+/// A client that waits for replicas (`WAIT`, `WAITAOF`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wait {
-    /// Its worker.
+    /// The index of its worker.
     pub worker: usize,
-    /// Its id.
+    /// The id of the client.
     pub client: u64,
-    /// The ticket that its connection is parked under.
+    /// The id under which its connection is parked.
     pub ticket: u64,
-    /// The ticket of its last write in the log.
+    /// The log sequence number of its last write.
     pub log_ticket: u64,
-    /// How many replicas it waits for.
+    /// The number of replicas to wait for.
     pub replicas: i64,
-    /// For WAITAOF: whether it waits for this server's disk too, as 0 or 1; `None` for WAIT.
+    /// For WAITAOF: the number of local disks to wait for, 0 or 1. `None` for WAIT.
     pub disk: Option<i64>,
 }
 
@@ -106,25 +106,26 @@ pub struct Wait {
 pub struct Replicas {
     backlog: Mutex<ReplicationBacklog>,
     backlog_bytes: AtomicU64,
-    /// What is on its way between the log, the backlog and the sockets of replicas, bytes.
+    /// The number of bytes that are between the log, the backlog and the sockets of the replicas.
     pub under_way_bytes: AtomicU64,
     known: Mutex<Vec<ReplicaInfo>>,
     waits: Mutex<Vec<Wait>>,
-    /// The clients that get or got a dump alone, and whose other connection has not asked for the stream yet.
+    /// The ids of the clients that receive or received only a dump, and whose main connection has not requested the
+    /// stream yet.
     awaited: Mutex<BTreeSet<u64>>,
-    /// For how many seconds what follows such a dump is kept when its connection is gone.
+    /// The time for which the stream after such a dump is kept once its connection is gone, in seconds.
     pub grace_s: AtomicU64,
-    /// Whether all replicas shall be asked how far they are.
+    /// Set when all replicas have to be asked for their offsets.
     pub asks: AtomicBool,
-    /// Whether somebody reads the stream, so that it is worth waking who sends it.
+    /// Set while a replica reads the stream, so that the thread that sends it has to be woken.
     pub has_readers: AtomicBool,
-    /// Full synchronisations.
+    /// The number of full synchronisations.
     pub full: AtomicU64,
-    /// Partial ones.
+    /// The number of accepted partial synchronisations.
     pub partial: AtomicU64,
-    /// Partial ones that were refused.
+    /// The number of refused partial synchronisations.
     pub partial_refused: AtomicU64,
-    /// Bytes sent to replicas.
+    /// The number of bytes sent to replicas.
     pub output_bytes: AtomicU64,
 }
 
@@ -149,12 +150,13 @@ impl Default for Replicas {
 }
 
 impl Replicas {
-    /// The backlog. Held for moments only.
+    /// Locks the backlog. The lock must be held only briefly.
     pub fn backlog(&self) -> MutexGuard<'_, ReplicationBacklog> {
         lock(&self.backlog)
     }
 
-    /// Bytes that the backlog holds. Nobody waits for it: this may be a moment old.
+    /// Returns the number of bytes that the backlog occupies. Does not wait for the lock, so the result may be slightly
+    /// out of date.
     pub fn backlog_bytes(&self) -> u64 {
         if let Ok(backlog) = self.backlog.try_lock() {
             self.backlog_bytes.store(backlog.held_bytes(), Ordering::Relaxed);
@@ -162,27 +164,28 @@ impl Replicas {
         self.backlog_bytes.load(Ordering::Relaxed)
     }
 
-    /// The replicas. Held for moments only.
+    /// Locks the list of replicas. The lock must be held only briefly.
     pub fn known(&self) -> MutexGuard<'_, Vec<ReplicaInfo>> {
         lock(&self.known)
     }
 
-    /// The dumps whose streams nobody has asked for yet, by the ids of their clients. Held for moments only.
+    /// Locks the set of dumps whose streams have not been requested yet, given by the ids of their clients. The lock
+    /// must be held only briefly.
     pub fn awaited(&self) -> MutexGuard<'_, BTreeSet<u64>> {
         lock(&self.awaited)
     }
 
-    /// The clients that wait.
+    /// Locks the list of waiting clients.
     pub fn waits(&self) -> MutexGuard<'_, Vec<Wait>> {
         lock(&self.waits)
     }
 
-    /// How many replicas get the stream.
+    /// Returns the number of replicas that receive the stream.
     pub fn online(&self) -> i64 {
         self.count(|_| true)
     }
 
-    /// The node that is furthest on of those that get the stream, and its offset.
+    /// Returns the cluster node ID and the acknowledged offset of the online replica with the greatest offset.
     pub fn furthest_node(&self) -> Option<(String, i64)> {
         let known = self.known();
         known
@@ -192,24 +195,24 @@ impl Replicas {
             .map(|replica| (replica.node.clone(), replica.acknowledged))
     }
 
-    /// How many replicas have everything up to an offset.
+    /// Returns the number of replicas that have acknowledged `offset`.
     pub fn having(&self, offset: i64) -> i64 {
         self.count(|replica| replica.acknowledged >= offset)
     }
 
-    /// How many have it on their disks.
+    /// Returns the number of replicas that have `offset` on disk.
     pub fn having_synced(&self, offset: i64) -> i64 {
         self.count(|replica| replica.synced >= offset)
     }
 
-    /// How many replicas have what has this ticket of the log.
+    /// Returns the number of replicas that have acknowledged the log sequence number `ticket`.
     pub fn having_ticket(&self, ticket: u64) -> i64 {
-        // What is not in the backlog yet nobody has.
+        // No replica has what is not in the backlog yet.
         let offset = self.backlog().offset_of(ticket);
         offset.map_or(0, |offset| self.having(offset))
     }
 
-    /// How many have it on their disks.
+    /// Returns the number of replicas that have the log sequence number `ticket` on disk.
     pub fn having_synced_ticket(&self, ticket: u64) -> i64 {
         let offset = self.backlog().offset_of(ticket);
         offset.map_or(0, |offset| self.having_synced(offset))
@@ -223,12 +226,12 @@ impl Replicas {
             .count() as i64
     }
 
-    /// How many replicas keep up: online, and heard within so many seconds.
+    /// Returns the number of up-to-date replicas: online, and heard within `most_lag_s` seconds.
     pub fn good(&self, now_s: u64, most_lag_s: u64) -> i64 {
         self.count(|replica| now_s.saturating_sub(replica.heard_s) <= most_lag_s)
     }
 
-    /// Has all replicas asked how far they are.
+    /// Requests an acknowledgement of their offsets from all replicas.
     pub fn ask(&self) {
         self.asks.store(true, Ordering::SeqCst);
     }

@@ -1,13 +1,14 @@
-//! Changes of this server's role in replication: whom it follows, and the handover to a replica.
+//! Changes of this server's replication role: following a primary, becoming a primary, and the coordinated failover to
+//! a replica.
 //!
 //! ```text
 //!   FAILOVER ─▶ writes pause ─▶ WaitForSync ─▶ a replica has everything ─▶ InProgress: this server follows it
 //!                                  │ timeout, ABORT                           │ PSYNC … FAILOVER
 //!                                  ▼                                          ▼
-//!                              writes go on ◀─── refused: a primary again ◀── its answer ──▶ it is the primary now
+//!                            writes resume ◀─── refused: a primary again ◀─ its answer ─▶ it is the primary now
 //! ```
 //!
-//! Everything here that changes the role is called in exclusive mode.
+//! The functions here that change the role are called in exclusive mode.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,8 +22,8 @@ use crate::replication::{Endpoint, Handover, HandoverState, Progress};
 use crate::runtime::config_changes::role_changed;
 use crate::state::{Message, PauseReason, PrimaryThreadCommand, Server};
 
-/// Follows a primary from now on: clients that wait for something are not served any more.
-/// `anew` if the primary cannot know the history of the data that is here.
+/// Starts to follow a primary. Blocked clients are no longer served. `anew` is `true` if the primary cannot know the
+/// history of the data on this server.
 pub fn follow(server: &Arc<Server>, primary: Endpoint, anew: bool) {
     let was_primary = !server.repl.follows();
     server.config.follow(Some(Primary {
@@ -40,14 +41,14 @@ pub fn follow(server: &Arc<Server>, primary: Endpoint, anew: bool) {
     }
 }
 
-/// Follows nobody any more; whether it followed somebody.
+/// Becomes a primary. Returns `true` if this server followed one.
 pub fn unfollow(server: &Arc<Server>) -> bool {
     let Some(history) = server.repl.unfollow() else {
         return false;
     };
     server.config.follow(None);
     backlog_writer::on_unfollow(server);
-    // They come back and learn the history's new name.
+    // The replicas reconnect and learn the new replication ID.
     server.send_to_primary_thread(PrimaryThreadCommand::DisconnectAll);
     role_changed(server);
     log::notice!("Discarding previously cached primary state.");
@@ -60,7 +61,7 @@ pub fn unfollow(server: &Arc<Server>) -> bool {
     true
 }
 
-/// Begins to hand the role over. From now on nothing is written.
+/// Begins a coordinated failover. Writes are paused from now on.
 pub fn begin_handover(server: &Server, wanted: Handover) {
     match &wanted.target {
         Some(target) => log::notice!("FAILOVER requested to {}:{}.", target.host, target.port),
@@ -72,14 +73,14 @@ pub fn begin_handover(server: &Server, wanted: Handover) {
     server.send_to_primary_thread(PrimaryThreadCommand::Look);
 }
 
-/// The handover is over.
+/// Ends the failover and resumes writes.
 pub fn end_handover(server: &Server) {
     *server.repl.handover() = Handover::default();
     server.repl.hands_over.store(false, Ordering::Release);
     server.unpause_clients(PauseReason::Failover);
 }
 
-/// Gives a handover up: this server stays the primary, or is it again. Whether there was one.
+/// Aborts the failover: this server stays the primary, or becomes it again. Returns `true` if a failover was under way.
 pub fn abort_handover(server: &Arc<Server>, why: &str) -> bool {
     let handover = server.repl.handover().clone();
     if handover.state == HandoverState::None {
@@ -96,18 +97,18 @@ pub fn abort_handover(server: &Arc<Server>, why: &str) -> bool {
     true
 }
 
-/// What a handover that waits is to do now.
+/// The next step of a failover that waits for a replica.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Go on waiting.
+    /// Continue to wait.
     Wait,
-    /// Its time is over.
+    /// The deadline has passed.
     Abort,
-    /// Hand over to this replica.
+    /// Fail over to this replica.
     To(Endpoint),
 }
 
-/// Looks at a handover that waits.
+/// Returns the next step of a failover that waits for a replica.
 pub fn handover_step(server: &Server) -> Step {
     let handover = server.repl.handover().clone();
     if handover.state != HandoverState::WaitForSync {
@@ -127,7 +128,7 @@ pub fn handover_step(server: &Server) -> Step {
         };
     }
     let replicas = &server.repl.replicas;
-    // What was written before the pause may still be on its way into the backlog.
+    // Writes made before the pause may not have reached the backlog yet.
     let Some(offset) = replicas.backlog().offset_of(server.propagation.last_sequence()) else {
         return Step::Wait;
     };
@@ -154,7 +155,7 @@ pub fn handover_step(server: &Server) -> Step {
     })
 }
 
-/// Hands over to a replica: follows it, and asks it to take over.
+/// Fails over to a replica: follows it and asks it to take over.
 pub fn hand_over(server: &Arc<Server>, to: Endpoint) {
     {
         let mut handover = server.repl.handover();

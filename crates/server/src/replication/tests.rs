@@ -1,4 +1,4 @@
-//! Tests of the decisions about whom to follow.
+//! Tests of changes of the replication role.
 
 use super::{Endpoint, Phase, Replication, ReplicationState, no_id};
 

@@ -1,6 +1,6 @@
-//! What the server does when parameters change while it runs.
+//! Applies changes of configuration parameters while the server runs.
 //!
-//! Most parameters are read where they matter and need nothing. These act on something outside the
+//! Most parameters are read where they are used and need no action. The parameters here affect something outside the
 //! configuration: the log, sockets, limits, the kernel.
 
 use std::sync::{Arc, mpsc};
@@ -17,12 +17,11 @@ use crate::replication::ReplicationState;
 use crate::runtime::process::{collation, oom_score, open_files, title};
 use crate::state::{CoordinatorCommand, Message, Server};
 
-/// How long the coordinator may take for an order. It is never busy for long.
+/// The maximum time that the coordinator may take for an order. It is never busy for long.
 const ORDER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Acts on the new values of `changed`, which the configuration holds already. `may_wait` tells whether the caller is
-/// outside the gate. It can be called again with
-/// the old values, to undo.
+/// Applies the new values of `changed`, which the configuration already contains. `may_wait` is `true` if the caller is
+/// outside the gate. The function can be called again with the old values, to undo the change.
 ///
 /// # Errors
 /// The parameter at fault, and the reason for the client.
@@ -111,7 +110,7 @@ pub fn apply(server: &Arc<Server>, changed: &[ParameterId], may_wait: bool) -> A
     Ok(())
 }
 
-/// Parameters of which TLS is made.
+/// The parameters of the TLS configuration.
 const OF_TLS: [ParameterId; 17] = [
     id::TLS_CERT_FILE,
     id::TLS_KEY_FILE,
@@ -132,7 +131,7 @@ const OF_TLS: [ParameterId; 17] = [
     id::TLS_REPLICATION,
 ];
 
-/// New certificates, ciphers and the like; or TLS is used for the first time.
+/// Reconfigures TLS if a parameter of it has changed, or if TLS is used for the first time.
 fn configure_tls(server: &Server, changed: &[ParameterId]) -> ApplyResult {
     let config = &server.config;
     let is_of_tls = |id: &ParameterId| OF_TLS.contains(id) || *id == id::TLS_CLUSTER;
@@ -154,7 +153,7 @@ fn configure_tls(server: &Server, changed: &[ParameterId]) -> ApplyResult {
     })
 }
 
-/// This server follows somebody, or nobody any more.
+/// Adapts the server to a change of its replication role.
 pub fn role_changed(server: &Server) {
     let follows = server.repl.follows();
     log::set_role(match follows {
@@ -163,17 +162,17 @@ pub fn role_changed(server: &Server) {
     });
     server.keyspace.local.clear();
     refresh_local_expiry(server);
-    // The log has told about a failure; the role changes all the same.
+    // A failure has been logged. The role changes in any case.
     let _ = oom_score::adjust(&server.config, follows);
 }
 
-/// A replica that clients may write to remembers which keys they let expire.
+/// Updates the hook with which a writable replica tracks the keys that its clients gave an expiry.
 pub fn refresh_local_expiry(server: &Server) {
     let remembers = server.repl.follows() && !server.config.boolean(id::REPLICA_READ_ONLY);
     server.keyspace.hooks.put(Hooks::LOCAL_EXPIRY, remembers);
 }
 
-/// Gives the log the level and the shape that are configured.
+/// Applies the configured level and format to the server log.
 pub fn configure_log(config: &Config) {
     log::set_threshold(config.integer(id::LOGLEVEL));
     log::set_format(
@@ -183,7 +182,7 @@ pub fn configure_log(config: &Config) {
 }
 
 fn warn_about_small_limit(server: &Server) {
-    // What is known of it is a moment old.
+    // Updates the estimate of used memory, which may be out of date.
     let _ = server.memory.calibrate();
     let (limit, used) = (server.config.unsigned(id::MAXMEMORY), server.counted_memory());
     if limit > 0 && used > limit {

@@ -1,56 +1,56 @@
-//! Reads the commands of an append-only file strictly, and knows where and why it could not.
+//! A strict parser for the commands of an append-only file, which reports the position and the reason of an error.
 //!
-//! What is strict about it: the server that loads a file takes any line for a number as far as it is one; here every line
-//! must end as it should.
+//! It is stricter than the loader of the server. The loader accepts the leading digits of a line as a number; here
+//! every line must end correctly.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read as _};
 
-/// Bytes of the longest line that is understood, with its end.
+/// The maximum length of a line in bytes, including its end.
 const LINE_MAX: usize = 127;
-/// The longest note.
+/// The maximum length of an annotation in bytes.
 const NOTE_MAX: usize = 1023;
-/// Bytes that a number's line is looked at behind its end: a report tells two of them.
+/// The size of the buffer of a number's line. Error reports show two bytes after the number.
 const LINE_BUFFER: usize = LINE_MAX + 3;
 
-/// What was read.
+/// The result of reading one item.
 #[derive(Debug)]
 pub enum Step {
-    /// Something, and there may be more.
+    /// An item was read, and there may be more.
     More,
-    /// A time in the file: where, and the text behind its mark.
+    /// A timestamp annotation.
     Time {
-        /// Where its line begins.
+        /// The offset of its line.
         at: u64,
-        /// What stands there.
+        /// The text after `#TS:`.
         text: Vec<u8>,
     },
-    /// The end, or what [`Commands::fault`] tells.
+    /// The end of the file, or an error that [`Commands::fault`] describes.
     Done,
-    /// What is there begins like nothing that is known.
+    /// The next byte begins no known item.
     Unknown,
     /// The file cannot be read.
     Unreadable,
 }
 
-/// Reads the commands of one file after the other.
+/// Reads the commands of one file after another.
 pub struct Commands {
     input: Option<BufReader<File>>,
     at: u64,
-    /// Where the last read began.
+    /// The offset at which the last read began.
     read_at: u64,
     sound: u64,
     line: u64,
-    /// Transactions that are open.
+    /// The number of open transactions.
     open: i64,
     is_at_end: bool,
     fault: Option<String>,
-    /// The last line, over those before it: a report shows what is left of them, as Valkey's does.
+    /// The last line, written over the previous ones. Error reports show the rest of those, as Valkey's do.
     last_line: [u8; LINE_BUFFER],
 }
 
 impl Commands {
-    /// Reads nothing yet.
+    /// Creates a reader without a file.
     pub fn new() -> Self {
         Commands {
             input: None,
@@ -65,24 +65,24 @@ impl Commands {
         }
     }
 
-    /// Goes on with this file, which stands at this offset.
+    /// Continues with this file, which is positioned at `offset`.
     pub fn begin(&mut self, file: &File, offset: u64) {
         self.input = file.try_clone().ok().map(BufReader::new);
         (self.at, self.sound) = (offset, offset);
         (self.open, self.is_at_end) = (0, false);
     }
 
-    /// Bytes that make sense: up to the last command outside a transaction.
+    /// Returns the number of valid bytes: up to the end of the last command outside a transaction.
     pub fn sound_bytes(&self) -> u64 {
         self.sound
     }
 
-    /// Lines of all files so far, counted from one.
+    /// Returns the number of lines read from all files so far, plus one.
     pub fn line(&self) -> u64 {
         self.line
     }
 
-    /// What is wrong, and where.
+    /// Returns the error and its position, if there is one.
     pub fn fault(&mut self) -> Option<String> {
         if self.fault.is_none() && self.is_at_end && self.open != 0 {
             self.note("Reached EOF before reading EXEC for MULTI".to_owned());
@@ -94,7 +94,7 @@ impl Commands {
         self.fault = Some(format!("0x{:>16x}: {what}", self.read_at));
     }
 
-    /// Reads a command or a note; `path` is for what is said about it.
+    /// Reads a command or an annotation. `path` is used in error messages.
     pub fn step(&mut self, path: &str) -> Step {
         if self.open == 0 {
             self.sound = self.at;
@@ -154,7 +154,7 @@ impl Commands {
         Some(())
     }
 
-    /// A line that is a mark and a number.
+    /// Reads a line that consists of a mark and a number.
     fn number(&mut self, mark: u8) -> Option<i64> {
         self.read_at = self.at;
         let line = self.read_line(LINE_MAX);
@@ -173,7 +173,7 @@ impl Commands {
         self.line_end(end).then_some(number)
     }
 
-    /// A word; only its beginning is kept.
+    /// Reads a word and returns its first bytes.
     fn word(&mut self) -> Option<Vec<u8>> {
         const KEPT: usize = 8;
         let length = self.number(b'$')?;
@@ -224,11 +224,11 @@ impl Commands {
         false
     }
 
-    /// A line with its end, or as much of it as that.
+    /// Reads a line with its end, or its first `at_most` bytes.
     fn read_line(&mut self, at_most: usize) -> Vec<u8> {
         let mut line = Vec::new();
         if let Some(input) = &mut self.input {
-            // What cannot be read is missing, and the next step tells why.
+            // On a read error the bytes are missing. The next step reports the reason.
             let _ = input.take(at_most as u64).read_until(b'\n', &mut line);
         }
         self.is_at_end = line.len() < at_most && line.last() != Some(&b'\n');
@@ -237,7 +237,7 @@ impl Commands {
     }
 }
 
-/// The number that a text begins with, and how long it is.
+/// Returns the number at the beginning of a text, and its length in bytes.
 fn leading_number(text: &[u8]) -> (i64, usize) {
     let blanks = text.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
     let signed = matches!(text.get(blanks), Some(b'-' | b'+'));

@@ -1,4 +1,4 @@
-//! Checks append-only files: one file, or all that a manifest names.
+//! Checks append-only files: a single file, or all files of a manifest.
 
 mod commands;
 
@@ -13,19 +13,19 @@ use super::dump;
 use crate::config::{error_text, program_version};
 use crate::persistence::aof_files::manifest::{Manifest, Part};
 
-/// Nothing more is to be done: the line about it is printed, the exit code is 1.
+/// Ends the check with exit code 1, after the reason has been printed.
 struct CheckStopped;
 
-/// What a check does beside looking.
+/// The options of a check.
 #[derive(Clone, Copy, Debug, Default)]
 struct CheckOptions {
-    /// Cut off what is broken.
+    /// `true` to truncate the file before the first error.
     fix: bool,
-    /// Cut off what happened behind that time, seconds since the epoch; 0 for nothing.
+    /// The time after which commands are truncated, in seconds since the Unix epoch; 0 to truncate none.
     until_s: i64,
 }
 
-/// What became of a file.
+/// The result for a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     Sound,
@@ -34,7 +34,7 @@ enum Outcome {
     CutAtTime,
 }
 
-/// Runs the check; the arguments are those behind the program's name. The result is the exit code.
+/// Runs the check. `arguments` are those after the program name. Returns the exit code.
 pub fn check(program: &str, arguments: &[OsString]) -> u8 {
     let (mut input, mut out) = (io::stdin().lock(), io::stdout().lock());
     let code = u8::from(run(program, arguments, (&mut input, &mut out)).is_err());
@@ -42,7 +42,7 @@ pub fn check(program: &str, arguments: &[OsString]) -> u8 {
     code
 }
 
-// What cannot be printed is lost, as with any program whose reader has gone away.
+// Failed writes are ignored, as in any program whose reader has gone away.
 macro_rules! say {
     ($out:expr, $($text:tt)*) => { drop(writeln!($out, $($text)*)) };
 }
@@ -113,7 +113,7 @@ impl Check<'_> {
         })
     }
 
-    /// Whether the first line that is no note names a file.
+    /// Returns `true` if the first line that is not a comment begins with `file`.
     fn is_manifest(&mut self, path: &Path) -> Result<bool, CheckStopped> {
         let mut lines = io::BufReader::new(self.open(path)?).split(b'\n');
         let first = lines.find(|line| line.as_ref().map_or(true, |line| line.first() != Some(&b'#')));
@@ -162,7 +162,7 @@ impl Check<'_> {
         })
     }
 
-    /// Checks all files that a manifest names. Only the last one may be cut.
+    /// Checks all files of a manifest. Only the last one may be truncated.
     fn all_parts(&mut self, manifest_path: &Path) -> Result<(), CheckStopped> {
         say!(self.out, "Start checking Multi Part AOF");
         let manifest = self.manifest(manifest_path)?;
@@ -215,7 +215,7 @@ impl Check<'_> {
         self.conclude(&file, name, is_last, (size, sound_bytes))
     }
 
-    /// Checks the dump in front; where it ends.
+    /// Checks the RDB preamble. Returns the offset of its end.
     fn preamble(&mut self, path: &Path, file: &File) -> Result<u64, CheckStopped> {
         say!(self.out, "[offset 0] Checking RDB file {}", path.display());
         let mut check = dump::Check::new(file, false, self.out);
@@ -230,7 +230,8 @@ impl Check<'_> {
         Ok(end)
     }
 
-    /// Reads commands up to the end or to what is none; where time is up, if it is.
+    /// Reads commands up to the end or the first error. Returns the offset of the first timestamp after the requested
+    /// time, if there is one.
     fn read_commands(&mut self, name: &str, path: &Path) -> Result<Option<u64>, CheckStopped> {
         loop {
             match self.commands.step(&path.display().to_string()) {

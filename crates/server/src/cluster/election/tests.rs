@@ -1,18 +1,18 @@
-//! Votes, epochs, and who takes over from whom, in simulated time.
+//! Tests of votes, epochs and failovers, in simulated time.
 
 use std::collections::BTreeMap;
 
 use super::*;
 use crate::cluster::receive::tests::Net;
 
-/// The nodes that are primaries with slots, in their own eyes.
+/// Returns the nodes that are primaries with slots in their own view.
 fn primaries(net: &Net) -> Vec<usize> {
     (0..net.nodes.len())
         .filter(|index| !net.silent.contains(index) && net.nodes[*index].me().votes())
         .collect()
 }
 
-/// Whether all that can speak agree on who has which slot, and on who follows whom.
+/// Returns `true` if all reachable nodes agree on the owners of slots and on the primaries of replicas.
 fn agree(net: &Net) -> bool {
     let speaking = (0..net.nodes.len()).filter(|index| !net.silent.contains(index));
     let seen: Vec<_> = speaking
@@ -104,7 +104,7 @@ fn a_minority_elects_nobody() {
 fn one_vote_in_an_epoch_also_after_a_crash() {
     let mut net = Net::with_replicas(3, &[0, 0]);
     for index in [3, 4] {
-        // They are not to ask by themselves.
+        // They must not request votes by themselves.
         net.nodes[index].settings.replica_no_failover = true;
     }
     net.silent.push(0);
@@ -172,7 +172,7 @@ fn nobody_votes_for_who_is_behind() {
     let voter = &mut net.nodes[1];
     request.current_epoch = voter.current_epoch + 1;
     voter.current_epoch += 1;
-    // Of primaries that began with the same epoch one keeps 0, and nobody can be behind that.
+    // Among primaries that began with the same epoch one keeps 0, and no replica can be behind that.
     let known = voter.nodes[&failed].config_epoch + 1;
     voter.nodes.get_mut(&failed).expect("is known").config_epoch = known;
     request.config_epoch = known - 1;
@@ -185,8 +185,8 @@ fn nobody_votes_for_who_is_behind() {
     assert_eq!(voter.denial(&voter.nodes[&id], &request), None);
 }
 
-/// Nodes fall silent, come back, crash and lose messages. Whatever happens, no slot has two primaries in one epoch; and
-/// once there is peace, all agree.
+/// Nodes fall silent, return, crash and lose messages. Under all of this no slot has two primaries in one epoch, and
+/// once the faults end, all nodes agree.
 #[test]
 fn no_slot_has_two_primaries_in_one_epoch() {
     for seed in 0..6 {

@@ -1,4 +1,4 @@
-//! Manual failover, in simulated time.
+//! Tests of the manual failover, in simulated time.
 
 use super::*;
 use crate::cluster::receive::tests::Net;

@@ -1,4 +1,4 @@
-//! Messages are read as they were written, and damage is noticed.
+//! Tests that messages are decoded as they were encoded, and that damage is detected.
 
 use super::*;
 
@@ -99,7 +99,7 @@ fn damage_is_an_error_or_another_message() {
     for _ in 0..20_000 {
         let mut bytes = all[fastrand::usize(..all.len())].clone();
         for _ in 0..fastrand::usize(1..8) {
-            // Lengths, counts and kinds are where damage hurts.
+            // Damage to lengths, counts and types is the most dangerous.
             let place = match fastrand::bool() {
                 true => fastrand::usize(..16),
                 false => fastrand::usize(..bytes.len()),
@@ -116,7 +116,7 @@ fn damage_is_an_error_or_another_message() {
 
 #[test]
 fn a_greeting_of_valkey_is_understood() {
-    // The end of a PONG of Valkey 9.1.2: hostname, client port, and a kind of the future.
+    // The end of a PONG from Valkey 9.1.2: hostname, client port, and an unknown extension type.
     let mut bytes = encode(&Message::Greeting {
         kind: Kind::Pong,
         header: header(),

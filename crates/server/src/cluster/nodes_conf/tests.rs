@@ -1,4 +1,4 @@
-//! The file is read as it was written, and damage is noticed.
+//! Tests that the file is read as it was written, and that damage is detected.
 
 use super::*;
 
@@ -48,7 +48,7 @@ fn damage_is_an_error_and_nothing_worse() {
                 _ => damaged.truncate(place.max(1)),
             }
         }
-        // Whether it makes sense still is all the same.
+        // The result does not matter, as long as there is no panic.
         let _ = parse(&String::from_utf8_lossy(&damaged), Settings::default(), 1);
     }
     for line in ["x", "vars a", "a b c d e f g h", &VALKEY[..200]] {

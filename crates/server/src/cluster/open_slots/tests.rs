@@ -1,4 +1,4 @@
-//! From a primary's slots on their way to its replica's.
+//! Tests that migrations are passed from a primary to its replica.
 
 use crate::cluster::receive::tests::Net;
 

@@ -1,4 +1,4 @@
-//! Nodes that talk to each other without a network.
+//! Tests of nodes that communicate without a network.
 
 use std::collections::BTreeMap;
 
@@ -9,19 +9,19 @@ use crate::cluster::nodes_conf;
 use crate::cluster::settings::Settings;
 use crate::keyspace::SLOTS;
 
-/// Nodes and the links between them: (node, link) at one end is (node, link) at the other.
+/// A simulated network of nodes. A link `(node, link)` at one end is `(node, link)` at the other.
 pub(in crate::cluster) struct Net {
     pub nodes: Vec<State>,
     wires: BTreeMap<(usize, LinkId), (usize, LinkId)>,
     next_link: LinkId,
     pub now_ms: u64,
-    /// Nodes that say nothing and hear nothing.
+    /// The nodes that neither send nor receive.
     pub silent: Vec<usize>,
-    /// What each node has on its disk: it is written before anything is said.
+    /// The cluster configuration file of each node. It is written before anything is sent.
     pub disks: Vec<String>,
-    /// Of a thousand messages so many are lost.
+    /// The number of lost messages per thousand.
     pub lost: u64,
-    /// Writes are held back.
+    /// Set for each node that has paused writes.
     pub held: Vec<bool>,
 }
 
@@ -52,7 +52,7 @@ impl Net {
         }
     }
 
-    /// A node's process ends, and begins again with what is on its disk.
+    /// Restarts a node with its cluster configuration file.
     pub fn restart(&mut self, index: usize) {
         let links: Vec<LinkId> = self.nodes[index].links.keys().copied().collect();
         for link in links {
@@ -62,7 +62,7 @@ impl Net {
         self.nodes[index] = nodes_conf::parse(&self.disks[index], settings, self.now_ms).expect("it wrote that");
     }
 
-    /// What the bus does before it says anything.
+    /// Writes the cluster configuration file, as the bus does before it sends.
     fn keep(&mut self, index: usize) {
         let state = &mut self.nodes[index];
         if std::mem::take(&mut state.todo.save) {
@@ -70,7 +70,7 @@ impl Net {
         }
     }
 
-    /// Does what the nodes want to be done, until they want nothing more.
+    /// Performs the actions of the nodes until there are no more.
     pub fn settle(&mut self) {
         for _ in 0..1000 {
             let mut quiet = true;
@@ -152,7 +152,7 @@ impl Net {
         }
     }
 
-    /// Primaries, and replicas of the ones with these numbers behind them.
+    /// Creates primaries, followed by a replica for each index in `of`.
     pub fn with_replicas(primaries: u16, of: &[usize]) -> Net {
         let count = primaries + of.len() as u16;
         let mut net = Net::new(count);
@@ -166,13 +166,13 @@ impl Net {
         }
         net.rounds(30);
         for state in &mut net.nodes {
-            // They have the data of their primaries now.
+            // They have the data of their primaries by now.
             state.resync = false;
         }
         net
     }
 
-    /// Every node knows every other, and slots are shared out evenly.
+    /// Creates nodes that know each other and share the slots evenly.
     pub fn formed(count: u16) -> Net {
         let mut net = Net::new(count);
         net.form(count, count);

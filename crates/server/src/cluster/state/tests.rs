@@ -1,4 +1,4 @@
-//! Slots, epochs and health without any network.
+//! Tests of slots, epochs and health without a network.
 
 use super::*;
 use crate::cluster::changes::SlotChange;

@@ -1,4 +1,4 @@
-//! The bus's sockets, and the bytes that have come over them.
+//! The sockets of the cluster bus, and the bytes received over them.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -12,42 +12,42 @@ use crate::config::{Config, id};
 use crate::net::tls::TlsLayer;
 use crate::observability::log;
 
-/// Room for what comes in.
+/// The buffer space reserved for each receive, in bytes.
 const ROOM: usize = 64 << 10;
-/// Connections that wait to be accepted.
+/// The maximum number of connections that wait to be accepted.
 const BACKLOG: u32 = 511;
 
-/// One link's bytes.
+/// The receive state of one link.
 struct Link {
     received: Vec<u8>,
     ends: LinkAddresses,
     tls: Option<TlsLayer>,
 }
 
-/// All links. Their numbers are tokens of the reactor; the listeners have the first ones.
+/// All links. A link's id is its reactor token. The listeners have the first tokens.
 pub struct Links {
     listeners: usize,
     links: Vec<Option<Link>>,
 }
 
-/// What came over a link.
+/// The result of receiving from a link.
 #[derive(Default)]
 pub struct ReceivedMessages {
-    /// The messages.
+    /// The received messages.
     pub messages: Vec<TakenMessage>,
-    /// Whether the link is of no more use.
+    /// `true` if the link is closed or unusable.
     pub ended: bool,
-    /// Bytes.
+    /// The number of bytes received.
     pub bytes: u64,
-    /// Whose ends the link has.
+    /// The addresses of the link's endpoints.
     pub ends: LinkAddresses,
 }
 
-/// A message that came in; its content only if it makes sense.
+/// A received message. Its content is `None` if it is invalid.
 pub struct TakenMessage {
-    /// Its kind, if there is such a kind.
+    /// The message kind, if it is a known one.
     pub kind: Option<Kind>,
-    /// What it says.
+    /// The decoded content.
     pub content: Option<Message>,
 }
 
@@ -55,7 +55,7 @@ impl Links {
     /// Opens the sockets that other nodes connect to.
     ///
     /// # Errors
-    /// When one cannot be opened.
+    /// When a socket cannot be opened.
     pub fn listen(config: &Config, reactor: &mut Reactor) -> std::io::Result<Self> {
         let Some(port) = Settings::listening_bus_port(config) else {
             log::warning!(
@@ -85,9 +85,9 @@ impl Links {
         })
     }
 
-    /// Takes a connection in.
+    /// Adds a connection. Returns `None` if it cannot be used.
     pub fn add(&mut self, reactor: &mut Reactor, socket: Socket, tls: Option<TlsLayer>) -> Option<LinkId> {
-        // Both only tune.
+        // Both options only affect performance and failure detection.
         let _ = socket.set_nodelay(true);
         let _ = socket.set_keepalive(10);
         let free = self.links.iter().position(Option::is_none);
@@ -119,7 +119,7 @@ impl Links {
         Some(link)
     }
 
-    /// Begins to connect to a node.
+    /// Starts to connect to a node.
     pub fn connect(&mut self, reactor: &mut Reactor, ip: &str, port: u16, tls: Option<TlsLayer>) -> Option<LinkId> {
         let address = SocketAddr::new(ip.parse::<IpAddr>().ok()?, port);
         let socket = Socket::connect_tcp(address).ok()?;
@@ -130,7 +130,7 @@ impl Links {
         Some(link)
     }
 
-    /// Ends a link.
+    /// Closes a link.
     pub fn remove(&mut self, reactor: &mut Reactor, link: LinkId) {
         if let Some(place) = link
             .checked_sub(self.listeners)
@@ -144,7 +144,7 @@ impl Links {
         }
     }
 
-    /// Sends bytes; whether the link still stands.
+    /// Sends bytes. Returns `true` if the link is still up, or does not exist any more.
     pub fn send(&mut self, reactor: &mut Reactor, link: LinkId, bytes: Vec<u8>) -> bool {
         let known = link.checked_sub(self.listeners).and_then(|place| self.links.get(place));
         let Some(Some(known)) = known else {
@@ -158,7 +158,7 @@ impl Links {
         }
     }
 
-    /// What was in flight over a link has gone; whether it still stands.
+    /// Continues after bytes in flight have been sent. Returns `true` if the link is still up.
     pub fn sent(&mut self, reactor: &mut Reactor, link: LinkId) -> bool {
         let known = link.checked_sub(self.listeners).and_then(|place| self.links.get(place));
         match known {
@@ -167,7 +167,7 @@ impl Links {
         }
     }
 
-    /// Bytes on their way over a link.
+    /// Returns the number of bytes in flight over a link.
     pub fn in_flight(&self, reactor: &Reactor, link: LinkId) -> usize {
         let known = link.checked_sub(self.listeners).and_then(|place| self.links.get(place));
         let waiting = match known {
@@ -177,7 +177,7 @@ impl Links {
         reactor.in_flight(link) + waiting
     }
 
-    /// Takes what has come over a link.
+    /// Receives from a link and decodes complete messages.
     pub fn receive(&mut self, reactor: &mut Reactor, token: LinkId) -> ReceivedMessages {
         let mut taken = ReceivedMessages::default();
         let known = token
@@ -201,7 +201,7 @@ impl Links {
                 taken.ended = true;
             }
         }
-        // An outgoing link does not know its own end before it stands.
+        // An outgoing link does not know its local address before it is connected.
         if link.ends.local.is_empty() || link.ends.local == "?" || link.ends.local == "0.0.0.0" {
             link.ends.local = reactor
                 .socket(token)
@@ -246,7 +246,7 @@ fn listen_at(word: &str, port: u16) -> std::io::Result<Listener> {
     Listener::tcp(address, port, BACKLOG)
 }
 
-/// The host of `host:port`, without brackets.
+/// Returns the host of `host:port`, without brackets.
 fn host_of(name: &str) -> String {
     let host = name.rsplit_once(':').map_or(name, |(host, _)| host);
     let host = host.trim_start_matches('[').trim_end_matches(']');

@@ -1,17 +1,18 @@
-//! The cluster bus: a thread that talks to the other nodes and watches over the cluster's health.
+//! The cluster bus: one thread that exchanges messages with the other nodes and monitors the state of the cluster.
 //!
 //! ```text
 //!   sockets ──▶ bytes ──▶ messages ─┐
 //!   ten times a second: a round ────┼──▶ State, under its lock ──▶ Todo, Actions
 //!   PUBLISH, CLUSTER … (wake-up) ───┘                                 │
-//!                                     1. the file is written ◀────────┤
-//!                                     2. the view is put into place ◀─┤
+//!                                     1. nodes.conf is written ◀──────┤
+//!                                     2. the view is published ◀──────┤
 //!                                     3. messages are sent, links ◀───┘
-//!                                        made and ended, keys deleted
+//!                                        opened and closed, keys deleted
 //! ```
 //!
-//! So nobody hears of what could be forgotten, and nothing is decided by a view that others know to be old. The thread
-//! never waits for a peer: what a socket does not take stays in flight, and a link with too much of it is ended.
+//! With this order, no node is told anything that this node could forget in a crash, and no command runs with a view
+//! that is older than what this node has announced. The thread never waits for a peer: bytes that a socket does not
+//! accept stay in flight, and a link with too many of them is closed.
 
 mod links;
 
@@ -34,44 +35,45 @@ use crate::observability::log;
 use crate::state::{Message, PauseReason, Server, UnservedKeys};
 use links::Links;
 
-/// Between two rounds.
+/// The interval between two rounds.
 const ROUND: Duration = Duration::from_millis(100);
-/// Events of one turn.
+/// The maximum number of events per turn.
 const EVENTS_A_TURN: usize = 128;
-/// Between two looks while something is about to happen.
+/// The interval between two checks while a failover is imminent.
 const PRESSED: Duration = Duration::from_millis(2);
-/// Between two attempts to lease a slot.
+/// The interval between two attempts to lease a slot.
 const RETRY: Duration = Duration::from_micros(50);
 
-/// The bus, on a thread of its own.
+/// The cluster bus, which runs on its own thread.
 pub struct Bus {
     server: Arc<Server>,
     seat: Seat,
     reactor: Reactor,
     links: Links,
     next_round: Instant,
-    /// Slots whose keys are to be deleted: they have another owner.
+    /// The slots whose keys have to be deleted because another node owns them.
     dropping: Vec<u16>,
-    /// Whether there is something to be looked at very soon.
+    /// Set while something must be checked again very soon.
     pressed: bool,
-    /// Writes are held back for a replica that takes over; how far that is.
+    /// The progress of stopping writes for a replica that takes over.
     stop: Option<StopProgress>,
 }
 
-/// How far this node is on its way to a standstill.
+/// The progress of stopping writes on this node.
 #[derive(Default)]
 struct StopProgress {
-    /// The ticket of the last write, once nobody can take another one.
+    /// The log sequence number of the last write, once no thread can take another one.
     last_ticket: Option<u64>,
-    /// Set by the log thread when it adds nothing any more.
+    /// Set by the log thread when it adds nothing more to the stream.
     settled: Arc<AtomicBool>,
 }
 
 impl Bus {
-    /// The bus of a server in cluster mode, listening. What the data and the file say is made to agree.
+    /// Creates the bus of a server in cluster mode, and listens. Reconciles the slots that have keys with the cluster
+    /// configuration file.
     ///
     /// # Errors
-    /// When the operating system refuses something.
+    /// When the operating system refuses a socket or the reactor, or the keyspace has no free thread index.
     pub fn prepare(server: &Arc<Server>) -> std::io::Result<Option<Bus>> {
         let Some(cluster) = &server.cluster else {
             return Ok(None);
@@ -80,7 +82,7 @@ impl Bus {
         let no_seat = || std::io::Error::other("no seat is left at the keyspace");
         let seat = server.keyspace.slots.join().ok_or_else(no_seat)?;
         let links = Links::listen(&server.config, &mut reactor)?;
-        // Nobody has made a bus before.
+        // There is only one bus, so the waker has not been set before.
         let _ = cluster.bus.set(reactor.waker());
         let mut bus = Bus {
             server: server.clone(),
@@ -99,7 +101,7 @@ impl Bus {
     /// Starts the thread.
     ///
     /// # Errors
-    /// When the operating system refuses it.
+    /// When the operating system refuses to create it.
     pub fn start(mut self) -> std::io::Result<()> {
         std::thread::Builder::new()
             .name("weft-bus".to_owned())
@@ -121,7 +123,7 @@ impl Bus {
                 log::warning!("The cluster bus cannot wait for events: {error}");
                 std::thread::sleep(ROUND);
             }
-            // A node that sleeps neither talks nor listens.
+            // A node that sleeps for a test neither sends nor receives.
             server.repl.stand_still();
             for event in events.drain(..) {
                 self.handle(cluster, event);
@@ -192,7 +194,8 @@ impl Bus {
         }
     }
 
-    /// The layer of a new link, if the bus has TLS. The log tells why there is none that should be there.
+    /// Returns the TLS layer of a new link, or `None` if the bus does not use TLS. Logs the reason if the layer cannot
+    /// be created.
     fn tls(&self, make: impl FnOnce(&TlsState) -> Result<TlsLayer, String>) -> Result<Option<TlsLayer>, ()> {
         if !self.server.config.boolean(id::TLS_CLUSTER) {
             return Ok(None);
@@ -212,7 +215,7 @@ impl Bus {
         cluster.set_company(state.nodes.len() > 1);
     }
 
-    /// Hands on what was published here.
+    /// Sends the messages that were published on this node to the other nodes.
     fn propagate(&mut self, cluster: &Cluster) {
         let published = cluster.take_published();
         if published.is_empty() {
@@ -224,7 +227,7 @@ impl Bus {
         }
     }
 
-    /// Does what changes of the state ask for.
+    /// Performs the actions that changes of the state require.
     fn conclude(&mut self, cluster: &Cluster) {
         let (publish, mut actions) = {
             let mut state = self.lock(cluster);
@@ -235,11 +238,11 @@ impl Bus {
             (state.todo.publish, std::mem::take(&mut state.actions))
         };
         if !topology::save(&self.server, cluster) {
-            // What could be forgotten, a vote above all, must not be said.
+            // Nothing may be sent that could be forgotten, in particular no vote.
             actions.retain(|action| !matches!(action, Action::Send(..)));
         }
         if publish {
-            // If a script keeps it from happening, the next turn tries again.
+            // If a running script prevents it, the next turn tries again.
             self.pressed |= !topology::publish(&self.server, cluster, &mut self.seat);
         }
         for action in actions {
@@ -266,7 +269,7 @@ impl Bus {
                 match link {
                     Some(link) => state.link_made(link, Some(node), unix_ms()),
                     None => {
-                        // Silence is counted from now on.
+                        // The time without an answer counts from now on.
                         if let Some(node) = state.nodes.get_mut(&node).filter(|node| node.ping_sent_ms == 0) {
                             node.ping_sent_ms = unix_ms();
                         }
@@ -296,9 +299,8 @@ impl Bus {
         wake(&self.server, &mut effects);
     }
 
-    // ---- manual failover -----------------------------------------------------------------------------------
-
-    /// A replica is about to take over: from now on nothing is admitted that writes.
+    // ---- manual failover --------------------------------------------------------------------------------------------
+    /// Stops admitting writes, because a replica is about to take over.
     fn hold_writes(&mut self, until_ms: u64) {
         self.server.repl.holds_still.store(true, Ordering::SeqCst);
         self.server
@@ -313,7 +315,7 @@ impl Bus {
         self.server.unpause_clients(PauseReason::Failover);
     }
 
-    /// Looks at what is about to happen.
+    /// Advances a manual failover.
     fn press_on(&mut self, cluster: &Cluster) {
         let is_still = self.lock(cluster).is_stopping() && self.stands_still();
         let mut state = self.lock(cluster);
@@ -323,7 +325,7 @@ impl Bus {
         }
     }
 
-    /// Whether all that was admitted before the pause is in the backlog, and nothing comes behind it.
+    /// Returns `true` if all writes admitted before the pause are in the backlog, and nothing follows them.
     fn stands_still(&mut self) -> bool {
         let server = self.server.clone();
         let Some(stop) = &mut self.stop else {
@@ -332,7 +334,7 @@ impl Bus {
         let Some(last_ticket) = stop.last_ticket else {
             let running = &server.scripts.running;
             if running.try_exclude_runs() {
-                // Who has the keyspace to itself knows that nobody writes.
+                // In exclusive mode no thread writes.
                 let all = self.seat.exclusive();
                 stop.last_ticket = Some(server.propagation.last_sequence());
                 let settled = stop.settled.clone();
@@ -352,23 +354,22 @@ impl Bus {
         stop.settled.load(Ordering::SeqCst) && (!feeds || is_in())
     }
 
-    // ---- keys ----------------------------------------------------------------------------------------------
-
-    /// Deletes keys of slots that have another owner, once commands go by that.
+    // ---- keys -------------------------------------------------------------------------------------------------------
+    /// Deletes the keys of slots that another node owns, once commands use the view that says so.
     fn drop_keys(&mut self, cluster: &Cluster) {
         if self.dropping.is_empty() {
             return;
         }
         let view = cluster.view();
         if view.is_replica {
-            // Its primary decides what there is.
+            // On a replica, the primary deletes keys.
             self.dropping.clear();
             return;
         }
         let mut waiting = Vec::new();
         for slot in std::mem::take(&mut self.dropping) {
             if view.is_mine(slot) {
-                // The view that says otherwise is not in place yet, or the slot has come back.
+                // Either the new view has not been published yet, or this node owns the slot again.
                 let state = self.lock(cluster);
                 if state.owner(slot) != Some(state.myself) {
                     waiting.push(slot);
@@ -415,7 +416,7 @@ impl Bus {
         wake(&server, &mut effects);
     }
 
-    /// Slots with keys that nobody has become this node's; keys of slots that others have are deleted.
+    /// Assigns unowned slots that have keys to this node, and deletes the keys of slots that other nodes own.
     fn agree_with_data(&mut self, cluster: &Cluster) {
         let occupied: Vec<u16> = (0..SLOTS as u16)
             .filter(|slot| self.server.keyspace.slots.header(usize::from(*slot)).may_hold_any())

@@ -1,4 +1,4 @@
-//! Parameters about the cluster.
+//! The parameters of the cluster.
 
 use super::{
     Choices, I32_MAX, TextCheck, U64_MAX, boolean, choice, integer, memory, optional_text, signed_memory, text,

@@ -1,4 +1,4 @@
-//! Parameters that say up to which size values keep their compact forms.
+//! The parameters that limit the size of compact encodings.
 
 use super::{I32_MAX, I32_MIN, KIB, integer, memory};
 

@@ -1,4 +1,4 @@
-//! Parameters about the log.
+//! The parameters of the log.
 
 use super::{Choices, boolean, choice, text};
 

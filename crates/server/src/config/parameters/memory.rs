@@ -1,4 +1,4 @@
-//! Parameters about memory: limits, eviction, expiry, freeing, defragmentation.
+//! The parameters of memory: limits, eviction, expiry, freeing, defragmentation.
 
 use super::{Choices, I32_MAX, MIB, U64_MAX, boolean, choice, integer, memory, memory_or_percent};
 

@@ -1,17 +1,17 @@
-//! The table of configuration parameters: name, kind, range, default and rights of each, declared once.
+//! The table of configuration parameters: name, kind, range, default and flags of each, declared once.
 //!
-//! Everything else in `config` is derived from this table: CONFIG GET and SET, the configuration file, the
-//! command line, CONFIG REWRITE, `weft.conf` and the list of parameters without effect in `docs/compat.md`.
+//! The rest of `config` is derived from this table: CONFIG GET and SET, the configuration file, the command line,
+//! CONFIG REWRITE, `weft.conf` and the list of parameters without effect in `docs/compat.md`.
 //!
-//! A topic is one file below `parameters/`. It declares its parameters in the order in which `weft.conf` shows them:
+//! Each topic is a file below `parameters/`. It declares its parameters in the order of `weft.conf`:
 //!
 //! ```text
-//! TIMEOUT "timeout" = integer(0, 0, I32_MAX).alias("idle"),     constant, name, kind, rights
+//! TIMEOUT "timeout" = integer(0, 0, I32_MAX).alias("idle"),     constant, name, kind, flags
 //!     Live, "Seconds of silence after which ...";               effect, summary
 //! ```
 //!
-//! [`table!`] turns a topic into a slice and into one [`ParameterId`] constant per parameter, and the slices are
-//! joined at compile time, so an id is an index and a misspelt name does not compile.
+//! [`table!`] turns a topic into a slice and into one [`ParameterId`] constant per parameter. The slices are joined at
+//! compile time, so an id is an index and a misspelt name does not compile.
 
 mod cluster;
 mod encodings;
@@ -28,13 +28,13 @@ mod tls;
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Values of an enumeration: the name a user writes and the number that stands for it.
+/// The values of an enumeration: the name that a user writes and the number that represents it.
 pub type Choices = &'static [(&'static str, i64)];
 
 const I32_MAX: i64 = i32::MAX as i64;
 const I32_MIN: i64 = i32::MIN as i64;
 const U32_MAX: i64 = u32::MAX as i64;
-/// The bits of `u64::MAX`: bounds of unsigned parameters are compared as unsigned numbers.
+/// The bits of `u64::MAX`. Bounds of unsigned parameters are compared as unsigned numbers.
 const U64_MAX: i64 = -1;
 const KIB: i64 = 1 << 10;
 const MIB: i64 = 1 << 20;
@@ -43,17 +43,17 @@ const GIB: i64 = 1 << 30;
 /// A configuration parameter.
 #[derive(Clone, Copy, Debug)]
 pub struct Parameter {
-    /// Its name, in lower case.
+    /// The name, in lower case.
     pub name: &'static str,
-    /// An older name that means the same.
+    /// An older name of the same parameter.
     pub alias: Option<&'static str>,
-    /// What its values look like.
+    /// The form of its values.
     pub kind: Kind,
-    /// Who may see and change it, and when.
+    /// The restrictions on reading and changing it.
     pub flags: Flags,
-    /// Whether the server acts on it.
+    /// The effect that it has on the server.
     pub effect: Effect,
-    /// What it does, in a sentence.
+    /// A one-sentence description.
     #[cfg_attr(
         not(test),
         expect(dead_code, reason = "`weft.conf` and docs/compat.md are held against it in tests")
@@ -61,65 +61,65 @@ pub struct Parameter {
     pub summary: &'static str,
 }
 
-/// Whether the server acts on a parameter.
+/// The effect of a parameter on the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// The server does what the value says.
+    /// The server acts on the value.
     Live,
-    /// The value is checked, kept and shown, and changes nothing so far.
+    /// The value is checked, kept and shown, but has no effect so far.
     NotYet,
-    /// Older versions had it: the value is checked, kept and shown on request, and nothing will ever act on it.
+    /// A parameter of older versions: the value is checked, kept and shown on request, and will never have an effect.
     Retired,
 }
 
-/// What the values of a parameter look like.
+/// The form of a parameter's values.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
     /// `yes` or `no`.
     Bool {
-        /// The value at the start.
+        /// The default value.
         default: bool,
     },
-    /// One of a few words; with [`Flags::MULTI_ARG`] several, whose numbers are combined bit by bit.
+    /// One of a few words. With [`Flags::MULTI_ARG`], several words whose numbers are combined with a bitwise OR.
     Enum {
         /// The words.
         choices: Choices,
-        /// The number of the value at the start.
+        /// The number of the default value.
         default: i64,
         /// A combination of bits that is refused, and the reason.
         conflict: Option<(i64, &'static str)>,
     },
     /// A number.
     Integer {
-        /// The value at the start.
+        /// The default value.
         default: i64,
-        /// The least value that is accepted.
+        /// The minimum value.
         min: i64,
-        /// The greatest value that is accepted.
+        /// The maximum value.
         max: i64,
-        /// How the number is written.
+        /// The notation of the number.
         unit: Unit,
-        /// Compare value and bounds as unsigned 64-bit numbers.
+        /// `true` to compare the value and the bounds as unsigned 64-bit numbers.
         unsigned: bool,
-        /// What becomes of an accepted value before it is stored.
+        /// The adjustment of an accepted value before it is stored.
         adjust: Adjust,
     },
     /// A string.
     Text {
-        /// The value at the start.
+        /// The default value.
         default: &'static str,
-        /// An empty string means "not set": such a parameter is left out of a rewritten file.
+        /// `true` if an empty string means "not set". Such a parameter is left out of a rewritten file.
         optional: bool,
-        /// The value may contain NUL bytes; others end at the first one.
+        /// `true` if the value may contain zero bytes. Other values end at the first one.
         binary: bool,
-        /// Which strings are accepted.
+        /// The check of the string.
         check: TextCheck,
     },
-    /// A value with a structure of its own.
+    /// A value with its own structure.
     Special(Special),
 }
 
-/// How a number is written.
+/// The notation of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Decimal digits.
@@ -134,37 +134,37 @@ pub enum Unit {
     Octal,
 }
 
-/// What becomes of an accepted number before it is stored.
+/// The adjustment of an accepted number before it is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Adjust {
-    /// Nothing.
+    /// None.
     Keep,
-    /// It is moved into this range.
+    /// Clamped to this range.
     Clamp(i64, i64),
-    /// Zero, although below the range, is accepted and becomes the number of CPUs this process may use.
+    /// Zero is accepted although it is below the range. It becomes the number of CPUs that this process may use.
     ZeroIsAutomatic,
 }
 
-/// Which strings a text parameter accepts.
+/// The check of a string parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TextCheck {
-    /// All.
+    /// All strings are accepted.
     Any,
-    /// All but the empty one.
+    /// The string must not be empty.
     NotEmpty,
-    /// The name of a file, without a directory.
+    /// A file name without a directory.
     FileName,
-    /// The name of a directory, without a parent.
+    /// A directory name without a parent.
     DirectoryName,
-    /// An IPv4 address or nothing.
+    /// An IPv4 address or an empty string.
     Ipv4,
-    /// An IPv6 address or nothing.
+    /// An IPv6 address or an empty string.
     Ipv6,
-    /// A host name of the usual letters, shorter than 256 bytes.
+    /// A hostname of letters, digits, hyphens and dots, shorter than 256 bytes.
     HostName,
-    /// A name that fits into the file of the cluster's nodes.
+    /// A name that may appear in the cluster configuration file.
     NodeName,
-    /// An address that fits into the file of the cluster's nodes.
+    /// An address that may appear in the cluster configuration file.
     AnnouncedAddress,
     /// A template for the process title.
     TitleTemplate,
@@ -172,14 +172,14 @@ pub enum TextCheck {
     HashSeed,
 }
 
-/// Kinds of values that only one parameter, or two, have.
+/// The kinds of values that only one or two parameters have.
 #[derive(Clone, Copy, Debug)]
 pub enum Special {
     /// `dir`: the working directory of the process.
     Directory,
     /// `save`: pairs of seconds and changes.
     SavePoints,
-    /// `client-output-buffer-limit`: limits per class of client.
+    /// `client_config-output-buffer-limit`: the limits per client class.
     OutputBufferLimits,
     /// `oom-score-adj-values`: three numbers.
     OomScoreAdjustments,
@@ -187,13 +187,13 @@ pub enum Special {
     KeyspaceEvents,
     /// `bind` and `rdma-bind`: addresses, with their defaults.
     Addresses(&'static [&'static str]),
-    /// `replicaof`: host and port of the primary.
+    /// `replicaof`: the host and port of the primary.
     Primary,
-    /// `latency-tracking-info-percentiles`: numbers between 0 and 100.
+    /// `record_latency-tracking-info-percentiles`: numbers between 0 and 100.
     Percentiles,
 }
 
-/// Who may see and change a parameter, and when: a set of bits.
+/// The restrictions on reading and changing a parameter, as a set of bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flags(u16);
 
@@ -202,7 +202,7 @@ impl Flags {
     pub const NONE: Flags = Flags(0);
     /// Only the file and the command line can set it.
     pub const IMMUTABLE: Flags = Flags(1);
-    /// A secret: keep its value out of logs.
+    /// A secret, whose value must not be logged.
     pub const SENSITIVE: Flags = Flags(1 << 1);
     /// Shown in crash reports.
     pub const DEBUG: Flags = Flags(1 << 2);
@@ -210,14 +210,14 @@ impl Flags {
     pub const MULTI_ARG: Flags = Flags(1 << 3);
     /// CONFIG GET shows it only under its exact name.
     pub const HIDDEN: Flags = Flags(1 << 4);
-    /// CONFIG SET needs `enable-protected-configs`.
+    /// CONFIG SET requires `enable-protected-configs`.
     pub const PROTECTED: Flags = Flags(1 << 5);
-    /// CONFIG SET is refused while data is loaded.
+    /// CONFIG SET is refused while data is being loaded.
     pub const DENY_LOADING: Flags = Flags(1 << 6);
-    /// Names something outside, such as a file: setting the same value again counts as a change.
+    /// Refers to something outside, such as a file. Setting the same value again counts as a change.
     pub const VOLATILE: Flags = Flags(1 << 7);
 
-    /// Whether all bits of `other` are set.
+    /// Returns `true` if all bits of `other` are set.
     pub const fn contains(self, other: Flags) -> bool {
         self.0 & other.0 == other.0
     }
@@ -227,32 +227,32 @@ impl Flags {
     }
 }
 
-/// A parameter, as its place in [`PARAMETERS`].
+/// The id of a parameter: its index in [`PARAMETERS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ParameterId(u16);
 
 impl ParameterId {
-    /// The place in [`PARAMETERS`].
+    /// Returns the index in [`PARAMETERS`].
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 
-    /// What the table says about this parameter.
+    /// Returns the table entry of this parameter.
     pub fn parameter(self) -> &'static Parameter {
         &PARAMETERS[self.index()]
     }
 
-    /// Whether only older versions had this parameter, so that nothing acts on it.
+    /// Returns `true` if only older versions had this parameter, so that it has no effect.
     pub fn is_retired(self) -> bool {
         self.parameter().effect == Effect::Retired
     }
 
-    /// All parameters, in the order of the table.
+    /// Returns all parameters in the order of the table.
     pub fn all() -> impl Iterator<Item = ParameterId> {
         (0..PARAMETERS.len() as u16).map(ParameterId)
     }
 
-    /// The parameter with this exact name; evaluated at compile time.
+    /// Returns the parameter with this exact name. Evaluated at compile time.
     const fn named(name: &str) -> ParameterId {
         let (mut place, mut topic) = (0, 0);
         while topic < TOPICS.len() {
@@ -276,16 +276,16 @@ impl ParameterId {
 pub struct NamedParameter {
     /// The parameter.
     pub id: ParameterId,
-    /// The name, or alias, in lower case.
+    /// The name or alias, in lower case.
     pub name: &'static str,
 }
 
-/// Finds a parameter by name or alias, whatever the case.
+/// Finds a parameter by its name or alias, ignoring case.
 pub fn find(name: &[u8]) -> Option<NamedParameter> {
     names().find(|named| named.name.as_bytes().eq_ignore_ascii_case(name))
 }
 
-/// All names: each parameter's own name, then its alias.
+/// Returns all names: each parameter's own name, then its alias.
 pub fn names() -> impl Iterator<Item = NamedParameter> {
     ParameterId::all().flat_map(|id| {
         let parameter = id.parameter();
@@ -295,7 +295,7 @@ pub fn names() -> impl Iterator<Item = NamedParameter> {
     })
 }
 
-/// Some parameters under a heading.
+/// A group of parameters under a heading.
 #[derive(Clone, Copy, Debug)]
 pub struct ParameterGroup {
     /// The heading.
@@ -360,7 +360,7 @@ pub const TOPICS: &[ParameterGroup] = &[
     },
 ];
 
-/// How many parameters there are.
+/// The number of parameters.
 pub const COUNT: usize = count();
 
 const fn count() -> usize {
@@ -389,7 +389,7 @@ const fn joined() -> [Parameter; COUNT] {
     joined
 }
 
-/// All parameters, topic by topic; a [`ParameterId`] is an index into it.
+/// All parameters, topic by topic. A [`ParameterId`] is an index into this table.
 pub static PARAMETERS: [Parameter; COUNT] = joined();
 
 /// One constant per parameter: `id::TIMEOUT` is `timeout`.
@@ -419,10 +419,10 @@ macro_rules! table {
             $($declaration.named($name, super::Effect::$effect, $summary),)+
         ];
 
-        // Reads every id, so a topic that [`TOPICS`] lacks does not compile.
+        // Uses every id, so a topic that is missing in [`TOPICS`] does not compile.
         const _: () = assert!($(id::$constant.index() < super::COUNT)&&+);
 
-        /// Their ids.
+        /// The ids of these parameters.
         pub mod id {
             use crate::config::parameters::ParameterId;
             $(
@@ -434,7 +434,7 @@ macro_rules! table {
 }
 use table;
 
-/// A parameter before it has its name: what the declarations of the topics are made of.
+/// A parameter without its name, as built by the declarations of the topics.
 #[derive(Clone, Copy)]
 struct Declaration {
     kind: Kind,
@@ -636,7 +636,7 @@ const fn same_text(one: &str, other: &str) -> bool {
 }
 
 impl TextCheck {
-    /// Says what is wrong with `value` of the parameter `name`, if anything is.
+    /// Returns the reason for which `value` is invalid for the parameter `name`, or `None` if it is valid.
     pub fn refusal(self, name: &str, value: &[u8]) -> Option<String> {
         match self {
             TextCheck::Any => None,
@@ -684,7 +684,7 @@ fn host_name_refusal(value: &[u8]) -> Option<String> {
     .then(|| "Hostnames may only contain alphanumeric characters, hyphens or dots".into())
 }
 
-/// The longest textual IPv6 address has 45 bytes.
+/// The maximum length of a textual IPv6 address in bytes.
 const LONGEST_ADDRESS: usize = 45;
 
 fn announced_address_refusal(name: &str, value: &[u8]) -> Option<String> {
@@ -694,7 +694,7 @@ fn announced_address_refusal(name: &str, value: &[u8]) -> Option<String> {
     (!value.iter().all(|&byte| fits_nodes_file(byte))).then(|| format!("{name} contains invalid character"))
 }
 
-/// Whether a byte may stand in a field of the file of the cluster's nodes, whose separators are punctuation.
+/// Returns `true` if a byte may appear in a field of the cluster configuration file, whose separators are punctuation.
 fn fits_nodes_file(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || !byte.is_ascii() || matches!(byte, b'-' | b'.' | b'/' | b':' | b'_' | b'`')
 }

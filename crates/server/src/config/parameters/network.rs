@@ -1,4 +1,4 @@
-//! Parameters about listening, connections and the threads that serve them.
+//! The parameters of listening, connections and the threads that serve them.
 
 use super::{GIB, I32_MAX, MIB, Special, U32_MAX, boolean, integer, memory, octal, optional_text, special};
 

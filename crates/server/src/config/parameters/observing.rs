@@ -1,4 +1,4 @@
-//! Parameters about watching the server: command logs, latency, events, scripts.
+//! The parameters of monitoring: command logs, latency, keyspace events, busy scripts.
 
 use super::{Choices, Special, boolean, choice, integer, special};
 

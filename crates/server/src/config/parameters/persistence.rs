@@ -1,4 +1,4 @@
-//! Parameters about dumps and the append-only file.
+//! The parameters of RDB dumps and the append-only file.
 
 use super::{Choices, I32_MAX, I32_MIN, MIB, Special, TextCheck, boolean, choice, integer, memory, special, text};
 

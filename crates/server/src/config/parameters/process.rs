@@ -1,4 +1,4 @@
-//! Parameters about the process: its place in the system, its start, its end.
+//! The parameters of the process: its environment, its start, its shutdown.
 
 use super::{Choices, I32_MAX, Special, TextCheck, boolean, bytes, choice, integer, optional_text, special, text};
 

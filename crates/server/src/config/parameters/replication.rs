@@ -1,4 +1,4 @@
-//! Parameters about primaries and replicas.
+//! The parameters of replication.
 
 use super::{
     Choices, I32_MAX, KIB, MIB, Special, boolean, choice, integer, memory, optional_bytes, optional_text, special,

@@ -1,6 +1,7 @@
-//! Parameters of older versions of Valkey and of what it came from. Files and scripts still name them; nothing acts on them.
+//! The parameters of older versions of Valkey and its predecessor. Files and scripts still name them, but they have no
+//! effect.
 //!
-//! They have the types, ranges and defaults of the last version that had them, and all can be set at run time.
+//! They have the types, ranges and defaults of the last version that had them, and all of them can be set at run time.
 
 use super::{Choices, I32_MAX, boolean, choice, integer, memory};
 

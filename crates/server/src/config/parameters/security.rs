@@ -1,4 +1,4 @@
-//! Parameters about who may do what.
+//! The parameters of access control.
 
 use super::{Choices, TextCheck, boolean, choice, integer, optional_bytes, text};
 

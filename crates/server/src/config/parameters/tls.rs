@@ -1,4 +1,4 @@
-//! Parameters about TLS.
+//! The parameters of TLS.
 
 use super::{Choices, I32_MAX, boolean, choice, integer, optional_text};
 

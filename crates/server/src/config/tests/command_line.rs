@@ -1,4 +1,4 @@
-//! The command line.
+//! Tests of the command line.
 
 use std::ffi::OsString;
 

@@ -1,6 +1,6 @@
-//! `weft.conf` and `docs/compat.md` say what the table says.
+//! Tests that `weft.conf` and `docs/compat.md` agree with the table of parameters.
 //!
-//! Both are made from the table: `WEFT_WRITE_DOCUMENTS=1 cargo test -p weft-server documents` writes them anew.
+//! Both are generated from the table: `WEFT_WRITE_DOCUMENTS=1 cargo test -p weft-server_config documents` writes them.
 
 use std::path::PathBuf;
 
@@ -38,7 +38,7 @@ fn is_hidden(parameter: &Parameter) -> bool {
     parameter.flags.contains(Flags::HIDDEN)
 }
 
-/// The lines that give a parameter its default.
+/// Returns the lines that give a parameter its default value.
 fn default_lines(parameter: &Parameter) -> Vec<String> {
     let values = match parameter.default_value() {
         Value::OutputBufferLimits(limits) => (0..limits.len())
@@ -135,7 +135,7 @@ fn the_sample_file_shows_every_parameter_with_its_default() {
     assert_same("weft.conf", &text, &weft_conf());
 }
 
-/// The file with the `#` before its parameters removed. A comment has a blank behind its `#`.
+/// Removes the `#` before parameters. A comment has a blank after its `#`.
 fn uncommented(text: &str) -> String {
     let lines = text.lines().map(|line| match line.strip_prefix('#') {
         Some(rest) if rest.starts_with(|first: char| first.is_ascii_alphabetic()) => rest,

@@ -1,4 +1,4 @@
-//! Reading configuration files.
+//! Tests of reading configuration files.
 
 use super::{Scratch, loaded, shown, working_directory};
 use crate::config::command_line::CommandLine;

@@ -1,4 +1,4 @@
-//! Tests of the configuration: against what a Valkey 9.1.2 answered, and of what is our own.
+//! Tests of the configuration: against recorded replies of Valkey 9.1.2, and of Weft's own behaviour.
 
 mod command_line;
 mod documents;
@@ -18,7 +18,7 @@ const EVERYTHING: Permissions = Permissions {
     loading: false,
 };
 
-/// Sets pairs of text, as a client that may do everything.
+/// Sets pairs of text as a client with all permissions.
 fn set(config: &Config, pairs: &[(&str, &str)]) -> Result<Vec<ParameterId>, SetError> {
     let pairs: Vec<(&[u8], &[u8])> = pairs
         .iter()
@@ -34,7 +34,7 @@ fn refusal(config: &Config, pairs: &[(&str, &str)]) -> String {
     }
 }
 
-/// What CONFIG GET answers for one name.
+/// Returns the value that CONFIG GET shows for one name.
 fn shown(config: &Config, name: &str) -> String {
     let matches = config.matching(&[name.as_bytes()]);
     let [(_, value)] = matches.as_slice() else {
@@ -48,7 +48,7 @@ fn loaded(text: &str) -> Config {
     Config::parse(text.as_bytes(), None).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The working directory belongs to the whole process: tests that change it or look at it take turns.
+/// Locks the working directory of the process. Tests that change or read it run one after another.
 fn working_directory() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)

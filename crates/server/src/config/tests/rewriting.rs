@@ -1,4 +1,4 @@
-//! CONFIG REWRITE.
+//! Tests of CONFIG REWRITE.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -7,7 +7,7 @@ use crate::config::command_line::CommandLine;
 use crate::config::specials::Primary;
 use crate::config::{Config, Extent, ParameterId, id};
 
-/// The lines that are always written: they are left out of what the tests compare.
+/// Removes the lines that are always written.
 fn without_standing_lines(text: &[u8]) -> String {
     String::from_utf8_lossy(text)
         .lines()
@@ -56,7 +56,7 @@ fn changed_lines_are_replaced_and_new_ones_appended() {
     );
     let text = rewritten(old, change, &[]);
     assert_eq!(text, expected);
-    // Doing it again changes nothing.
+    // A second rewrite changes nothing.
     assert_eq!(rewritten(&text, |_| {}, &[]), expected);
 }
 

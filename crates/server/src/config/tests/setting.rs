@@ -1,12 +1,12 @@
-//! CONFIG SET and GET: recorded answers, atomicity, rights.
+//! Tests of CONFIG SET and GET: recorded replies, atomicity, permissions.
 
 use super::{EVERYTHING, Scratch, loaded, refusal, set, shown, working_directory};
 use crate::config::{Config, Permissions, SetError, find, id};
 
-/// Name, value, answer ("OK" or the text behind "ERR "), and what CONFIG GET shows then.
+/// Name, value, reply ("OK" or the text after "ERR "), and the value that CONFIG GET shows afterwards.
 const RECORDED: &str = include_str!("config_set.tsv");
 
-/// Answers that differ on purpose: the recorded server was built without jemalloc, which this one uses.
+/// The replies that differ on purpose: the recorded server was built without jemalloc, which this one uses.
 const DIFFERENT: [(&str, &str); 1] = [("activedefrag", "yes")];
 
 fn unescaped(field: &str) -> String {
@@ -319,7 +319,7 @@ fn readers_never_see_a_value_nobody_set() {
             assert!(matches!(&*config.text(id::REQUIREPASS), b"" | b"111" | b"222"));
         }
     });
-    // Whoever came last set both.
+    // The last writer has set both.
     assert_eq!(shown(&config, "timeout"), shown(&config, "requirepass"));
     assert!(find(b"timeout").is_some());
 }

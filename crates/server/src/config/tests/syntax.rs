@@ -1,4 +1,4 @@
-//! Splitting and quoting lines, patterns of files, numbers, title templates.
+//! Tests of splitting and quoting lines, file patterns, numbers and title templates.
 
 use crate::config::glob::expand_paths;
 use crate::config::lines::{quoted, split_arguments};

@@ -1,4 +1,4 @@
-//! The table against the names and defaults that a Valkey 9.1.2 shows.
+//! Tests of the table against the names and defaults that Valkey 9.1.2 shows.
 
 use std::collections::BTreeSet;
 
@@ -11,13 +11,13 @@ const RECORDED: &str = include_str!("config_get.tsv");
 
 type Accepts = fn(&str) -> bool;
 
-/// Defaults that differ on purpose, with ours.
+/// The defaults that differ on purpose, with the accepted values.
 const DIFFERENT: [(&str, Accepts); 3] = [
-    // All CPUs that may be used take part, instead of one.
+    // All available CPUs are used, instead of one.
     ("io-threads", |value| {
         value.parse::<u16>().is_ok_and(|threads| (1..=256).contains(&threads))
     }),
-    // Nothing forks, so huge pages cost no copies, and lookups are a fifth cheaper with them.
+    // This server does not fork, so huge pages cause no copies, and lookups are a fifth cheaper with them.
     ("disable-thp", |value| value == "no"),
     // The directory in which the test runs.
     ("dir", |value| value.starts_with('/')),
@@ -46,7 +46,7 @@ fn every_default_is_the_one_of_valkey() {
     }
 }
 
-/// Parameters that Valkey does not have. They are hidden.
+/// The parameters that Valkey does not have. They are hidden.
 const OWN: [&str; 1] = ["busy-reply-scope"];
 
 #[test]
@@ -68,7 +68,7 @@ fn all_names_are_those_of_valkey_and_the_same_ones_are_hidden() {
     assert_eq!(star, visible);
 }
 
-/// Names and defaults that the last versions with these parameters had.
+/// The names and defaults of the last versions that had these parameters.
 const RETIRED: [(&str, &str); 7] = [
     ("dynamic-hz", "yes"),
     ("events-per-io-thread", "2"),

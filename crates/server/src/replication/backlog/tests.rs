@@ -1,4 +1,4 @@
-//! Tests of what a backlog keeps.
+//! Tests of the backlog's contents.
 
 use super::{BLOCK_BYTES, Extent, ReplicationBacklog};
 

@@ -1,13 +1,14 @@
-//! All data for replicas: a snapshot that goes to their sockets as it is made, or into a file first.
+//! Sends full synchronisations to replicas: a snapshot that is streamed to their sockets while it is made, or that is
+//! written to a file first.
 //!
 //! ```text
-//!   moment of the snapshot (exclusive mode) ─▶ the log thread passes that place: places in the backlog are pinned there
-//!   its consumer: +FULLRESYNC id offset ─▶ $EOF:mark, bytes …, mark          (repl-diskless-sync)
-//!                                       ─▶ bytes into the dump file, then $size and the file
+//!   moment of the snapshot (exclusive mode) ─▶ the log thread gets there and pins the offsets of the replicas
+//!   the snapshot's consumer: +FULLRESYNC id offset ─▶ $EOF:mark, bytes …, mark          (repl-diskless-sync)
+//!                                                  ─▶ bytes into the dump file, then $size and the file
 //! ```
 //!
-//! The consumer's thread may wait: it has handles of its own of the sockets, and a replica that takes nothing for
-//! `repl-timeout` is given up.
+//! The consumer's thread may block: it has its own handles of the sockets. It drops a replica that accepts no data for
+//! `repl-timeout`.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
@@ -36,22 +37,22 @@ use crate::replication::backlog_writer;
 use crate::replication::backlog_writer::HistoryPosition;
 use crate::state::{PrimaryThreadCommand, Server};
 
-/// Digits of the mark that ends a dump.
+/// The number of hexadecimal digits in the mark that ends a dump.
 const MARK_BYTES: usize = 40;
-/// Between two looks at whether everything was called off.
+/// The interval at which a blocked write checks for cancellation, in milliseconds.
 const LOOK_PERIOD_MS: u16 = 100;
-/// Between two signs of life while a file is written.
+/// The interval between two keepalive newlines while a file is written.
 const BEAT: Duration = Duration::from_secs(1);
-/// Bytes that are sealed at once.
+/// The maximum number of bytes encrypted at a time.
 const SEALED_AT_ONCE: usize = 256 * 1024;
-/// Bytes of a file sent at once.
+/// The number of bytes of a file sent at a time.
 const FILE_BYTES: usize = 256 * 1024;
 
-/// Why no dump was begun.
+/// The reason why no dump was begun.
 pub enum CannotBegin {
     /// Another snapshot is being written.
     Busy,
-    /// Something else.
+    /// Another error.
     Failed(String),
 }
 
@@ -77,19 +78,20 @@ impl Handle {
     }
 }
 
-/// How a replica is told where the stream goes on.
+/// The way in which a replica learns the offset at which the stream continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Announcement {
-    /// Not at all: it did not ask.
+    /// It is not announced: the replica used `SYNC`.
     None,
-    /// It goes on behind the dump.
+    /// The stream follows the dump on the same connection.
     BehindDump,
-    /// It is to be asked for over another connection.
+    /// The replica requests the stream over another connection.
     Elsewhere,
 }
 
 impl Announcement {
-    /// For a replica that asked with PSYNC, and one that gets the dump over a connection of its own.
+    /// Returns the announcement for a replica that used PSYNC (`is_psync`) or that receives the dump over a separate
+    /// connection (`alone`).
     pub const fn fitting(is_psync: bool, alone: bool) -> Announcement {
         match (alone, is_psync) {
             (true, _) => Announcement::Elsewhere,
@@ -99,25 +101,25 @@ impl Announcement {
     }
 }
 
-/// A replica that gets a dump.
+/// A replica that receives a dump.
 pub struct DumpTarget {
     /// The id of its client.
     pub id: u64,
     name: String,
     handle: Handle,
-    /// Its layer of TLS; while there is a dump nobody else seals anything for it.
+    /// Its TLS layer. While the dump is sent, no other thread encrypts data for the replica.
     tls: Option<TlsLayer>,
     announcement: Announcement,
 }
 
-/// A further handle of a socket.
+/// An additional handle of a socket.
 pub struct SocketHandle(Handle);
 
 impl DumpTarget {
-    /// A further handle of a replica's socket.
+    /// Returns an additional handle of a replica's socket.
     ///
     /// # Errors
-    /// When the system has none.
+    /// When the operating system cannot duplicate the file descriptor.
     pub fn clone_of(socket: &Socket) -> io::Result<SocketHandle> {
         let handle = match socket {
             Socket::Tcp(stream) => Handle::Tcp(stream.try_clone()?),
@@ -126,7 +128,7 @@ impl DumpTarget {
         Ok(SocketHandle(handle))
     }
 
-    /// The replica whose client has this id.
+    /// Creates the target for the replica whose client has this id.
     pub fn new(id: u64, name: String, socket: SocketHandle, tls: Option<TlsLayer>, announcement: Announcement) -> Self {
         DumpTarget {
             id,
@@ -137,7 +139,7 @@ impl DumpTarget {
         }
     }
 
-    /// Writes all of it, waiting for the socket.
+    /// Writes all bytes. Blocks until the socket accepts them.
     fn write_all(&self, bytes: &[u8], timeout: Duration, running: &Running) -> io::Result<()> {
         let Some(tls) = &self.tls else {
             return self.write_raw(bytes, timeout, running);
@@ -162,7 +164,7 @@ impl DumpTarget {
                         return Err(ErrorKind::TimedOut.into());
                     }
                     let mut polled = [PollFd::new(self.handle.fd(), PollFlags::POLLOUT)];
-                    // Whatever comes of it, the next write tells.
+                    // The next write reports any error.
                     let _ = poll(&mut polled, PollTimeout::from(LOOK_PERIOD_MS));
                 }
                 Err(error) => return Err(error),
@@ -172,19 +174,19 @@ impl DumpTarget {
     }
 }
 
-/// Several replicas that get the same bytes.
+/// Several replicas that receive the same bytes.
 struct Targets {
     server: Arc<Server>,
     list: Vec<DumpTarget>,
-    /// Whether the dump is of use without them.
+    /// `true` if the dump is useful without the replicas.
     outlive: bool,
     served: Arc<Mutex<Vec<u64>>>,
 }
 
 impl Targets {
-    /// Gives all of them the same; who does not take it is given up.
+    /// Writes the bytes to all replicas, and drops those that fail.
     fn write(&mut self, bytes: &[u8], running: &Running) -> Result<(), ConsumerError> {
-        // It may be changed while the dump is on its way.
+        // The timeout may be changed while the dump is being sent.
         let timeout = Duration::from_secs(self.server.config.unsigned(id::REPL_TIMEOUT).max(1));
         self.list
             .retain(|target| match target.write_all(bytes, timeout, running) {
@@ -207,7 +209,7 @@ impl Targets {
         Ok(())
     }
 
-    /// Tells where the stream goes on, to those who asked for that.
+    /// Announces the offset at which the stream continues to the replicas that expect it.
     fn announce(&mut self, place: &HistoryPosition, running: &Running) {
         let HistoryPosition { id, offset, db } = place;
         let timeout = Duration::from_secs(self.server.config.unsigned(crate::config::id::REPL_TIMEOUT).max(1));
@@ -228,7 +230,7 @@ impl Targets {
         });
     }
 
-    /// Lets others know that the bytes of the dump are on their way.
+    /// Publishes that the bytes of the dump are being sent.
     fn publish(&self) {
         for known in self.server.repl.replicas.known().iter_mut() {
             if self.list.iter().any(|target| target.id == known.id) {
@@ -242,7 +244,7 @@ impl Targets {
     }
 }
 
-/// Sends a dump as it is made.
+/// Sends a dump while it is made.
 struct SocketDump {
     targets: Targets,
     mark: String,
@@ -265,7 +267,7 @@ impl Consumer for SocketDump {
     }
 }
 
-/// Writes a dump into a file, and sends that.
+/// Writes a dump to a file and sends the file.
 struct FileDump {
     targets: Targets,
     file: Option<DumpFile>,
@@ -311,31 +313,31 @@ impl Consumer for FileDump {
         self.targets.done();
         if self.removes {
             log::notice!("Removing the RDB file used to feed replicas in a persistence-less instance");
-            // Nobody needs it; it is in the way of nobody either.
+            // The file is no longer needed, and leaving it does no harm.
             let _ = std::fs::remove_file(&self.path);
         }
         Ok(())
     }
 }
 
-/// Whether a dump is of use even if no replica gets it: a file that is loaded at the next start.
+/// Returns `true` if a dump is useful even if no replica receives it: a file that is loaded at the next start.
 pub fn outlives(server: &Server, with_mark: bool) -> bool {
     !with_mark && !server.config.save_points().is_empty()
 }
 
-/// What the dump of some replicas is like.
+/// The properties of a dump for replicas.
 #[derive(Clone, Copy, Debug)]
 pub struct DumpRequirements {
-    /// The version that all of them understand.
+    /// The dump format that all of the replicas understand.
     pub format: Format,
-    /// No keys.
+    /// `true` if the dump contains no keys.
     pub without_data: bool,
 }
 
 /// Begins a dump for these replicas.
 ///
 /// # Errors
-/// When that is not possible now.
+/// When no dump can begin now.
 pub fn begin(
     server: &Arc<Server>,
     targets: Vec<DumpTarget>,
@@ -357,7 +359,8 @@ pub fn begin(
         .list
         .iter()
         .any(|target| target.announcement == Announcement::Elsewhere);
-    // For tests: what Valkey's parent process does stands still until the dump is out, and then the process stops.
+    // For tests: the part of the work that Valkey does in the parent process stops until the dump is complete. Then the
+    // process stops itself.
     let stands_still = server.repl.pauses.load(Ordering::Relaxed);
     if stands_still {
         server.repl.sleeps_until_ms.store(u64::MAX, Ordering::Relaxed);
@@ -373,7 +376,7 @@ pub fn begin(
         at_end: Box::new(move |server, _, ending| {
             match ending {
                 snapshot::SnapshotOutcome::Done => log::notice!("Background RDB transfer terminated with success"),
-                // It had nobody left to go to.
+                // All replicas that should receive it are gone.
                 snapshot::SnapshotOutcome::Cancelled if alone => log::warning!("Background RDB transfer error"),
                 snapshot::SnapshotOutcome::Cancelled => log::warning!("Background transfer terminated by request"),
                 snapshot::SnapshotOutcome::Failed(error) => log::warning!("Background RDB transfer error: {error}"),
@@ -413,7 +416,7 @@ pub fn begin(
     }
 }
 
-/// Pins the replicas' places where the snapshot is, and tells where that is.
+/// Pins the offsets of the replicas at the moment of the snapshot, and sends that position to `told`.
 fn note_place(
     moment: &SnapshotMoment<'_>,
     replicas: Vec<u64>,
@@ -444,7 +447,7 @@ fn note_place(
             }
             server.repl.replicas.awaited().extend(&replicas);
         }
-        // Who waits for it may have given up.
+        // The receiver may have given up.
         let _ = told.send(place.clone());
     });
     let open_slots = moment
@@ -494,7 +497,7 @@ fn new_mark() -> String {
         .collect()
 }
 
-/// Sends a dump that has functions and no keys: that needs no snapshot.
+/// Sends a dump that has functions and no keys. This needs no snapshot.
 fn send_functions(
     server: &Arc<Server>,
     mut targets: Targets,

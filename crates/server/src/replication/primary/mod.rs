@@ -1,19 +1,22 @@
-//! Serves replicas: a thread that owns their connections, gives them all data once, and then the stream of the backlog.
+//! Serves replicas: one thread owns their connections, sends each a full synchronisation if necessary, and then the
+//! stream from the backlog.
 //!
 //! ```text
 //!   worker: PSYNC ─▶ the connection moves here ─┬─ the backlog has what it misses ───────────────▶ Online
 //!                                               └─▶ WaitsForDump ─▶ GetsDump (dump.rs) ─▶ its ACK ─▶ Online
 //!
-//!   log thread ─▶ backlog ─▶ this thread: from each replica's place, as much as its socket takes
-//!   replica: REPLCONF ACK ─▶ what others know of it (`repl::Known`) ─▶ clients that WAIT
+//!   log thread ─▶ backlog ─▶ this thread: from each replica's offset, as much as its socket accepts
+//!   replica: REPLCONF ACK ─▶ its public state (`repl::ReplicaInfo`) ─▶ clients blocked in WAIT
 //! ```
 //!
-//! With `dual-channel-replication-enabled` the dump may go over a connection of its own (`channels.rs`).
+//! With `rdb_channel-channel-replication-enabled` the dump may use a separate connection (`rdb_channel.rs`).
 //!
-//! 1. A replica's place in the backlog is pinned from the moment of its data on, so nothing is lost while it gets the dump.
-//! 2. While a dump is on its way nobody else writes to the sockets that get it.
-//! 3. Who lags so far behind that the limits of `client-output-buffer-limit` are passed is disconnected.
-//! 4. No worker waits for a replica, ever; clients that WAIT are parked and answered by mail.
+//! 1. A replica's offset in the backlog is pinned from the moment of its dump on, so nothing is lost while it receives
+//!    the dump.
+//! 2. While a dump is being sent, only the dump's thread writes to the sockets that receive it.
+//! 3. A replica whose unsent bytes exceed the limits of `client-output-buffer-limit` is disconnected.
+//! 4. No worker ever waits for a replica. Clients blocked in WAIT are parked, and are answered by a message to their
+//!    worker.
 
 mod full_sync;
 mod psync;
@@ -43,21 +46,21 @@ use crate::state::{Message, PrimaryThreadCommand, Server};
 use rdb_channel::AwaitedMainChannel;
 use sync_batch::Dump;
 
-/// Events taken in one turn.
+/// The maximum number of events processed per turn.
 const EVENTS_A_TURN: usize = 128;
-/// Bytes of the backlog given to a socket at once.
+/// The number of backlog bytes passed to a socket at a time.
 const SEND_BYTES: usize = 256 * 1024;
-/// Room made for each receive, bytes.
+/// The buffer space reserved for each receive, in bytes.
 const RECEIVE_BYTES: usize = 16 * 1024;
-/// How often things that depend on time are looked at.
+/// The interval of the time-driven work.
 const TICK: Duration = Duration::from_millis(100);
-/// The same while somebody waits for this server's disk.
+/// The interval while a client waits for this server's disk.
 const SHORT_TICK: Duration = Duration::from_millis(5);
 
 /// Starts the thread.
 ///
 /// # Errors
-/// When the operating system refuses it, or no seat is left at the keyspace.
+/// When the operating system refuses to create it, or the keyspace has no free thread index.
 pub fn start(server: &Arc<Server>, orders: mpsc::Receiver<PrimaryThreadCommand>) -> std::io::Result<()> {
     let seat = server
         .keyspace
@@ -91,11 +94,11 @@ struct Replica {
     handshake: ReplicaHandshake,
     name: String,
     progress: Progress,
-    /// Whether it asked with PSYNC.
+    /// `true` if the replica used PSYNC.
     is_psync: bool,
-    /// Whether the stream begins only when it has said that it has the dump.
+    /// Set until the replica acknowledges that it has loaded the dump. The stream begins only then.
     awaits_ack: bool,
-    /// Since when it waits for a dump.
+    /// The time since which it has been waiting for a dump.
     since: Instant,
     heard: Instant,
     over_soft_limit_since: Option<Instant>,
@@ -111,7 +114,7 @@ impl Replica {
     }
 }
 
-/// The thread's own.
+/// The state of the thread.
 struct PrimaryThread {
     server: Arc<Server>,
     seat: Seat,
@@ -121,10 +124,10 @@ struct PrimaryThread {
     next_token: usize,
     /// The dump under way.
     dump: Option<Dump>,
-    /// What is kept for main channels that may still come.
+    /// The bytes kept for main channels that may still arrive.
     graces: Vec<AwaitedMainChannel>,
     last_tick: Instant,
-    /// Since when there has been no replica.
+    /// The time since which there has been no replica.
     alone_since: Option<Instant>,
 }
 
@@ -143,7 +146,7 @@ impl PrimaryThread {
                     Event::Readable(token) => self.receive(token),
                     Event::Writable(token) => self.sent(token),
                     Event::Closed(token) | Event::SendFailed(token) => self.close(token),
-                    // There are no listeners here.
+                    // This thread has no listeners.
                     Event::Accepted(..) | Event::AcceptFailed(..) => {}
                 }
             }
@@ -162,7 +165,7 @@ impl PrimaryThread {
         }
     }
 
-    /// Without replicas it has next to nothing to do.
+    /// Returns the maximum time to wait for events. It is long while there are no replicas.
     fn timeout(&self) -> Option<Duration> {
         let for_disk = |wait: &crate::replication::Wait| wait.disk.is_some();
         if self.server.repl.replicas.waits().iter().any(for_disk) {
@@ -191,7 +194,7 @@ impl PrimaryThread {
                     self.close(token);
                 }
             }
-            // What follows looks at everything.
+            // The rest of the turn checks everything.
             PrimaryThreadCommand::Look => {}
         }
     }
@@ -201,7 +204,7 @@ impl PrimaryThread {
         found.map(|(token, _)| *token)
     }
 
-    // ---- bytes ------------------------------------------------------------------------------------------------------
+    // ---- receiving and sending --------------------------------------------------------------------------------------
 
     fn receive(&mut self, token: usize) {
         let Some(replica) = self.replicas.get_mut(&token) else {
@@ -224,7 +227,7 @@ impl PrimaryThread {
         self.listen(token);
     }
 
-    /// Gives bytes to a socket; false if that is broken.
+    /// Sends bytes to a replica. Returns `false` if the connection is broken.
     fn send(&mut self, token: usize, output: &mut Output) -> bool {
         let length = output.len();
         if length == 0 {
@@ -253,7 +256,7 @@ impl PrimaryThread {
         }
     }
 
-    /// What was in flight has gone.
+    /// Continues after the bytes in flight have been sent.
     fn sent(&mut self, token: usize) {
         let tls = self
             .replicas
@@ -265,7 +268,7 @@ impl PrimaryThread {
         }
     }
 
-    /// Bytes on their way to a replica.
+    /// Returns the number of bytes in flight to a replica.
     fn in_flight(&self, token: usize) -> usize {
         let replica = self.replicas.get(&token);
         self.reactor.in_flight(token) + replica.map_or(0, |replica| replica.connection.unencrypted_bytes())
@@ -276,7 +279,7 @@ impl PrimaryThread {
         tokens.into_iter().for_each(|token| self.pump(token));
     }
 
-    /// Sends a replica what it misses, as much as its socket takes.
+    /// Sends a replica the part of the backlog that it misses, as much as its socket accepts.
     fn pump(&mut self, token: usize) {
         let server = self.server.clone();
         loop {
@@ -306,9 +309,8 @@ impl PrimaryThread {
         }
     }
 
-    // ---- what others are told --------------------------------------------------------------------------------------
-
-    /// Changes what others know of a replica.
+    // ---- publishing -------------------------------------------------------------------------------------------------
+    /// Changes the public state of a replica.
     fn publish(&self, token: usize, change: impl FnOnce(&mut ReplicaInfo)) {
         let Some(replica) = self.replicas.get(&token) else {
             return;
@@ -320,7 +322,7 @@ impl PrimaryThread {
         }
     }
 
-    /// Answers clients whose replicas are there.
+    /// Replies to the clients whose replicas have acknowledged their writes.
     fn answer_waits(&self) {
         let server = &self.server;
         let replicas = &server.repl.replicas;
@@ -358,7 +360,7 @@ impl PrimaryThread {
         });
     }
 
-    /// Shows replicas among the clients.
+    /// Publishes the replicas for CLIENT LIST.
     fn show_clients(&self) {
         let backlog = self.server.repl.replicas.backlog();
         let end = backlog.extent().map_or(0, |extent| extent.end);
@@ -368,7 +370,8 @@ impl PrimaryThread {
         let mut shown = lock(&self.server.linked_clients);
         for (token, replica) in &self.replicas {
             let client = &replica.connection.client;
-            // What the backlog has for it lies in no buffer of its own, and is told as if it did.
+            // The bytes that the backlog keeps for the replica are in no buffer of its own, but are reported as if they
+            // were.
             let behind = place_of(client.id).map_or(0, |place| (end - place).max(0));
             let in_flight = self.reactor.in_flight(*token);
             let buffers = replica
@@ -391,7 +394,7 @@ impl PrimaryThread {
         self.drop_unused_backlog();
     }
 
-    /// Disconnects who has been silent for too long.
+    /// Disconnects the replicas that have sent nothing for `repl-timeout`.
     fn close_late(&mut self) {
         let timeout = Duration::from_secs(self.server.config.unsigned(id::REPL_TIMEOUT));
         let streams = |replica: &Replica| matches!(replica.progress, Progress::Online | Progress::LoadsDump);
@@ -410,7 +413,7 @@ impl PrimaryThread {
         }
     }
 
-    /// Gives a sign of life to those who wait for a dump.
+    /// Sends a keepalive newline to the replicas that wait for a dump.
     fn keep_waiting_alive(&mut self) {
         let period = Duration::from_secs(1);
         let waiting =
@@ -436,7 +439,7 @@ impl PrimaryThread {
         let ttl_s = self.server.config.unsigned(id::REPL_BACKLOG_TTL);
         let is_kept = !self.server.repl.follows() && self.server.repl.replicas.backlog().extent().is_some();
         if is_kept && self.replicas.is_empty() {
-            // One that a dump told of was there before anybody asked for it.
+            // A backlog restored from a dump exists before any replica has connected.
             self.alone_since.get_or_insert_with(Instant::now);
         }
         let unused = self
@@ -455,13 +458,13 @@ impl PrimaryThread {
         });
     }
 
-    /// Hands this server's role over, if somebody is ready for it.
+    /// Advances a coordinated failover: hands over if a replica has all writes, aborts if the deadline has passed.
     fn advance_handover(&mut self) {
         let server = &self.server;
         if role::handover_step(server) == Step::Wait {
             return;
         }
-        // Once more, while nothing else runs: what was written before this moment must have reached the replica.
+        // Check again in exclusive mode: everything written before this moment must have reached the replica.
         server.run_exclusive(&mut self.seat, |_| match role::handover_step(server) {
             Step::Wait => {}
             Step::Abort => {

@@ -1,4 +1,5 @@
-//! Replicas come and go: a connection moves here, goes on where it was or waits for a dump, and is closed in the end.
+//! Adopts and closes the connections of replicas: a connection moves to this thread, resumes with a partial
+//! synchronisation or waits for a dump, and is closed in the end.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -27,7 +28,7 @@ impl PrimaryThread {
         let host = handshake.host(connection.client.ip()).to_owned();
         let name = handshake.name(connection.client.ip());
         if self.server.config.boolean(id::REPL_DISABLE_TCP_NODELAY) {
-            // It only tunes.
+            // The option only affects performance.
             let _ = registered.socket.set_nodelay(false);
         }
         if let Err(error) = self.reactor.adopt(token, registered) {
@@ -88,7 +89,7 @@ impl PrimaryThread {
         self.show_clients();
     }
 
-    /// Lets a replica go on where it was, if the backlog has what it misses.
+    /// Tries a partial synchronisation. Returns `true` if the backlog has what the replica misses.
     fn try_to_resume(&self, replica: &mut Replica, request: &SyncRequest) -> bool {
         let Some(resume) = &request.resume else {
             return false;
@@ -147,7 +148,7 @@ impl PrimaryThread {
             tls.send_close_notify(&mut self.reactor, token);
         }
         if let Some(registered) = self.reactor.deregister(token) {
-            // Whoever writes a dump to it has a handle of its own.
+            // A thread that writes a dump to the socket has its own handle of it.
             let _ = registered.socket.shutdown_both();
         }
         let id = replica.id();

@@ -1,15 +1,16 @@
-//! Replicas that take the dump over a connection of its own, and the stream over another one meanwhile.
+//! Dual-channel replication: replicas that receive the dump over one connection and the replication stream over another
+//! at the same time.
 //!
 //! ```text
-//!   main channel   PSYNC ─▶ +DUALCHANNELSYNC                 ┌▶ REPLCONF set-rdb-client-id N, PSYNC ─▶ stream … ACK ─▶ Online
-//!   dump channel            SYNC ─▶ $ENDOFF offset id db N ──┘ ─▶ $EOF:mark, bytes …, mark ─▶ closed
+//!   main channel  PSYNC ─▶ +DUALCHANNELSYNC         ┌▶ REPLCONF set-rdb-client-id N, PSYNC ─▶ stream … ACK ─▶ Online
+//!   dump channel    SYNC ─▶ $ENDOFF offset id db N ──┘ ─▶ $EOF:mark, bytes …, mark ─▶ closed
 //! ```
 //!
-//! From the moment of the dump on its stream is kept for the dump channel: that is *awaited*, until the main channel asks
-//! for the stream and takes the place over. So the backlog has to keep little more than what is on its way, and what
-//! comes while the replica loads is kept by the replica. A dump channel may be gone before that, when the dump is small or
-//! the replica slow; then the stream is kept for some seconds more, its *grace*. The limits of replicas' outputs hold for
-//! what is kept, too.
+//! From the moment of the dump on, the stream is kept for the dump channel. The dump is *awaited* until the main
+//! channel requests the stream and takes over the pinned offset. So the backlog keeps little more than the bytes in
+//! flight, and the replica buffers the stream while it loads the dump. A dump channel may close before the main channel
+//! arrives, when the dump is small or the replica slow. The stream is then kept for some more seconds, the *grace
+//! period*. The output buffer limits of replicas apply to the kept bytes, too.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -22,17 +23,17 @@ use crate::observability::log;
 use crate::observability::metrics::Counter;
 use crate::replication::{Channel, Progress};
 
-/// A dump whose connection is gone, and whose stream nobody has asked for yet.
+/// A dump whose connection is closed and whose stream no main channel has requested yet.
 pub(crate) struct AwaitedMainChannel {
-    /// The id that the client had.
+    /// The id of the closed client.
     client: u64,
-    /// How the log shows it.
+    /// The description of the client for the server log.
     shown: Vec<u8>,
     since: Instant,
     over_soft_limit_since: Option<Instant>,
 }
 
-/// How much may be kept for a replica.
+/// The limits of the bytes kept for a replica.
 pub(crate) struct PendingLimits {
     hard_bytes: u64,
     soft_bytes: u64,
@@ -43,7 +44,7 @@ impl PendingLimits {
     pub(crate) fn of(config: &Config) -> PendingLimits {
         let limit = config.output_buffer_limits()[ClientClass::Replica as usize];
         let backlog_bytes = config.unsigned(id::REPL_BACKLOG_SIZE);
-        // What the backlog keeps anyhow costs nothing.
+        // The bytes that the backlog keeps in any case cost nothing.
         let at_least = |bytes: u64| if bytes == 0 { u64::MAX } else { bytes.max(backlog_bytes) };
         PendingLimits {
             hard_bytes: at_least(limit.hard_bytes),
@@ -52,7 +53,8 @@ impl PendingLimits {
         }
     }
 
-    /// Whether that is too much, for who has been above the soft limit since then.
+    /// Returns `true` if `bytes` exceeds the limits. `since` is the time since which the soft limit has been exceeded,
+    /// and is updated.
     pub(crate) fn are_passed(&self, bytes: u64, since: &mut Option<Instant>) -> bool {
         let above = bytes > self.soft_bytes;
         *since = above.then(|| since.unwrap_or_else(Instant::now));
@@ -62,7 +64,8 @@ impl PendingLimits {
 }
 
 impl PrimaryThread {
-    /// A main channel takes over what was kept for a dump; whether there is something.
+    /// Passes the bytes kept for the dump with the client id `dump` to a main channel. Returns `true` if there were
+    /// any.
     pub(crate) fn associate(&mut self, dump: u64, name: &str) -> bool {
         let replicas = &self.server.repl.replicas;
         if !replicas.awaited().remove(&dump) {
@@ -74,7 +77,7 @@ impl PrimaryThread {
         true
     }
 
-    /// A replica gets the stream while its dump is on its way.
+    /// Starts to send the stream to a replica that is still loading its dump.
     pub(crate) fn stream_beside_dump(&mut self, token: usize) {
         let Some(replica) = self.replicas.get_mut(&token) else {
             return;
@@ -88,7 +91,7 @@ impl PrimaryThread {
         self.pump(token);
     }
 
-    /// A replica has told how far it is: if it did not have its dump before, it has it now.
+    /// Marks a replica as online if it was loading its dump, because it has acknowledged an offset.
     pub(crate) fn note_loaded(&mut self, token: usize) {
         let Some(replica) = self.replicas.get_mut(&token) else {
             return;
@@ -99,7 +102,7 @@ impl PrimaryThread {
         }
     }
 
-    /// The connection of an awaited dump is gone.
+    /// Starts the grace period of an awaited dump whose connection is closed.
     pub(crate) fn postpone(&mut self, client: u64, name: &str, shown: Vec<u8>) {
         if self.graces.iter().any(|grace| grace.client == client) {
             return;
@@ -114,7 +117,7 @@ impl PrimaryThread {
         });
     }
 
-    /// Nothing is kept for a dump any more.
+    /// Releases what is kept for a dump.
     pub(crate) fn give_up(&mut self, client: u64) {
         let replicas = &self.server.repl.replicas;
         replicas.awaited().remove(&client);
@@ -122,7 +125,7 @@ impl PrimaryThread {
         self.graces.retain(|grace| grace.client != client);
     }
 
-    /// Gives up what was kept for too long, or has become too much.
+    /// Ends the grace periods that have expired or whose kept bytes exceed the limits.
     pub(crate) fn end_graces(&mut self) {
         if self.graces.is_empty() {
             return;
@@ -158,7 +161,7 @@ impl PrimaryThread {
         ended.into_iter().for_each(|client| self.give_up(client));
     }
 
-    /// Disconnects who has so much to come that the limits are passed.
+    /// Disconnects the replicas whose unsent bytes exceed the limits.
     pub(crate) fn close_far_behind(&mut self) {
         let bounds = PendingLimits::of(&self.server.config);
         let mut far = Vec::new();
@@ -190,7 +193,7 @@ impl PrimaryThread {
         }
     }
 
-    /// Tells the log what a replica that needs all data waits for.
+    /// Logs why a replica that needs a full synchronisation has to wait.
     pub(crate) fn tell_when_dump_begins(&self) {
         let config = &self.server.config;
         match &self.dump {
@@ -212,7 +215,7 @@ impl PrimaryThread {
 }
 
 impl super::Replica {
-    /// How the log shows its client.
+    /// Returns the description of its client for the server log.
     pub(crate) fn shown(&self) -> Vec<u8> {
         self.connection.client.list_line(unix_ms(), self.connection.buffers(0))
     }

@@ -1,4 +1,4 @@
-//! What replicas say once they are served.
+//! Processes the commands that replicas send while they are served.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -14,7 +14,7 @@ use crate::commands::spec::flag;
 use crate::observability::log;
 
 impl PrimaryThread {
-    /// Reads what a replica has said.
+    /// Parses and processes the input of a replica.
     pub(crate) fn listen(&mut self, token: usize) {
         let Some(replica) = self.replicas.get_mut(&token) else {
             return;
@@ -40,7 +40,7 @@ impl PrimaryThread {
                     }
                     at += consumed;
                 }
-                // A sign of life, or words without a form.
+                // A keepalive newline, or an inline command.
                 Parsed::Inline { consumed, args } => {
                     let words: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
                     if !words.is_empty() {
@@ -74,14 +74,14 @@ impl PrimaryThread {
                 replica.connection.client.last_command = "replconf";
                 self.hear_replconf(token, words);
             }
-            // It has asked already.
+            // The replica has requested synchronisation already.
             b"psync" | b"sync" => {}
             b"quit" => self.close(token),
             _ => self.refuse(token, words),
         }
     }
 
-    /// A replica has sent what would be replied to: between the bytes of the stream there is no place for that.
+    /// Disconnects a replica whose command would have a reply, since a reply would corrupt the stream.
     fn refuse(&mut self, token: usize, words: &[&[u8]]) {
         let Some(replica) = self.replicas.get_mut(&token) else {
             return;

@@ -1,4 +1,5 @@
-//! Rounds of dumps: who gets one together, when it begins, and what becomes of them when it has ended.
+//! Shares dumps among replicas: selects the replicas that receive one together, begins it when it is due, and continues
+//! with them when it has ended.
 
 use std::time::Duration;
 
@@ -10,26 +11,26 @@ use crate::persistence::rdb_file::Format;
 use crate::replication::Progress;
 use crate::replication::backlog_writer;
 
-/// What a replica wants of a dump; one dump is for those who want the same.
+/// The properties of the dump that a replica needs. Replicas with equal properties share one dump.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Filters {
     without_data: bool,
     without_functions: bool,
-    /// The version of a dump that goes to sockets; files are of the newest one.
+    /// The format version of a dump that is sent to sockets. Dump files always have the newest format.
     format: Format,
-    /// It comes over a connection of its own.
+    /// `true` if the dump uses a separate connection.
     alone: bool,
 }
 
 /// A dump under way.
 pub(crate) struct Dump {
-    /// The clients that get it.
+    /// The ids of the clients that receive it.
     pub(crate) replicas: Vec<u64>,
     pub(crate) with_mark: bool,
 }
 
 impl PrimaryThread {
-    /// Begins a dump for those who wait for one, if it is time.
+    /// Begins a dump for the waiting replicas if it is due.
     pub(crate) fn begin_dump_if_due(&mut self) {
         let config = &self.server.config;
         let waits = |replica: &&Replica| replica.progress == Progress::WaitsForDump;
@@ -63,7 +64,7 @@ impl PrimaryThread {
                 alone: handshake.is_rdb_channel,
             }
         };
-        // One dump for those who want the same.
+        // Replicas with equal properties share one dump.
         let Some(wanted) = waiting.first().map(|replica| filters(replica)) else {
             return;
         };
@@ -114,7 +115,7 @@ impl PrimaryThread {
                 });
             }
             Err(full_sync::CannotBegin::Busy) => {
-                // They go on waiting.
+                // The replicas continue to wait.
             }
             Err(full_sync::CannotBegin::Failed(reason)) => {
                 log::warning!("BGSAVE for replication failed: {reason}");
@@ -123,7 +124,7 @@ impl PrimaryThread {
         }
     }
 
-    /// Sees to it that there is a history to follow.
+    /// Creates the backlog, and with it a history to follow, if there is none.
     fn open_backlog(&mut self) -> Result<(), ()> {
         let server = self.server.clone();
         if server.repl.follows() || server.repl.replicas.backlog().extent().is_some() {
@@ -144,7 +145,7 @@ impl PrimaryThread {
         self.dump = None;
         for id in replicas {
             let Some(token) = self.token_of(*id) else {
-                // It went away before its place was pinned.
+                // The replica disconnected before its offset was pinned.
                 let is_awaited = self.server.repl.replicas.awaited().contains(id);
                 match is_awaited {
                     true => self.postpone(*id, "gone", Vec::new()),

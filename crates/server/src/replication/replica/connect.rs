@@ -1,4 +1,4 @@
-//! Makes a connection to a primary without letting anybody who calls it off wait.
+//! Connects to a primary. An attempt notices within [`LOOK_PERIOD_MS`] that its role epoch is over.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
@@ -17,13 +17,13 @@ use crate::observability::log;
 use crate::replication::Endpoint;
 use crate::state::Server;
 
-/// Between two looks at whether the attempt was called off, ms.
+/// The interval at which an attempt checks for the end of its role epoch, in milliseconds.
 const LOOK_PERIOD_MS: u16 = 100;
 
 /// Connects to a primary.
 ///
 /// # Errors
-/// When that fails, takes longer than `repl-timeout`, or the term is over.
+/// When the connection fails, takes longer than `repl-timeout`, or the role epoch is over.
 pub fn connect(server: &Server, primary: &Endpoint, term: u64) -> Result<TcpStream, Failure> {
     let unable = |error: &io::Error| Failure::Told(format!("Unable to connect to PRIMARY: {}", error_text(error)));
     let addresses = (&*primary.host, primary.port)
@@ -41,13 +41,13 @@ pub fn connect(server: &Server, primary: &Endpoint, term: u64) -> Result<TcpStre
         }
     }
     Err(match failed.raw_os_error() {
-        // What a refused connection looks like to who waits for it.
+        // Valkey logs a refused connection with this line.
         Some(_) => Failure::Told(format!("Error condition on socket for SYNC: {}", error_text(&failed))),
         None => unable(&failed),
     })
 }
 
-/// Connects to one address; `None` if it is too late.
+/// Connects to one address. Returns `None` if the deadline has passed or the role epoch is over.
 fn attempt(server: &Server, address: SocketAddr, term: u64, deadline: Instant) -> io::Result<Option<TcpStream>> {
     let descriptor = new_socket(server, address)?;
     if let Some(source) = source_address(&server.config, &address) {
@@ -72,7 +72,7 @@ fn attempt(server: &Server, address: SocketAddr, term: u64, deadline: Instant) -
     }
 }
 
-/// A socket that blocks nobody; with several paths if that is configured, and the kernel offers it.
+/// Creates a non-blocking socket. It uses Multipath TCP if that is configured and the kernel supports it.
 fn new_socket(server: &Server, address: SocketAddr) -> io::Result<OwnedFd> {
     if server.config.boolean(id::REPL_MPTCP) {
         match multipath_socket(address.ip()) {
@@ -88,14 +88,15 @@ fn new_socket(server: &Server, address: SocketAddr) -> io::Result<OwnedFd> {
     Ok(socket(family, SockType::Stream, flags, None)?)
 }
 
-/// Where outgoing connections start, if that is configured.
+/// Returns the configured source address of outgoing connections (`bind-source-addr`), if it is of the same address
+/// family.
 fn source_address(config: &Config, to: &SocketAddr) -> Option<SocketAddr> {
     let text = config.text(id::BIND_SOURCE_ADDR);
     let address: IpAddr = std::str::from_utf8(&text).ok()?.parse().ok()?;
     (address.is_ipv4() == to.is_ipv4()).then(|| SocketAddr::new(address, 0))
 }
 
-/// Whether the connection was made, or refused, in time.
+/// Waits for the connection attempt. Returns `true` if the connection was made or refused in time.
 fn wait_until_connected(server: &Server, descriptor: &OwnedFd, term: u64, deadline: Instant) -> io::Result<bool> {
     while server.repl.term() == term && Instant::now() < deadline {
         let mut polled = [PollFd::new(descriptor.as_fd(), PollFlags::POLLOUT)];

@@ -1,4 +1,4 @@
-//! What a replica says before there is a stream, and what the primary answers.
+//! The replication handshake, from the replica's side: the requests before the stream, and the answers of the primary.
 //!
 //! ```text
 //!   PING ─▶ AUTH ─▶ REPLCONF listening-port, ip-address, capa, version ─▶ PSYNC id offset
@@ -13,28 +13,28 @@ use crate::config::{COMPATIBLE_VERSION, Config, id};
 use crate::observability::log;
 use crate::replication::HandoverState;
 
-/// What a primary answers to PSYNC.
+/// The answer of a primary to PSYNC.
 pub enum PsyncReply {
-    /// The stream goes on where this server is; the history may have a new name.
+    /// A partial synchronisation, with the new replication ID if it has changed.
     Continue(Option<String>),
-    /// All data comes first.
+    /// A full synchronisation.
     Full {
-        /// The name of its history.
+        /// The replication ID of the primary.
         id: String,
-        /// The offset of the data.
+        /// The replication offset of the dump.
         offset: i64,
     },
-    /// All data comes first, over another connection.
+    /// A full synchronisation whose dump uses another connection.
     FullElsewhere,
 }
 
-/// Where the data of a dump is that comes over a connection of its own.
+/// The replication position of a dump that uses a separate connection.
 pub struct DumpPlace {
-    /// The name of its history.
+    /// The replication ID.
     pub id: String,
-    /// The offset of the data.
+    /// The replication offset of the dump.
     pub offset: i64,
-    /// How the primary calls that connection.
+    /// The id of that connection's client at the primary.
     client: u64,
 }
 
@@ -42,10 +42,10 @@ fn shown(line: &[u8]) -> String {
     String::from_utf8_lossy(line).into_owned()
 }
 
-/// Says who this is.
+/// Performs the handshake up to PSYNC.
 ///
 /// # Errors
-/// When the link breaks, or the primary does not want to know.
+/// When the link breaks, or the primary rejects the connection.
 pub fn introduce(link: &mut Link) -> Result<(), Failure> {
     link.send(&[b"PING"])?;
     let pong = link.line()?;
@@ -77,7 +77,7 @@ pub fn introduce(link: &mut Link) -> Result<(), Failure> {
     tell(link, &capabilities[..known], "REPLCONF capa")?;
     tell(link, &[b"version", COMPATIBLE_VERSION.as_bytes()], "REPLCONF version")?;
     match &server.cluster {
-        // A primary that ends may want this very node to take over.
+        // A primary that shuts down may select this node to take over.
         Some(cluster) => {
             let node = cluster.lock(config).myself;
             tell(
@@ -90,7 +90,7 @@ pub fn introduce(link: &mut Link) -> Result<(), Failure> {
     }
 }
 
-/// The port that the primary shall show.
+/// Returns the port that the primary reports for this replica.
 fn announced_port(config: &Config) -> String {
     let port = match config.integer(id::REPLICA_ANNOUNCE_PORT) {
         0 if config.boolean(id::TLS_REPLICATION) && config.integer(id::TLS_PORT) != 0 => config.integer(id::TLS_PORT),
@@ -100,10 +100,10 @@ fn announced_port(config: &Config) -> String {
     port.to_string()
 }
 
-/// Asks for a dump over a connection that is for nothing else; where its data is.
+/// Requests a dump over a connection used only for the dump. Returns the position of the dump.
 ///
 /// # Errors
-/// When the link breaks, or the primary gives no such dump.
+/// When the link breaks, or the primary provides no such dump.
 pub fn ask_for_dump(link: &mut Link) -> Result<DumpPlace, Failure> {
     log_in(link)?;
     let server = link.server().clone();
@@ -142,7 +142,7 @@ pub fn ask_for_dump(link: &mut Link) -> Result<DumpPlace, Failure> {
     })
 }
 
-/// `$ENDOFF:offset id db client`
+/// Parses `$ENDOFF:offset id db client`.
 fn parse_end(line: &[u8]) -> Option<DumpPlace> {
     let words: Vec<&[u8]> = line.strip_prefix(b"$ENDOFF:")?.split(|byte| *byte == b' ').collect();
     let [offset, id, _db, client] = words.as_slice() else {
@@ -155,10 +155,10 @@ fn parse_end(line: &[u8]) -> Option<DumpPlace> {
     })
 }
 
-/// Asks, over the link, for the stream behind a dump that comes over another connection.
+/// Requests, over the link, the stream that follows a dump on another connection.
 ///
 /// # Errors
-/// When the link breaks, or the primary does not have it.
+/// When the link breaks, or the primary does not have the stream.
 pub fn ask_for_stream_of(link: &mut Link, place: &DumpPlace) -> Result<(), Failure> {
     let client = place.client.to_string();
     let words: [&[u8]; 3] = [b"REPLCONF", b"set-rdb-client-id", client.as_bytes()];
@@ -184,7 +184,7 @@ pub fn ask_for_stream_of(link: &mut Link, place: &DumpPlace) -> Result<(), Failu
     Ok(())
 }
 
-/// Tells the primary something that it has to understand.
+/// Sends the primary a request that it must accept.
 fn insist(link: &mut Link, request: &[&[u8]], refused: &str) -> Result<(), Failure> {
     link.send(request)?;
     let answer = link.full_line()?;
@@ -214,7 +214,7 @@ fn log_in(link: &mut Link) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Tells the primary something; that it may not understand is no reason to give up.
+/// Sends the primary a REPLCONF. A rejection is only logged.
 fn tell(link: &mut Link, words: &[&[u8]], what: &str) -> Result<(), Failure> {
     let mut request: Vec<&[u8]> = vec![b"REPLCONF"];
     request.extend_from_slice(words);
@@ -226,10 +226,10 @@ fn tell(link: &mut Link, words: &[&[u8]], what: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Asks for the stream from where this server is, if that is known.
+/// Sends PSYNC: requests the stream from this server's offset if there is one, a full synchronisation otherwise.
 ///
 /// # Errors
-/// When the link breaks, or the primary has no stream to give at the moment.
+/// When the link breaks, or the primary cannot provide a stream at the moment.
 pub fn ask_for_stream(link: &mut Link) -> Result<PsyncReply, Failure> {
     let server = link.server().clone();
     let (history, resumable) = {

@@ -1,4 +1,4 @@
-//! The connection to a primary: lines, requests, bytes; and why it ends.
+//! The connection to a primary: lines, requests, bytes, and the reasons for which it ends.
 
 use std::fmt::Display;
 use std::io::{ErrorKind, Read, Write};
@@ -13,35 +13,35 @@ use crate::net::tls::BlockingStream;
 use crate::observability::log;
 use crate::state::Server;
 
-/// The longest line of an introduction, bytes.
+/// The maximum length of a handshake line, in bytes.
 const LINE_BYTES: usize = 1024;
-/// The longest sleep between two looks at whether the term is over.
+/// The maximum time between two checks for the end of the role epoch.
 const LOOK_PERIOD: Duration = Duration::from_millis(500);
-/// The shortest sleep that a socket takes.
+/// The minimum read timeout that a socket accepts.
 const SHORTEST_SLEEP: Duration = Duration::from_millis(1);
 
-/// Why a link ends.
+/// The reason for which a link ends.
 #[derive(Debug)]
 pub enum Failure {
-    /// Another primary is followed, or none.
+    /// The role epoch is over: this server follows another primary, or none.
     TermOver,
-    /// The other side has closed it, or somebody here wanted that.
+    /// The primary closed the connection, or another thread of this server shut it down.
     Closed,
-    /// Nothing came for too long; the line for the log.
+    /// Nothing was received for too long. Contains the log line.
     Timeout(&'static str),
-    /// What came makes no sense; the line for the log.
+    /// The received bytes are invalid. Contains the log line.
     Protocol(String),
-    /// Something else; the line for the log.
+    /// Another reason. Contains the log line.
     Told(String),
 }
 
 impl Failure {
-    /// A failed operation.
+    /// Creates the failure of an operation.
     pub fn of(what: impl Display, error: &std::io::Error) -> Failure {
         Failure::Told(format!("{what}: {}", error_text(error)))
     }
 
-    /// Tells the log.
+    /// Logs the failure.
     pub fn tell(&self) {
         match self {
             Failure::TermOver | Failure::Closed => {}
@@ -51,13 +51,13 @@ impl Failure {
     }
 }
 
-/// Whether a socket only has nothing yet.
+/// Returns `true` if the error only means that a socket has no data yet.
 fn is_pause(error: &std::io::Error) -> bool {
     use ErrorKind::{Interrupted, TimedOut, WouldBlock};
     matches!(error.kind(), Interrupted | TimedOut | WouldBlock)
 }
 
-/// What a connection that fails before it stands looks like.
+/// Creates the failure of a connection that breaks before it is established.
 fn no_agreement(reason: String) -> Failure {
     Failure::Told(format!("Error condition on socket for SYNC: {reason}"))
 }
@@ -67,17 +67,17 @@ pub struct Link {
     wire: BlockingStream,
     server: Arc<Server>,
     term: u64,
-    /// What was received and not looked at.
+    /// Received bytes that have not been processed.
     pub ahead: Vec<u8>,
-    /// Whether the primary gets signs of life over it while a dump is loaded.
+    /// Set if the primary is sent keepalive newlines over this connection while a dump is loaded.
     pub beats: bool,
 }
 
 impl Link {
-    /// Takes a connection to `host` that was made for `term`.
+    /// Sets up a connection to `host` for the role epoch `term`.
     ///
     /// # Errors
-    /// When the socket cannot be set up, the two sides do not agree on TLS, or the term is over.
+    /// When the socket cannot be set up, the TLS handshake fails, or the role epoch is over.
     pub fn new(socket: TcpStream, server: Arc<Server>, term: u64, host: &str) -> Result<Link, Failure> {
         let setup = |error: std::io::Error| Failure::of("Setting up the link to the PRIMARY", &error);
         socket.set_nodelay(true).map_err(setup)?;
@@ -102,7 +102,7 @@ impl Link {
         Ok(link)
     }
 
-    /// Waits until both sides have agreed on TLS, if there is any.
+    /// Completes the TLS handshake, if TLS is used.
     fn agree(&mut self, patience: Duration) -> Result<(), Failure> {
         let deadline = Instant::now() + patience;
         let timeout = Some(LOOK_PERIOD);
@@ -121,17 +121,17 @@ impl Link {
         }
     }
 
-    /// The server that this link is for.
+    /// Returns the server that this link belongs to.
     pub fn server(&self) -> &Arc<Server> {
         &self.server
     }
 
-    /// The term that it is for.
+    /// Returns the role epoch of this link.
     pub fn term(&self) -> u64 {
         self.term
     }
 
-    /// The primary's address.
+    /// Returns the primary's address.
     pub fn peer(&self) -> String {
         self.wire
             .socket()
@@ -140,7 +140,7 @@ impl Link {
             .unwrap_or_default()
     }
 
-    /// This server's address.
+    /// Returns this server's address.
     pub fn local(&self) -> String {
         self.wire
             .socket()
@@ -149,7 +149,7 @@ impl Link {
             .unwrap_or_default()
     }
 
-    /// The descriptor.
+    /// Returns the file descriptor.
     pub fn fd(&self) -> i32 {
         self.wire.socket().as_raw_fd()
     }
@@ -172,7 +172,7 @@ impl Link {
         self.send_raw(&request)
     }
 
-    /// Sends a sign of life.
+    /// Sends bytes as they are.
     ///
     /// # Errors
     /// When the link is broken.
@@ -184,7 +184,8 @@ impl Link {
         })
     }
 
-    /// Receives up to `most` bytes behind those in `buffer`, within `patience`; how many, 0 if none came in time.
+    /// Receives up to `most` bytes and appends them to `buffer`. Waits up to `patience`. Returns the number of bytes, 0
+    /// if none came in time.
     ///
     /// # Errors
     /// When the link is broken.
@@ -217,8 +218,8 @@ impl Link {
         received
     }
 
-    /// Receives up to `most` bytes behind those in `buffer`; how many, 0 if nothing came for `repl-timeout`, whatever that
-    /// is by then.
+    /// Receives up to `most` bytes and appends them to `buffer`. Returns the number of bytes, 0 if nothing came for
+    /// `repl-timeout`. A change of `repl-timeout` takes effect while waiting.
     ///
     /// # Errors
     /// When the link is broken.
@@ -233,10 +234,10 @@ impl Link {
         }
     }
 
-    /// The next line, without its end.
+    /// Receives the next line. Returns it without its line end.
     ///
     /// # Errors
-    /// When nothing comes for `repl-timeout`, or it is too long.
+    /// When nothing comes for `repl-timeout`, the line is too long, or the link is broken.
     pub fn line(&mut self) -> Result<Vec<u8>, Failure> {
         loop {
             if let Some(end) = self.ahead.iter().position(|byte| *byte == b'\n') {
@@ -261,10 +262,10 @@ impl Link {
         }
     }
 
-    /// The next line that is not empty: primaries send empty ones while they are busy.
+    /// Receives the next line that is not empty. Primaries send empty lines as keepalives while they are busy.
     ///
     /// # Errors
-    /// As [`Link::line`].
+    /// The same as [`Link::line`].
     pub fn full_line(&mut self) -> Result<Vec<u8>, Failure> {
         loop {
             let line = self.line()?;

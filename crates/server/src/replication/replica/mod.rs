@@ -1,19 +1,19 @@
-//! Follows a primary: a thread that makes the link, takes over the primary's data, and runs its stream.
+//! Follows a primary: one thread establishes the link, performs the full synchronisation, and executes the replication
+//! stream.
 //!
 //! ```text
-//!   wait for somebody to follow ─▶ connect ─▶ introduce ─▶ PSYNC ─┬─ +CONTINUE ────────────────┬─▶ stream ─┐
-//!            ▲                                                    ├─ +FULLRESYNC ─▶ transfer ──┤           │
-//!            ▲                                                    └─ +DUALCHANNELSYNC ─▶ dual ─┘           │
-//!            └──── a second later; at once if the link was up ◀──── the link breaks, or the term is over ◀─┘
+//!   wait for a primary ─▶ connect ─▶ handshake ─▶ PSYNC ─┬─ +CONTINUE ────────────────┬─▶ stream ─┐
+//!            ▲                                           ├─ +FULLRESYNC ─▶ transfer ──┤           │
+//!            ▲                                           └─ +DUALCHANNELSYNC ─▶ dual ─┘           │
+//!            └─ 1 second later; at once if the link was up ◀─ link broken, or role epoch over ◀───┘
 //! ```
 //!
-//! The thread is the only one that reads from the link. It sleeps in the kernel until something comes or it is time to
-//! tell the primary how far it is. A decision about whom to follow shuts its socket down, so it never goes on with an
-//! old one for long; whatever it changes it changes for its term (`repl`), and commands of an old term are not run
-//! (`dispatch/replicated_stream.rs`).
+//! This thread alone reads from the link. It sleeps in the kernel until data arrives or the next acknowledgement is
+//! due. A change of role shuts the socket down, so the thread soon stops following the old primary. Every change that
+//! it makes is bound to its role epoch (`repl`), and commands of an old epoch are not executed (`dispatch/stream.rs`).
 //!
-//! The dump of a full synchronisation is loaded beside the keyspace (`keyspace/staging.rs`), so no worker waits for it.
-//! What clients see meanwhile is decided by `repl-diskless-load` (see `transfer.rs`).
+//! The dump of a full synchronisation is loaded into staging (`keyspace/staging.rs`), so no worker waits for it.
+//! `repl-diskless-load` decides what clients see meanwhile (see `transfer.rs`).
 
 mod connect;
 mod handshake;
@@ -39,21 +39,22 @@ use handshake::PsyncReply;
 use link::{Failure, Link};
 use rdb_channel::BufferedStream;
 
-/// Between two attempts to reach a primary.
+/// The time between two attempts to connect to a primary.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// How often the primary is told how far this server is.
+/// The interval at which the offset is acknowledged to the primary.
 const ACK_PERIOD: Duration = Duration::from_secs(1);
-/// How old what CLIENT LIST shows of the primary may be.
+/// The maximum age of the primary's entry in CLIENT LIST.
 const SHOW_PERIOD: Duration = Duration::from_millis(20);
-/// Bytes received at once.
+/// The maximum number of bytes per receive.
 const RECEIVE_BYTES: usize = 64 * 1024;
 
-/// How often this server looks whether its disk has what somebody waits for.
+/// The interval at which this server checks if its disk has reached an owed offset.
 const OWED_LOOK: Duration = Duration::from_millis(10);
-/// How long it does.
+/// The maximum time for which it checks.
 const OWED_AT_MOST: Duration = Duration::from_secs(2);
 
-/// The primary asked, and the disk was not as far as the data.
+/// An acknowledgement that the primary requested while the disk was behind the data. It is repeated once the disk has
+/// reached `offset`.
 struct PendingAck {
     offset: i64,
     since: Instant,
@@ -62,7 +63,7 @@ struct PendingAck {
 /// Starts the thread.
 ///
 /// # Errors
-/// When the operating system refuses it, or no seat is left at the keyspace.
+/// When the operating system refuses to create it, or the keyspace has no free thread index.
 pub fn start(server: &Arc<Server>) -> std::io::Result<()> {
     let seat = server
         .keyspace
@@ -77,20 +78,20 @@ pub fn start(server: &Arc<Server>) -> std::io::Result<()> {
     Ok(())
 }
 
-/// How the stream begins.
+/// The result of a synchronisation, with which the stream begins.
 #[derive(Default)]
 struct StreamStart {
-    /// The history has a new name, of which this server's replicas do not know.
+    /// `true` if the replication ID has changed, which the replicas of this server do not know yet.
     renamed: bool,
-    /// What came while the dump was loaded, if it came over a connection of its own.
+    /// The stream that was buffered while the dump was loaded over a separate connection.
     held: Option<BufferedStream>,
 }
 
-/// The thread's own.
+/// The state of the thread.
 struct ReplicaThread {
     server: Arc<Server>,
     seat: Seat,
-    /// The database that the stream has selected: it goes on there when the link is made again.
+    /// The database that the stream has selected. A resumed link continues with it.
     db: usize,
 }
 
@@ -98,7 +99,7 @@ impl ReplicaThread {
     fn run(mut self) {
         loop {
             let (primary, term) = self.server.repl.wait_for_primary();
-            // A dump that was loaded after this thread began may have told where the stream goes on.
+            // A dump loaded after this thread was started may have recorded the selected database.
             self.db = self.server.repl.stream_db.load(Ordering::Relaxed);
             let was_up = self.follow(&primary, term);
             let repl = &self.server.repl;
@@ -112,7 +113,7 @@ impl ReplicaThread {
         }
     }
 
-    /// Follows a primary until the link breaks; whether there was a stream.
+    /// Follows a primary until the link breaks. Returns `true` if a stream was established.
     fn follow(&mut self, primary: &Endpoint, term: u64) -> bool {
         let mut link = match self.make_link(primary, term) {
             Ok(link) => link,
@@ -133,7 +134,8 @@ impl ReplicaThread {
             return false;
         }
         if begun.renamed {
-            // They come back and learn the new name; not earlier, for they would be sent away without a link.
+            // The replicas reconnect and learn the new ID. They are not disconnected earlier, because they would be
+            // rejected while there is no link.
             self.server.send_to_primary_thread(PrimaryThreadCommand::DisconnectAll);
         }
         let failure = self.stream(&mut link, term, begun.held);
@@ -158,7 +160,7 @@ impl ReplicaThread {
         let mut link = Link::new(socket, server.clone(), term, &primary.host)?;
         enter(Phase::Handshake)?;
         handshake::introduce(&mut link)?;
-        // What was written while this server was a primary is still on its way into the backlog.
+        // Writes made while this server was a primary are still on their way into the backlog.
         while repl.feeds.load(Ordering::SeqCst) {
             if repl.term() != term {
                 return Err(Failure::TermOver);
@@ -169,7 +171,7 @@ impl ReplicaThread {
         Ok(link)
     }
 
-    /// Asks for the stream, and takes over the primary's data if it does not go on where this server is.
+    /// Sends PSYNC, and performs a full synchronisation if a partial one is not possible.
     fn synchronise(&mut self, link: &mut Link, primary: &Endpoint) -> Result<StreamStart, Failure> {
         let term = link.term();
         self.server.repl.stand_still();
@@ -222,7 +224,7 @@ impl ReplicaThread {
         }
     }
 
-    /// The replica did not want this server's role: it is the primary again.
+    /// Becomes a primary again, because the replica refused the failover.
     fn abort_handover(&mut self) {
         let server = &self.server;
         server.run_exclusive(&mut self.seat, |_| {
@@ -230,7 +232,7 @@ impl ReplicaThread {
         });
     }
 
-    /// The link is up: clients may rely on the data. `None` if the term is over.
+    /// Marks the link as up, so that clients may rely on the data. Returns `None` if the role epoch is over.
     fn come_up(&self, term: u64) -> Option<()> {
         let repl = &self.server.repl;
         repl.heard_s.store(unix_ms() / 1000, Ordering::Relaxed);
@@ -242,10 +244,10 @@ impl ReplicaThread {
         })
     }
 
-    /// The link is down.
+    /// Marks the link as down.
     fn note_down(&self, term: u64) {
         let repl = &self.server.repl;
-        // A newer term has said for itself what holds.
+        // In a newer role epoch this state is no longer ours to change.
         let _ = repl.in_term(term, |state| {
             state.phase = Phase::Connect;
             state.down_since_s.get_or_insert(unix_ms() / 1000);
@@ -253,7 +255,7 @@ impl ReplicaThread {
         });
     }
 
-    /// Runs what the primary has sent already and what it sends, until the link breaks; why it broke.
+    /// Executes the buffered stream and the stream from the link until the link breaks. Returns the reason.
     fn stream(&mut self, link: &mut Link, term: u64, held: Option<BufferedStream>) -> Failure {
         let server = self.server.clone();
         let repl = &server.repl;
@@ -273,15 +275,15 @@ impl ReplicaThread {
         crate::observability::lock(&server.linked_clients).remove(&stream.client().id);
         self.db = stream.db();
         if matches!(failure, Failure::Protocol(_)) {
-            // Nobody knows where it went wrong.
+            // The offset at which the stream became invalid is unknown.
             let _ = repl.in_term(term, |state| state.resumable = false);
         }
-        // What was received and not run is asked for again.
+        // Bytes that were received and not executed are requested again.
         repl.set_received(repl.offset());
         failure
     }
 
-    /// Runs what came while the dump was loaded. Only then the link is up.
+    /// Executes the stream that was buffered while the dump was loaded. The link is up only after that.
     fn run_held(
         &mut self,
         link: &mut Link,
@@ -307,7 +309,7 @@ impl ReplicaThread {
         self.come_up(link.term()).ok_or(Failure::TermOver)
     }
 
-    /// Runs all that has come.
+    /// Executes all received commands.
     fn run_arrived(&mut self, stream: &mut Stream) -> Result<(), Failure> {
         stream.run(&mut self.seat).map_err(|broken| match broken {
             StreamError::TermOver => Failure::TermOver,
@@ -375,7 +377,7 @@ impl ReplicaThread {
         }
     }
 
-    /// Tells the primary how far this server is, and its disk, if it has an append-only file.
+    /// Acknowledges the offset of the data to the primary, and the offset on disk if there is an append-only file.
     fn acknowledge(&self, link: &mut Link, stream: &mut Stream) -> Result<(), Failure> {
         let offset = self.server.repl.offset().to_string();
         match stream.synced().map(|synced| synced.to_string()) {
@@ -384,7 +386,7 @@ impl ReplicaThread {
         }
     }
 
-    /// The primary as a client.
+    /// Creates the client that represents the primary.
     fn client(&self, link: &Link) -> Client {
         let id = self.server.next_client_id.fetch_add(1, Ordering::Relaxed);
         let mut client = Client::new(id, unix_ms(), 0);
@@ -394,7 +396,7 @@ impl ReplicaThread {
         client
     }
 
-    /// Shows the primary among the clients. Who wants it to be disconnected ends the link.
+    /// Publishes the primary for CLIENT LIST. CLIENT KILL on it shuts the link down.
     fn show_client(&self, stream: &mut Stream) {
         let buffers: BufferFigures = stream.connection().buffers(0);
         let view = stream.client().shown();

@@ -1,13 +1,15 @@
-//! A full synchronisation over two connections: the dump over one of its own, the stream over the link meanwhile.
+//! A full synchronisation over two connections: the dump over a separate one, the replication stream over the link at
+//! the same time.
 //!
 //! ```text
-//!   link            +DUALCHANNELSYNC            ┌─▶ set-rdb-client-id, PSYNC ─▶ +CONTINUE ─▶ bytes are kept ─┐
-//!   dump            connect, SYNC ─▶ $ENDOFF ───┴─▶ loaded as any dump (`transfer.rs`) ──────────────────────┴▶ run
+//!   link            +DUALCHANNELSYNC            ┌─▶ set-rdb-client-id, PSYNC ─▶ +CONTINUE ─▶ buffered ─┐
+//!   dump            connect, SYNC ─▶ $ENDOFF ───┴─▶ loaded as any dump (`transfer.rs`) ────────────────┴▶ executed
 //! ```
 //!
-//! This thread loads; a second one keeps what comes over the link, as far as the hard limit for replicas' outputs allows:
-//! what is beyond waits at the primary. If either connection breaks the other one is ended too. The data that was loaded
-//! is a place of the primary's history, so if the link breaks behind that, the next one may go on there.
+//! This thread loads the dump. A second thread buffers the stream from the link, up to the hard output buffer limit of
+//! replicas. The rest of the stream stays at the primary. If either connection breaks, the other one is closed too. The
+//! loaded data has an offset in the primary's history, so if the link breaks after that, the next link may resume from
+//! there.
 
 use std::collections::VecDeque;
 use std::io;
@@ -26,14 +28,14 @@ use crate::observability::log;
 use crate::replication::{Endpoint, Phase, State, Transfer};
 use crate::state::Server;
 
-/// Bytes kept in one piece.
+/// The size of a buffer block in bytes.
 const BLOCK_BYTES: usize = 16 * 1024;
-/// Between two looks at whether the dump is loaded.
+/// The interval at which the buffering thread checks if the dump is loaded.
 const LOOK_PERIOD: Duration = Duration::from_millis(20);
-/// Between two signs of life.
+/// The interval between two keepalive newlines.
 const BEAT: Duration = Duration::from_secs(1);
 
-/// What came over the link and has not run.
+/// The part of the stream that was received over the link and has not been executed.
 pub struct BufferedStream {
     server: Arc<Server>,
     blocks: VecDeque<Vec<u8>>,
@@ -53,7 +55,7 @@ impl BufferedStream {
         held
     }
 
-    /// The next bytes.
+    /// Returns the next block.
     pub fn take(&mut self) -> Option<Vec<u8>> {
         let block = self.blocks.pop_front();
         self.publish();
@@ -70,13 +72,13 @@ impl BufferedStream {
         repl.held_peak_bytes.fetch_max(self.bytes(), Ordering::Relaxed);
     }
 
-    /// Whether nothing more may be kept.
+    /// Returns `true` if the limit is exceeded.
     fn is_full(&self) -> bool {
         let limit = self.server.config.output_buffer_limits()[ClientClass::Replica as usize].hard_bytes;
         limit > 0 && self.bytes() > limit
     }
 
-    /// Receives what the link has, if anything comes within a moment; false if there is no room.
+    /// Receives from the link into the buffer, waiting up to [`LOOK_PERIOD`]. Returns `false` if the buffer is full.
     fn receive(&mut self, link: &mut Link) -> Result<bool, Failure> {
         let needs_block = self.blocks.back().is_none_or(|block| block.len() >= BLOCK_BYTES);
         if needs_block {
@@ -100,10 +102,11 @@ impl Drop for BufferedStream {
     }
 }
 
-/// Takes over the primary's data: the database that the stream has selected there, and what came over the link meanwhile.
+/// Performs a full synchronisation. Returns the database that the stream has selected there, and the part of the stream
+/// that was buffered meanwhile.
 ///
 /// # Errors
-/// When that fails; the data may be gone then.
+/// When the synchronisation fails. The old data may be gone then.
 pub fn receive(
     server: &Arc<Server>,
     seat: &mut Seat,
@@ -144,7 +147,7 @@ fn receive_both(
                 if matches!(failure, Failure::Closed) {
                     log::warning!("Dual channel replication: Provisional primary closed connection");
                 }
-                // The dump is of no use without the stream.
+                // The dump is useless without the stream.
                 server.repl.sever();
             }
             kept
@@ -166,13 +169,13 @@ fn receive_both(
         });
         match (taken, kept) {
             (Ok(db), Ok(held)) => Ok((db, held)),
-            // Whoever was cut off by the other has less to tell.
+            // If one side was closed because of the other one, the other one's error is the useful one.
             (Err(Failure::Closed), Err(failure)) | (Err(failure), _) | (Ok(_), Err(failure)) => Err(failure),
         }
     })
 }
 
-/// Asks for the stream behind the dump, and keeps what comes until the dump is loaded.
+/// Requests the stream that follows the dump, and buffers it until the dump is loaded.
 fn keep_stream(link: &mut Link, place: &DumpPlace, loaded: &AtomicBool) -> Result<BufferedStream, Failure> {
     handshake::ask_for_stream_of(link, place)?;
     let server = link.server().clone();

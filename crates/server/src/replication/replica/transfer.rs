@@ -1,14 +1,14 @@
-//! Takes over a primary's data: a dump that comes over the link, and replaces everything.
+//! Receives a full synchronisation: a dump that comes over the link and replaces all data.
 //!
 //! | `repl-diskless-load` | the dump | old data | clients meanwhile |
 //! |---|---|---|---|
 //! | `disabled` | goes into a file first | dropped when the file is complete | LOADING from then on |
-//! | `on-empty-db` | is loaded as it comes if there is no data, else as above | | LOADING |
-//! | `flush-before-load` | is loaded as it comes | dropped when it has begun | LOADING |
-//! | `swapdb` | is loaded as it comes | dropped when all is there | LOADING, or the old data if it has the same history |
+//! | `on-flush-db` | is loaded as it arrives if there is no data, else `disabled` | | LOADING |
+//! | `flush-before-load` | is loaded as it arrives | dropped when the dump has begun | LOADING |
+//! | `swapdb` | is loaded as it arrives | dropped when it is complete | LOADING, or old data of the same history |
 //!
-//! The head of the dump is looked at before anything is dropped. While a dump is loaded the primary gets an empty line
-//! now and then, so that it does not take this server for dead.
+//! The header of the dump is checked before any data is dropped. While a dump is loaded, the primary is sent an empty
+//! line every [`BEAT`], so that it does not consider this server dead.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -38,14 +38,14 @@ use crate::replication::{Phase, ReplicationHistory, ReplicationState, Transfer, 
 use crate::scripting::{Library, RestorePolicy, load_library};
 use crate::state::{Message, PrimaryThreadCommand, Server};
 
-/// Bytes of the mark that ends a dump whose size the primary does not know.
+/// The number of bytes in the mark that ends a dump of unknown size.
 const MARK_BYTES: usize = 40;
-/// Bytes received at once.
+/// The maximum number of bytes per receive.
 const RECEIVE_BYTES: usize = 64 * 1024;
-/// Between two signs of life.
+/// The interval between two keepalive newlines.
 const BEAT: Duration = Duration::from_secs(1);
 
-/// How the end of a dump is told.
+/// The way in which the end of a dump is marked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Extent {
     Bytes(u64),
@@ -53,7 +53,7 @@ enum Extent {
 }
 
 impl Extent {
-    /// Its size, if that is known.
+    /// Returns the size of the dump in bytes, if it is known.
     fn bytes(self) -> Option<u64> {
         match self {
             Extent::Bytes(bytes) => Some(bytes),
@@ -62,22 +62,22 @@ impl Extent {
     }
 }
 
-/// What becomes of the old data, and what clients see meanwhile.
+/// The treatment of the old data, and of clients during the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Plan {
-    /// The dump goes into a file first.
+    /// `true` if the dump goes into a file first.
     to_disk: bool,
-    /// The old data stays until all is there.
+    /// `true` if the old data stays until the dump is complete.
     swaps: bool,
-    /// Clients are served from it.
+    /// `true` if clients are served from the old data.
     serves_old: bool,
 }
 
-/// Receives all data of the primary, whose history is `id`, at `offset`, and puts it into place. The database that the
-/// stream has selected there.
+/// Receives all data of the primary with the replication ID `id` at `offset`, and replaces this server's data. Returns
+/// the database that the stream has selected there.
 ///
 /// # Errors
-/// When that fails; the data may be gone then.
+/// When the transfer fails. The old data may be gone then.
 pub fn receive(
     server: &Arc<Server>,
     seat: &mut Seat,
@@ -96,10 +96,10 @@ pub fn receive(
     take_over(server, seat, link, id, offset)
 }
 
-/// The same, for who is in that phase already, or comes to it.
+/// Does the same as [`receive`] without entering [`Phase::Transfer`], for a caller that enters it itself.
 ///
 /// # Errors
-/// As [`receive`].
+/// The same as [`receive`].
 pub fn take_over(
     server: &Arc<Server>,
     seat: &mut Seat,
@@ -110,7 +110,7 @@ pub fn take_over(
     let extent = read_extent(link)?;
     let plan = plan(server, id);
     let total_bytes = i64::try_from(extent.bytes().unwrap_or(0)).unwrap_or(i64::MAX);
-    // If the term is over, the next look at it ends this.
+    // If the role epoch is over, its next check ends the transfer.
     let _ = server
         .repl
         .in_term(link.term(), |state| state.transfer.total_bytes = total_bytes);
@@ -179,21 +179,20 @@ fn read_extent(link: &mut Link) -> Result<Extent, Failure> {
     bytes.map(Extent::Bytes).ok_or_else(bad)
 }
 
-// ---- where the dump comes from --------------------------------------------------------------------------------------
-
-/// A dump on its way from the link or a file to who reads it.
+// ---- reading the dump -----------------------------------------------------------------------------------------------
+/// A dump read from the link or from a file.
 struct DumpSource<'l> {
     link: &'l mut Link,
-    /// If the dump is in a file by now.
+    /// The file, if the dump has been written to one.
     file: Option<File>,
-    /// What is still to come over the link, if that is known.
+    /// The number of bytes still to come over the link, if it is known.
     left: Option<u64>,
-    /// Bytes read.
+    /// The number of bytes read.
     read: u64,
     last_beat: Instant,
-    /// Why a read failed.
+    /// The reason for which a read failed.
     failure: Option<Failure>,
-    /// Whether what is read is being loaded.
+    /// `true` if the bytes read are being loaded.
     loads: bool,
 }
 
@@ -223,7 +222,7 @@ impl<'l> DumpSource<'l> {
         }
         if self.file.is_none() {
             let read_bytes = self.read;
-            // If the term is over, the next look at it ends this.
+            // If the role epoch is over, its next check ends the transfer.
             let _ = repl.in_term(self.link.term(), |state| {
                 state.transfer.read_bytes = read_bytes;
                 state.transfer.last_io_s = unix_ms() / 1000;
@@ -242,7 +241,7 @@ impl<'l> DumpSource<'l> {
         Ok(())
     }
 
-    /// Reads what the link has.
+    /// Reads from the link.
     fn read_link(&mut self, buffer: &mut [u8]) -> Result<usize, Failure> {
         let most = self.left.map_or(buffer.len(), |left| {
             buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX))
@@ -289,8 +288,7 @@ impl Read for DumpSource<'_> {
 }
 
 // ---- loading --------------------------------------------------------------------------------------------------------
-
-/// What a dump brought, beside the keyspace.
+/// The contents of a dump, in staging.
 struct LoadedDump {
     data: StagedDatabases,
     loaded: Loaded,
@@ -310,7 +308,7 @@ fn load_from_link(
     let (brought, mut rest, feed) = load(server, seat, feed, plan, Path::new("(the link)"))?;
     let link = feed.link;
     match extent {
-        // What lies behind the dump and still belongs to what was announced is of no use.
+        // Bytes after the dump that belong to its announced size are discarded.
         Extent::Bytes(_) => {
             let mut left = feed.left.unwrap_or(0);
             while left > 0 {
@@ -356,7 +354,7 @@ fn load_from_file(
         })
     });
     if let Err(failure) = fetched {
-        // Of no use to anybody; it may not even be there.
+        // The file is no longer needed. It may not exist.
         let _ = std::fs::remove_file(&temporary);
         return Err(failure);
     }
@@ -370,7 +368,7 @@ fn load_from_file(
     let persists = !server.config.save_points().is_empty() || server.config.boolean(id::APPENDONLY);
     if server.config.boolean(id::RDB_DEL_SYNC_FILES) && !persists {
         log::notice!("Removing the RDB file obtained from the primary. This replica has persistence disabled");
-        // Nobody needs it; it is in the way of nobody either.
+        // The file is no longer needed, and leaving it does no harm.
         let _ = std::fs::remove_file(&path);
     }
     brought
@@ -402,7 +400,7 @@ fn fetch(link: &mut Link, extent: Extent, path: &Path) -> Result<(), Failure> {
         feed.beat()?;
         file.write_all(&buffer[..count]).map_err(unwritten)?;
         if let Extent::Mark(mark) = extent {
-            // Nothing follows the mark until this server has said that it is ready for it.
+            // The primary sends nothing after the mark until this server has acknowledged the dump.
             tail.extend_from_slice(&buffer[count.saturating_sub(MARK_BYTES)..count]);
             tail.drain(..tail.len().saturating_sub(MARK_BYTES));
             if tail == mark {
@@ -414,7 +412,7 @@ fn fetch(link: &mut Link, extent: Extent, path: &Path) -> Result<(), Failure> {
     file.sync_all().map_err(unwritten)
 }
 
-/// Loads a dump. Comes back with what was read beyond it.
+/// Loads a dump. Also returns the bytes that were read beyond it.
 fn load<'l>(
     server: &Arc<Server>,
     seat: &mut Seat,
@@ -458,11 +456,11 @@ fn read<R: Read>(server: &Arc<Server>, seat: &Seat, opened: &mut Opened<R>) -> R
         seat: seat.index(),
         config: &server.config,
         clock: clock(&server.config, unix_ms() / 1000),
-        // What has expired is the primary's to delete.
+        // The primary deletes expired keys.
         now_ms: 0,
         replace: false,
         drops: None,
-        // Nobody waits for what is loaded apart, and who brings the bytes counts them.
+        // No worker waits for a load into staging, and [`DumpSource`] counts the bytes.
         pace: Some(ProgressCallback {
             every_bytes: u64::MAX,
             report: &|_| {},
@@ -500,7 +498,7 @@ fn broken(path: &Path, offset: u64, fault: Fault) -> Failure {
     Failure::Told("Failed trying to load the PRIMARY synchronization DB, check server logs.".into())
 }
 
-/// Runs `change` with the whole keyspace to itself, if the term is not over.
+/// Runs `change` in exclusive mode if the role epoch is not over.
 fn alone<R>(
     server: &Arc<Server>,
     seat: &mut Seat,
@@ -512,7 +510,7 @@ fn alone<R>(
     server.run_exclusive(seat, in_term).ok_or(Failure::TermOver)
 }
 
-/// From here on clients are told that data is being loaded; the old data goes, unless it is to stay.
+/// Begins the load: sets the loading state, and drops the old data unless the plan keeps it.
 fn begin_loading(server: &Arc<Server>, seat: &mut Seat, term: u64, plan: Plan) -> Result<(), Failure> {
     let repl = &server.repl;
     let loading = &repl.loading;
@@ -546,7 +544,7 @@ fn begin_loading(server: &Arc<Server>, seat: &mut Seat, term: u64, plan: Plan) -
     Ok(())
 }
 
-/// Ends what is being written: its data goes away. For the holder of the exclusive mode.
+/// Cancels the snapshots being written, because their data is replaced. The caller must hold exclusive mode.
 fn end_snapshots(server: &Server) {
     if server
         .snapshot
@@ -557,20 +555,21 @@ fn end_snapshots(server: &Server) {
     }
 }
 
-/// The load is over, one way or the other.
+/// Clears the loading state after the load has succeeded or failed.
 fn end_loading(server: &Server) {
     server.repl.put(ReplicationState::LOADING, false);
     server.repl.put(ReplicationState::LOADING_ASIDE, false);
 }
 
-/// Frees old data: this thread waits for nobody, but who wants it in the background gets it there.
+/// Frees old data: in the background with `replica-lazy-flush`, on this thread otherwise. No worker waits for this
+/// thread.
 fn free(server: &Server, taken: DetachedTables) {
     if server.config.boolean(id::REPLICA_LAZY_FLUSH) {
         server.lazyfree.free(taken.keys, 0, Box::new(taken.tables));
     }
 }
 
-/// Puts what was brought in the place of what there is.
+/// Replaces this server's data with the contents of a dump.
 fn put_into_place(
     server: &Arc<Server>,
     seat: &mut Seat,
@@ -590,7 +589,7 @@ fn put_into_place(
     let placed = alone(server, seat, term, |all, row| {
         end_snapshots(server);
         let taken = data.install(all, counts, row, unix_ms());
-        // Its names were taken by nobody but each other.
+        // The libraries were loaded without name conflicts among each other, and all others are removed.
         let restored = server.scripts.libraries.restore(&libraries, RestorePolicy::Flush);
         if server.blocked.keys() > 0 {
             for slot in 0..SLOTS {
@@ -601,7 +600,7 @@ fn put_into_place(
             }
         }
         if server.aof.replace() {
-            // What there is stays as it is until a base of the new data is there.
+            // The existing append-only file stays as it is until a base with the new data exists.
             server.keyspace.hooks.put(Hooks::LOG_FILE, false);
         }
         server.keyspace.local.clear();
@@ -623,7 +622,7 @@ fn put_into_place(
         end_loading(server);
     }
     let (taken, restored) = placed?;
-    // They have another history now, and must begin anew.
+    // The data has another history now, so the replicas must synchronise again.
     server.send_to_primary_thread(PrimaryThreadCommand::DisconnectAll);
     NotificationSender::new(server, &mut thread.effects, seat.index()).invalidate_everything();
     wake(server, &mut thread.effects);
@@ -634,7 +633,7 @@ fn put_into_place(
     server.dumps.loaded(&loaded);
     free(server, taken);
     if server.config.boolean(id::APPENDONLY) {
-        // What the append-only file begins with is gone: it begins anew, with what was brought.
+        // The append-only file does not belong to the new data. It is rewritten from the new data.
         server.aof.scheduled.store(true, Ordering::Relaxed);
     }
     restored.map_err(|reason| {

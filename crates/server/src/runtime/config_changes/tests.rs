@@ -1,4 +1,4 @@
-//! Changed parameters on a running server.
+//! Tests of parameter changes on a running server.
 
 use std::net::TcpListener;
 use std::sync::{Arc, mpsc};
@@ -32,7 +32,7 @@ fn server() -> (Arc<Server>, mpsc::Receiver<CoordinatorCommand>) {
     (server, orders_out)
 }
 
-/// CONFIG SET, with what follows from it.
+/// Runs CONFIG SET and applies the change.
 fn set(server: &Arc<Server>, pairs: &[(&str, &str)]) -> Result<(), String> {
     let pairs: Vec<(&[u8], &[u8])> = pairs
         .iter()
@@ -59,7 +59,7 @@ fn the_log_level_changes_at_once() {
     assert!(log::is_enabled(Level::Notice) && !log::is_enabled(Level::Verbose));
 }
 
-/// Words recorded from Valkey 9.1.2; the number is what this machine allows.
+/// The text was recorded from Valkey 9.1.2; the number depends on this machine.
 #[test]
 fn more_clients_than_files_are_refused() {
     let (server, _orders) = server();
