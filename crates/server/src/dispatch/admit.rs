@@ -21,24 +21,24 @@ use super::execute::Thread;
 use super::redirect::{self, MigrationState};
 use super::script;
 
-/// What becomes of a command before it may run.
+/// The result of the checks before a command may run.
 pub enum Admission {
-    /// It runs.
+    /// The command runs.
     Run,
-    /// It waits for the end of CLIENT PAUSE.
+    /// The command waits for the end of a pause.
     Paused,
-    /// It is refused.
+    /// The command is refused.
     Refused(CommandError),
-    /// Its keys are not this node's; a transaction that it would have run is over.
+    /// The keys belong to another node. A transaction that the command would have run is discarded.
     Redirected(CommandError),
-    /// Its user may not do what it asks for.
+    /// The client's user lacks the permission.
     Denied(Denial),
-    /// Its user is gone: the connection is to be closed.
+    /// The client's user is deleted: the connection must be closed.
     Unwelcome,
 }
 
-/// Decides about a command that exists and has an acceptable number of arguments. Most clients are logged in and may do
-/// everything; what they compare for that is the version of the users (see the essay of [`crate::acl`]).
+/// Checks a command that exists and has an acceptable number of arguments. Most clients are logged in and have all
+/// permissions; for them the check compares the version of the users (see the essay of [`crate::acl`]).
 #[inline]
 pub fn admit<'a>(
     thread: &mut Thread,
@@ -88,7 +88,7 @@ pub fn admit<'a>(
     if !thread.standing.is_plain()
         && let Some(error) = out_of_standing(thread, client, command)
     {
-        // Whoever is to be sent to the replica that takes over waits until it has.
+        // A client that will be sent to the replica that takes over waits until that replica has taken over.
         let is_early = error.0.starts_with(b"REDIRECT ") && server.repl.is_handing_over();
         return if is_early {
             Admission::Paused
@@ -112,10 +112,10 @@ pub fn admit<'a>(
     Admission::Run
 }
 
-/// Clients whose commands were run already, by who may run them.
+/// The clients whose commands have run before, on a primary or in a file.
 const REPEATS: ClientFlags = ClientFlags::PRIMARY.union(ClientFlags::REPLAY);
 
-/// Why a command may not do what it would do to memory or to data.
+/// Returns the error if the state of memory, disk or replication forbids what the command would do.
 #[cold]
 fn guarded(thread: &Thread, client: &Client, command: &Command<Binding>) -> Option<CommandError> {
     let tunables = &thread.tunables;
@@ -128,7 +128,7 @@ fn guarded(thread: &Thread, client: &Client, command: &Command<Binding>) -> Opti
     if thread.room.is_full && needs_memory(client, command) {
         return Some(OUT_OF_MEMORY);
     }
-    // A PING tells those who watch over servers.
+    // PING is refused as well, so that monitoring programs notice.
     let refused = || writes(client, command) || command.full_name == "ping";
     if tunables.refuses_writes && refused() {
         return Some(CommandError::constant(NOT_SAVED));
@@ -136,8 +136,8 @@ fn guarded(thread: &Thread, client: &Client, command: &Command<Binding>) -> Opti
     (tunables.aof_fails && refused()).then(|| not_appended(&thread.server))
 }
 
-/// A replica that cannot write its disk is told to change data. It must not refuse, or it would have other data than its
-/// primary; unless it shall go on (`replica-ignore-disk-write-errors`), it ends.
+/// Handles a write from the primary while this replica cannot write its disk. The replica must not refuse it, or its
+/// data would differ from its primary's. Unless `replica-ignore-disk-write-errors` lets it continue, the process ends.
 #[cold]
 fn obey_unsaved(thread: &Thread, client: &Client, command: &Command<Binding>) {
     /// Seconds between two lines of the log.
@@ -164,23 +164,24 @@ pub fn not_appended(server: &Server) -> CommandError {
     CommandError::text(format!("MISCONF Errors writing to the AOF file: {reason}"))
 }
 
-/// Whether a command writes; EXEC does if a command of the transaction does, or a script that says so.
+/// Returns `true` if the command writes. EXEC does if a command of the transaction does, or a script whose flags say
+/// so.
 fn writes(client: &Client, command: &Command<Binding>) -> bool {
     let transaction = client.transaction.as_ref().filter(|_| command.full_name == "exec");
     has(client, command, Flags::WRITE) || transaction.is_some_and(|transaction| transaction.script_may_write)
 }
 
-/// Whether a command has a flag; EXEC does if a command of the transaction does.
+/// Returns `true` if the command has the flag, or for EXEC, if a command of the transaction has it.
 fn has(client: &Client, command: &Command<Binding>, flag: Flags) -> bool {
     any(client, command, |flags| flags.contains(flag))
 }
 
-/// Whether a command lacks a flag; EXEC does if a command of the transaction does.
+/// Returns `true` if the command lacks the flag, or for EXEC, if a command of the transaction lacks it.
 fn lacks(client: &Client, command: &Command<Binding>, flag: Flags) -> bool {
     any(client, command, |flags| !flags.contains(flag))
 }
 
-/// Whether something is true of a command's flags, or of those of a command that EXEC would run.
+/// Returns `true` if `of_flags` holds for the command's flags, or for those of a command that EXEC would run.
 fn any(client: &Client, command: &Command<Binding>, of_flags: impl Fn(Flags) -> bool) -> bool {
     let commands = crate::commands::registry().commands();
     let of_transaction = || {
@@ -194,7 +195,7 @@ fn any(client: &Client, command: &Command<Binding>, of_flags: impl Fn(Flags) -> 
     of_flags(command.spec.flags) || of_transaction()
 }
 
-/// Whether the client's user may run a command, or queue it.
+/// Checks that the client's user may run or queue the command.
 #[cold]
 fn permitted(
     server: &Server,
@@ -240,7 +241,7 @@ fn out_of_standing(thread: &Thread, client: &Client, command: &'static Command<B
             "CLUSTERDOWN The cluster is down and only accepts read commands",
         ));
     }
-    // The second look at a slot on its way sends the client elsewhere.
+    // The check under leases sends the client to the node that the slot migrates to.
     let goes_on = matches!(thread.moving, Some(MigrationState::Out { runs_here: false, .. }));
     if standing.has(ReplicationState::FOLLOWS) && !goes_on && writes() && config.boolean(id::REPLICA_READ_ONLY) {
         return Some(refused("READONLY You can't write against a read only replica."));
@@ -289,7 +290,7 @@ fn out_of_mode(client: &Client, command: &'static Command<Binding>) -> Option<Co
         .then_some(CommandError::constant("ERR Replica can't interact with the keyspace"))
 }
 
-/// The same for a command that runs a script: the script's own flags count.
+/// Checks a command that runs a script: the script's own flags count.
 #[cold]
 pub fn of_script(
     thread: &Thread,
@@ -333,7 +334,7 @@ fn transaction_writes(client: &Client) -> bool {
         .is_some_and(|transaction| transaction.may_write)
 }
 
-/// Whether a command may make memory grow; EXEC does if a command of the transaction does.
+/// Returns `true` if the command may increase memory. EXEC may if a command of the transaction may.
 fn needs_memory(client: &Client, command: &Command<Binding>) -> bool {
     let of_transaction = || {
         command.full_name == "exec"
@@ -345,7 +346,7 @@ fn needs_memory(client: &Client, command: &Command<Binding>) -> bool {
     command.spec.flags.contains(Flags::DENYOOM) || of_transaction()
 }
 
-/// Whether a client may only log in or leave. Once no password is asked for any more, everybody may go on.
+/// Returns `true` if the client may only authenticate or quit. Clients need not authenticate once no password is set.
 #[inline]
 pub fn must_log_in(server: &Server, client: &Client) -> bool {
     !client.login.is_authenticated() && !server.acl.is_open()
@@ -354,13 +355,14 @@ pub fn must_log_in(server: &Server, client: &Client) -> bool {
 /// The error of a request by a client that must log in first.
 pub const NOT_LOGGED_IN: CommandError = CommandError::constant("NOAUTH Authentication required.");
 
-/// Whether a request comes from a program that speaks HTTP: somebody makes it talk to this port on their behalf.
+/// Returns `true` if the request comes from a program that speaks HTTP, which an attacker may have directed to this
+/// port.
 pub fn is_http(args: Args<'_>) -> bool {
     let name = args.at(0);
     name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
 }
 
-/// The error of a request that names no command, or names one with a wrong number of arguments.
+/// Returns the error for a request that names no command, or has a wrong number of arguments.
 pub fn explain_unknown(commands: &Registry<Binding>, args: Args<'_>) -> CommandError {
     match commands.lookup(&args) {
         Lookup::Found(command) => {

@@ -1,54 +1,54 @@
-//! Commands that turn out long leave their worker: a background thread runs them on a copy of the request.
+//! Long commands leave their worker: a background thread runs them on a copy of the request.
 //!
 //! ```text
 //!   worker                                       background thread
 //!   ──────                                       ─────────────────
 //!   run: leases, handler
 //!     handler: ctx.leaves_worker(estimate)
-//!     a snapshot of the keys, if that can be
-//!   the leases end, reply and counts are undone
+//!     a snapshot of the keys, if possible
+//!   leases end, reply and counts are undone
 //!   Detached = request, keys, client's view ──▶  on the snapshot, outside the gate:
 //!   the connection parks                           the same handler, which stays ──▶ only reads: done
-//!   ... other connections go on ...                │ stores
+//!   ... other connections continue ...             │ stores
 //!                                                  ▼
-//!                                                enter the gate, leases, all or nothing ──▶ refused: leave, sleep, again
-//!                                                all as in the snapshot? ─ yes ─▶ store what the handler stored
+//!                                                enter the gate, leases, all or none ──▶ refused: leave, sleep, again
+//!                                                all as in the snapshot? ─ yes ─▶ store the handler's results
 //!                                                  │ no
 //!                                                  ▼
 //!                                                under leases: the same handler from start to end
-//!   the connection goes on               ◀─────  reply and counts
+//!   the connection continues             ◀─────  reply and counts
 //! ```
 //!
-//! 1. A handler decides before it has changed anything, and it decides from sizes that it looked up.
-//! 2. A command of very many keys does not even take its leases on the worker: see [`has_many_keys`].
+//! 1. A handler decides to leave before it has changed anything, and from sizes that it looked up.
+//! 2. A command with very many keys does not even take its leases on the worker: see [`has_many_keys`].
 //! 3. The run on the background thread is the one that counts: replies, errors, calls, time, hits.
-//! 4. The background thread has a copy of what handlers read of a client. A handler that changes its
-//!    client never leaves.
-//! 5. Between two attempts the thread holds nothing, so nobody waits for it. After [`GIVES_WAY_AFTER`] of refused attempts it
-//!    puts the command at the end of the queue: another command in there may hold what this one waits for, such as a
-//!    snapshot, and there are only a few threads. Its keys lend nothing more until it has run, so that later readers do not
-//!    overtake it without end.
-//! 6. Before each attempt the command is admitted anew, within the passage of the gate. Much may have changed since its
-//!    worker admitted it: writes are paused, this server is a replica now, slots have moved, the user may do less.
-//!    These change in exclusive mode, so nothing is written once a change was answered.
+//! 4. The background thread has a copy of the client state that handlers read. A handler that changes its client never
+//!    leaves.
+//! 5. Between two attempts the thread holds nothing, so no thread waits for it. After [`GIVES_WAY_AFTER`] of refused
+//!    attempts the thread puts the command at the end of the queue: another queued command may hold what this one waits
+//!    for, such as a snapshot, and there are only a few threads. Its keys are reserved until it has run: they are not
+//!    pinned by later readers, which so cannot overtake it without end.
+//! 6. Before each attempt the command is admitted anew, within the passage of the gate. Since its worker admitted it,
+//!    writes may have been paused, this server may have become a replica, slots may have moved, the user may have lost
+//!    permissions. All of these change in exclusive mode, so nothing is written after such a change was answered.
 //!
 //! # Every command still happens at one moment
 //!
-//! A command that only reads answers from the state in which its worker had all leases: that is its moment, and it lies
-//! between request and reply. So is that of one that fails, or finds nothing to change.
+//! A command that only reads answers from the state under its worker's leases. That is its moment, and it lies between
+//! request and reply. The same holds for a command that fails or finds nothing to change.
 //!
-//! A command that stores happens when it has its leases the second time. What it stores and replies was computed from the
-//! snapshot; but under these leases all keys that it has read are what they were in the snapshot, and of the others it
-//! only knew whether they exist, which is as it was. So the handler, run from start to end under these leases, would
-//! have stored and replied the same, and nobody can tell the difference. That they were something else for a while in
-//! between makes none: a value that is lent is neither changed nor freed, so the same object is the same value.
+//! A command that stores happens when it holds its leases the second time. Its results were computed from the snapshot.
+//! Under the second leases, all keys that it has read are the same as in the snapshot; of all other keys it only knew
+//! whether they exist, and that is unchanged. So the handler, run from start to end under these leases, would have
+//! stored and replied the same, and no client can tell the difference. A temporary change in between makes no
+//! difference either: a pinned value is neither changed nor freed, so the same object is the same value.
 //!
-//! If anything is different the work was in vain, and the handler runs again under leases all the time, as do commands of
-//! which no snapshot can be taken: those that change their keys in place, have many, or reach keys that no plan knows.
-//! So every command ends, whatever others do.
+//! If anything differs, the results are discarded and the handler runs again under leases throughout. So do commands
+//! that cannot have a snapshot: those that change their keys in place, have many keys, or reach keys that no plan
+//! knows. So every command ends, whatever other clients do.
 //!
-//! The thread steps back behind the workers, and holds leases on the snapshot's way only for the moments in which it
-//! stores; a worker that it keeps waiting then does not wait long.
+//! The thread runs at a lower priority than the workers. On the snapshot's path it holds leases only while it stores,
+//! so a worker that waits for it does not wait long.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -87,9 +87,10 @@ use super::script;
 const MANY_KEYS: usize = 5000;
 /// The first pause after refused leases; it doubles up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_micros(20);
-/// How long a command is refused before it gives way to others in the queue.
+/// The time of refused attempts after which a command gives way to other commands of the queue.
 const GIVES_WAY_AFTER: Duration = Duration::from_millis(5);
-/// How long what was computed on a snapshot waits for its leases before it is computed again under them.
+/// The time for which results computed on a snapshot wait for their leases before they are discarded and computed under
+/// leases.
 const DRAFT_KEEPS: Duration = Duration::from_millis(100);
 /// The longest pause after refused leases.
 const LONGEST_PAUSE: Duration = Duration::from_millis(1);
@@ -109,16 +110,16 @@ pub struct Detached {
     reservation: Option<Reservation>,
 }
 
-/// What came of a turn on a background thread.
+/// The outcome of a turn on a background thread.
 enum TurnOutcome {
-    /// The reply, what is to be done next, and the position in the log.
+    /// The reply, the next step, and the sequence number in the log.
     Ran(Output, NextStep, u64),
-    /// It was refused for long, and has to be run again.
+    /// The command was refused for too long and must be run again.
     GivesWay(Box<Detached>),
 }
 
-/// Whether a command leaves the worker for its number of keys alone. Only commands on data do: those that
-/// wait, and those of the connection and of scripts, have to do with their client.
+/// Returns `true` if a command leaves the worker because of its number of keys. This holds for commands on data only:
+/// commands that block, and those on connections and scripts, need their client.
 #[cold]
 pub fn has_many_keys(thread: &Thread, command: &Command<Binding>, keys: usize) -> bool {
     let flags = command.spec.flags;
@@ -151,7 +152,7 @@ impl Detached {
         })
     }
 
-    /// The job that runs the command and mails its reply to `origin` (worker, client, ticket).
+    /// Returns the job that runs the command and mails the reply to `origin` (worker, client id, park id).
     pub fn into_job(self: Box<Self>, origin: QueryOrigin) -> Job {
         Box::new(move |server, seat| match self.run(server, seat, origin.0) {
             TurnOutcome::Ran(output, after, log_ticket) => mail(server, origin, (output, after, log_ticket)),
@@ -264,7 +265,8 @@ impl Detached {
     }
 }
 
-/// Keeps readers that come later from overtaking a command without end. Not while a pause holds it back: reads go on then.
+/// Reserves the command's keys, so that later readers cannot overtake it without end. Not while a pause holds the
+/// command back: reads continue then.
 fn reserve(
     server: &Server,
     thread: &Thread,
@@ -316,7 +318,7 @@ impl Backoff {
     }
 }
 
-/// Runs a command under leases from its start to its end; `None` if it is refused for so long that it gives way.
+/// Runs a command under leases from start to end. Returns `None` if it was refused for so long that it gives way.
 fn run_under_leases(
     thread: &mut Thread,
     seat: &mut Seat,
@@ -336,7 +338,7 @@ fn run_under_leases(
     }
 }
 
-/// Runs a command on a snapshot; `None` if it has to be run under leases.
+/// Runs a command on a snapshot. Returns `None` if it must be run under leases.
 fn run_on_snapshot(
     thread: &mut Thread,
     seat: &mut Seat,
@@ -361,16 +363,16 @@ fn run_on_snapshot(
     }
 }
 
-/// What a command that stores would answer, and do to its keys.
+/// The reply of a command that stores, and its changes of keys.
 struct Draft {
     result: CommandResult,
     reply: Vec<u8>,
     changes: Vec<Change>,
     dirty: u64,
     lookups: (u64, u64),
-    /// What the log is to repeat.
+    /// The commands to propagate.
     said: RewrittenCommands,
-    /// How long that took, in ticks of the thread's timer.
+    /// The time that this took, in ticks of the thread's timer.
     ticks: u64,
 }
 
@@ -457,7 +459,7 @@ fn publish(
         thread.look_around();
         let admission = admit_again(thread, request, keys, connection);
         if !matches!(admission, Admission::Run) || thread.moving.is_some() {
-            // Under leases it will be told so, or its keys looked at.
+            // The run under leases reports the error, or checks the keys.
             return None;
         }
         let mut many: Vec<Lease<'_>> = Vec::new();
@@ -526,7 +528,7 @@ fn attempt(
             (request.command, &request.args(&connection.input)),
             denial,
         )),
-        // Its connection is about to be closed.
+        // The connection is about to be closed.
         Admission::Unwelcome => Some(NOT_LOGGED_IN),
     };
     if let Some(error) = error {

@@ -29,19 +29,19 @@ use super::script;
 use super::slot_stats;
 use super::transaction::{self, Role};
 
-/// Batches after which it is looked anew how far lookups reach.
+/// The number of batches between two samples of the prefetch policy.
 const BATCHES_A_SAMPLE: u32 = 64;
 
 /// Gives out connections by token while a batch runs.
 pub trait Connections {
     /// The connection; `None` if it is gone.
     fn connection(&mut self, token: usize) -> Option<&mut Connection>;
-    /// Takes over what a command left to be done for a connection that waits.
+    /// Runs the next step of a command whose connection waits.
     fn after(&mut self, token: usize, after: NextStep);
-    /// Tells others what a command did for them.
+    /// Sends the notifications that a command has caused.
     fn notify(&mut self, thread: &mut Thread);
-    /// The passage of the gate is about to end: what has run by now is what others find who have the keyspace to
-    /// themselves next.
+    /// Called before the passage of the gate ends. A thread that takes exclusive mode next must find the results of all
+    /// commands that have run.
     fn pass_ends(&mut self) {}
 }
 
@@ -71,7 +71,7 @@ pub fn run(thread: &mut Thread, seat: &mut Seat, plans: &mut Plans, connections:
     }
 }
 
-/// Runs plans behind one passage of the gate; returns the index of the first that needs exclusive mode.
+/// Runs plans within one passage of the gate. Returns the index of the first plan that needs exclusive mode.
 fn run_until_exclusive(
     thread: &mut Thread,
     seat: &mut Seat,
@@ -79,7 +79,7 @@ fn run_until_exclusive(
     connections: &mut dyn Connections,
     first: usize,
 ) -> usize {
-    // While one worker does everything it hardly ever meets anybody.
+    // While one worker is active, it hardly ever meets another thread in the gate.
     let pass = match thread.server.active_workers.load(Ordering::Relaxed) {
         1 => seat.enter_alone(),
         _ => seat.enter(),
@@ -143,7 +143,7 @@ fn run_until_exclusive(
         };
         many.clear();
         if !thread.effects.expired.is_empty() {
-            // Before the next command looks, for it may count keys.
+            // Expired keys go before the next command starts, since it may count keys.
             delete_expired(thread, &pass);
         }
         let outcome = match outcome {
@@ -176,7 +176,8 @@ fn delete_expired(thread: &mut Thread, pass: &GatePassage<'_>) {
     thread.keep_ready();
 }
 
-/// Sees to it that there is room for the next command. Who is told about evicted keys is told before its reply.
+/// Frees memory for the next command if it is above the limit. Clients get invalidations of evicted keys before that
+/// command's reply.
 #[cold]
 fn make_room(thread: &mut Thread, pass: &GatePassage<'_>, connections: &mut dyn Connections) {
     memory_limit::make(thread, pass);
@@ -185,7 +186,7 @@ fn make_room(thread: &mut Thread, pass: &GatePassage<'_>, connections: &mut dyn 
     }
 }
 
-/// Runs one plan with the whole keyspace to itself.
+/// Runs one plan in exclusive mode.
 fn run_one_exclusive(
     thread: &mut Thread,
     seat: &mut Seat,
@@ -219,7 +220,7 @@ fn run_one_exclusive(
     let server = thread.server.clone();
     if !server.scripts.running.try_exclude_runs() {
         transaction::forget_answer(&mut connection.client);
-        // Nobody stands at the gate for as long as a script pleases.
+        // A worker must not wait at the gate for as long as a script runs.
         let outcome = match script::busy(&server, std::iter::empty(), true) {
             Some(error) if !connection.client.flags.contains(ClientFlags::PRIMARY) => {
                 refuse_busy(thread, &request, connection, error)
@@ -260,7 +261,7 @@ fn run_one_exclusive(
     }
 }
 
-/// What becomes of a plan that was refused a slot: an error if a script has it that should have ended by now.
+/// Handles a plan that was refused a slot: it gets an error if an overdue script holds the slot.
 #[cold]
 fn refused_by_script(
     thread: &mut Thread,
@@ -273,7 +274,7 @@ fn refused_by_script(
     }
     let queued = connection.client.transaction.as_deref();
     let runs_script = request.binding.mode == Mode::Script || queued.is_some_and(|transaction| transaction.runs_script);
-    // It may also be the token that a script was refused.
+    // The plan may also have been refused the script token.
     let any = runs_script && connection.lease_failures > PATIENCE;
     let queued = queued.map_or(&[][..], |transaction| &transaction.keys);
     let slots = keys.iter().chain(queued).map(|key| key.slot);
@@ -298,7 +299,8 @@ fn refuse_busy(
     Outcome::Done
 }
 
-/// Whether a command that may write is to be put off while the log is far behind with what this thread wrote.
+/// Returns `true` if a command that may write must be put off, because the log thread is far behind this thread's
+/// records.
 #[cold]
 fn must_wait_for_log(role: &Role, command: &Command<Binding>) -> bool {
     let runs = !matches!(role, Role::Queued);
@@ -306,8 +308,9 @@ fn must_wait_for_log(role: &Role, command: &Command<Binding>) -> bool {
     runs && !reads
 }
 
-/// Whether a command that tells the stream's offset is to be put off: what was replied to before it came may still be
-/// on its way into the backlog. Whoever compares a primary's offset with a replica's would find them equal too early.
+/// Returns `true` if a command that reports the replication offset must be put off. Writes that were answered before it
+/// may still be on their way into the backlog. A client that compares the offsets of a primary and a replica would find
+/// them equal too early.
 #[cold]
 fn must_wait_for_offset(thread: &Thread, role: &Role, connection: &mut Connection) -> bool {
     if matches!(role, Role::Queued) {
@@ -325,7 +328,7 @@ fn must_wait_for_offset(thread: &Thread, role: &Role, connection: &mut Connectio
     is_behind
 }
 
-/// Whether a plan needs the whole keyspace.
+/// Returns `true` if a plan needs the whole keyspace.
 #[inline]
 fn needs_everything(role: &Role, binding: Binding) -> bool {
     match role {
@@ -343,7 +346,7 @@ fn is_runnable(connection: &Connection) -> bool {
             .intersects(ClientFlags::CLOSE_ASAP.union(ClientFlags::CLOSE_AFTER_REPLY))
 }
 
-/// Whether the plan may run; if not, the refusal is written or the connection waits.
+/// Returns `true` if the plan may run. Otherwise the error is written, or the connection waits.
 fn admitted(
     thread: &mut Thread,
     plan: &Plan,

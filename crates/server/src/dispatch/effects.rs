@@ -1,9 +1,9 @@
-//! Gives back the memory that commands left, after the leases.
+//! Frees the memory that commands left, after the leases.
 //!
-//! Most memory is given back at once, by the thread that has it. What takes long goes to the lazyfree thread, unless a
-//! parameter wants those who cause the work to do it; by then no lease is held, so only the clients of that thread wait.
-//! Two things take long: many allocations, for which Valkey's count of objects stands, and many bytes, whose pages go
-//! back to the operating system. Only the first are counted as `lazyfreed_objects`, as in Valkey.
+//! Most memory is freed at once, by the thread that has it. Work that takes long goes to the lazyfree thread, unless a
+//! parameter assigns it to the command that caused it. No lease is held then, so only the clients of that thread wait.
+//! Two kinds of work take long: many allocations, for which Valkey's count of objects stands, and many bytes, whose
+//! pages return to the operating system. Only the first kind is counted as `lazyfreed_objects`, as in Valkey.
 
 use weft_values::Value;
 
@@ -42,8 +42,7 @@ pub fn release(effects: &mut Effects, server: &Server) {
     }
 }
 
-/// As how many objects it counts to free this in the background, and how many bytes that are; `None` if it does not take
-/// long.
+/// Returns the number of objects to count and the number of bytes if freeing this takes long, otherwise `None`.
 #[inline]
 fn long_work(bytes: usize, object: Option<&Value>) -> Option<(u64, usize)> {
     let Some(object) = object else {
@@ -57,7 +56,7 @@ fn long_work(bytes: usize, object: Option<&Value>) -> Option<(u64, usize)> {
     }
 }
 
-/// Whether long work that has this cause is left to the lazyfree thread.
+/// Returns `true` if long work with this cause is left to the lazyfree thread.
 fn in_background(cause: Cause, server: &Server) -> bool {
     let parameter = match cause {
         Cause::Unlink => return true,

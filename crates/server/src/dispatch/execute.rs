@@ -1,4 +1,4 @@
-//! Runs one plan: leases all or nothing, handler, effects, release, counters.
+//! Executes one plan: leases all or none, handler, effects, release, counters.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -38,11 +38,11 @@ use super::{pins, propagate};
 
 /// Failed attempts after which a writer asks readers to stay out.
 pub const PATIENCE: u32 = 3;
-/// Failed attempts after which a reader takes an announced writer for one that has given up, if the slot is free. By
-/// then a writer that still waits has tried as often.
+/// The number of failed attempts after which a reader regards the announcement of a writer on a free slot as left over.
+/// A writer that still waits has tried as often by then.
 const READERS_PATIENCE: u32 = 12;
 
-/// What a worker keeps from command to command.
+/// The state that a worker keeps from command to command.
 pub struct Thread {
     /// The server.
     pub server: Arc<Server>,
@@ -58,42 +58,42 @@ pub struct Thread {
     pub ticks: u64,
     /// The clock behind `ticks`.
     pub timer: quanta::Clock,
-    /// The version of the users, at the last passage of the gate: nobody's permissions change within one.
+    /// The version of the users at the last passage of the gate. No permissions change within a passage.
     pub acl_version: u64,
-    /// Which node has which slot, at the last passage of the gate, in cluster mode.
+    /// The cluster topology at the last passage of the gate, in cluster mode.
     pub view: Option<Arc<View>>,
     /// The number of that view.
     pub view_version: u64,
-    /// Which way the slot of the admitted command goes, if it is on its way.
+    /// The direction of migration if the slot of the admitted command is migrating.
     pub moving: Option<MigrationState>,
-    /// What the server's role in replication means for commands, at the last passage of the gate.
+    /// The state of replication at the last passage of the gate.
     pub standing: ReplicationState,
     /// Parameters.
     pub tunables: super::tunables::Tunables,
-    /// Whether long commands may leave this thread; not from a background thread, and not while they
-    /// are part of something larger.
+    /// `true` if long commands may leave this thread. Commands of a background thread and parts of transactions and
+    /// scripts may not.
     pub may_leave: bool,
-    /// Whether clients may be made to wait for keys; not while their commands are part of something larger.
+    /// `true` if clients may block for keys. Parts of transactions and scripts may not.
     pub may_block: bool,
-    /// Whether this is a thread for scripts.
+    /// `true` on a script thread.
     pub for_script: bool,
-    /// Whether its commands were run before: no key expires by itself.
+    /// `true` if the thread replays commands, for which no key expires.
     pub replays: bool,
-    /// The time for keys and their expiry, ms since the epoch; it stands still at 0 for commands that were run before.
+    /// The time for keys and their expiry, in milliseconds since the Unix epoch. It is 0 for replayed commands.
     pub expiry_ms: u64,
-    /// Whether a script that takes too long opens the gate now and then, for clients to learn that data is being loaded.
+    /// `true` if a long script opens the gate at intervals, so that clients get `-LOADING`.
     pub lets_in: bool,
-    /// The other clients, while a transaction runs that looks at them.
+    /// Snapshots of the other clients, while a transaction runs that reports on clients.
     pub client_snapshots: Option<Vec<ClientSnapshot>>,
     /// Blocked clients that the running command served.
     pub served: Vec<(Arc<Waiter>, ServeResult)>,
-    /// Those among them whose connections are this thread's own: it answers them without mail.
+    /// The waiters whose connections belong to this thread, which replies to them without mail.
     pub served_here: Vec<Arc<Waiter>>,
-    /// What is still to be served, and belongs to no connection.
+    /// The keys that are still to be served and belong to no connection.
     pub unserved: Vec<UnservedKeys>,
-    /// How much memory may still be taken.
+    /// The memory that the thread may still take.
     pub room: MemoryLimit,
-    /// How far lookups reach.
+    /// The prefetch policy.
     pub reach: PrefetchPolicy,
     /// Batches run, for what happens at every so many of them.
     pub batches: u32,
@@ -166,8 +166,8 @@ impl Thread {
         redirect::take_view(self);
     }
 
-    /// Keeps what waiters may be served from after changes that no command made (expiry): later, under leases of
-    /// its own.
+    /// Keeps keys that became ready by changes without a command (expiry). They are served later, under leases of their
+    /// own.
     #[inline]
     pub fn keep_ready(&mut self) {
         if !self.effects.ready.is_empty() {
@@ -176,7 +176,7 @@ impl Thread {
         }
     }
 
-    /// What a command works with, and who is served by it.
+    /// Splits the thread into the parts that a command uses and the waiters that it has served.
     #[inline]
     pub(super) fn split(&mut self) -> (ThreadFrame<'_>, &mut Vec<(Arc<Waiter>, ServeResult)>) {
         let frame = ThreadFrame {
@@ -210,18 +210,18 @@ pub(super) struct ThreadFrame<'a> {
 pub(super) struct Call<'a, 'p> {
     /// The command.
     pub command: &'static Command<Binding>,
-    /// Its arguments.
+    /// The arguments.
     pub args: Args<'a>,
-    /// Its keys.
+    /// The keys.
     pub planned: &'a [PlannedKey],
-    /// What is held.
+    /// The leases that are held.
     pub held: HeldLeases<'a, 'p>,
     /// The passage through the gate.
     pub pass: Option<&'a GatePassage<'p>>,
 }
 
 impl<'a> ThreadFrame<'a> {
-    /// How keys are accessed on behalf of a client.
+    /// Returns the parameters of key access on behalf of a client.
     #[inline]
     pub fn access(&self, client: &Client) -> AccessContext<'a> {
         AccessContext {
@@ -275,13 +275,13 @@ impl<'a> ThreadFrame<'a> {
     }
 }
 
-/// What a plan needs to be executed.
+/// The inputs of an execution.
 pub struct Request<'a> {
     /// The plan.
     pub plan: &'a Plan,
     /// The command.
     pub command: &'static Command<Binding>,
-    /// Its handler.
+    /// The handler.
     pub binding: Binding,
     /// Arguments of the whole batch.
     pub ranges: &'a [weft_resp::ArgRange],
@@ -299,18 +299,18 @@ impl<'a> Request<'a> {
     }
 }
 
-/// How an execution ended.
+/// The outcome of an execution.
 pub enum Outcome {
     /// The reply is in the output.
     Done,
-    /// Some slot was leased by somebody else; nothing happened.
+    /// A slot was leased by another thread; nothing happened.
     Contended,
     /// The connection waits for something.
     After(NextStep),
 }
 
-/// Takes the leases that the keys need: all, or none. Tells whether some slot that may be written has values that
-/// are lent, or to be saved before they change.
+/// Takes the leases that the keys need: all or none. Also returns `true` if a slot that may be written has pinned
+/// values, or values that must be saved before they change.
 pub(super) fn lease<'p>(
     pass: &'p GatePassage<'p>,
     keys: &mut [PlannedKey],
@@ -324,7 +324,7 @@ pub(super) fn lease<'p>(
             .enumerate()
             .map(|(index, key)| (key.slot, key.write, index as u32)),
     );
-    // Ascending slots; a slot's writers sort behind its readers, so the last of a run tells its kind.
+    // Slots ascend. A slot's writers sort behind its readers, so the last key of a run decides the kind of lease.
     order.sort_unstable();
     let slots = pass.domain();
     for (slot, _, index) in order.iter() {
@@ -368,7 +368,7 @@ fn lease_one<'p>(pass: &'p GatePassage<'p>, slot: usize, write: bool, failures: 
     held
 }
 
-/// Says that a writer keeps being refused, or ends what a writer said that has given up meanwhile.
+/// Announces a writer that was refused repeatedly, or ends the announcement of a writer that has given up.
 #[cold]
 fn insist(pass: &GatePassage<'_>, slot: usize, write: bool, failures: u32) {
     if write {
@@ -412,7 +412,7 @@ fn run_leased_once<'p>(
     let outcome = match keys {
         [key] => {
             let mut lease = lease_one(pass, key.slot as usize, key.write, connection.lease_failures);
-            // Where it is, and not moved: see `Held::One`.
+            // Borrowed in its place, not moved: see `HeldLeases::One`.
             let Some(lease) = &mut lease else {
                 return Outcome::Contended;
             };
@@ -479,7 +479,7 @@ fn run_held<'p>(
     run(thread, Some(pass), request, keys, held, connection)
 }
 
-/// What is done behind the leases of a command; in exclusive mode just before it ends.
+/// The work after the leases of a command have ended; in exclusive mode, just before it ends.
 #[inline]
 pub(super) fn settle_effects(thread: &mut Thread) {
     release(&mut thread.effects, &thread.server);
@@ -507,7 +507,7 @@ pub fn run_exclusive(
     outcome
 }
 
-/// Whether the keys of a command whose slot is on its way are here.
+/// Checks which keys of a command are on this node, if its slot is migrating.
 #[cold]
 pub(super) fn settle_moving(
     thread: &Thread,
@@ -584,7 +584,7 @@ fn run_without_expired<'p>(
     })
 }
 
-/// Runs `handler` in place of a plan's own, as that plan's; see [`run`].
+/// Runs `handler` instead of the plan's own handler; see [`run`].
 #[inline]
 pub(super) fn run_as<'p>(
     thread: &mut Thread,
@@ -605,7 +605,7 @@ pub(super) fn run_as<'p>(
     let length_before = output.len();
     let lookups = (thread.effects.hits, thread.effects.misses);
     let dirty = thread.effects.dirty;
-    // Under the leases: whoever listens to one of the keys has said so before it took its own.
+    // Read under the leases: a client that registered interest in one of the keys did so under leases, too.
     thread.effects.hooks = thread.server.keyspace.hooks.now();
     let (frame, served) = thread.split();
     let server = frame.server;
@@ -616,7 +616,7 @@ pub(super) fn run_as<'p>(
         held,
         pass,
     };
-    // In a block, and not dropped by name: that would move it.
+    // In a block, not dropped by name: that would move it.
     let (result, after, unserved) = {
         let mut context = frame.context(call, client, output);
         let result = handler(&mut context);
@@ -694,7 +694,7 @@ pub(super) fn run_as<'p>(
     }
     match after {
         NextStep::Nothing => {
-            // Nothing to drop: a call to find that out would cost more than all else here.
+            // There is nothing to drop, and a call that finds this out would cost more than the rest of this function.
             std::mem::forget(after);
             let Some(unserved) = unserved else {
                 connection.apply_reply_mode(before);
@@ -710,7 +710,7 @@ pub(super) fn run_as<'p>(
     }
 }
 
-/// Has a background thread run the command instead.
+/// Moves the command to a background thread.
 #[cold]
 fn detach(
     thread: &mut Thread,

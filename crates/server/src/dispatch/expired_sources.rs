@@ -1,7 +1,7 @@
-//! Keys that a command which writes only reads, and that have expired.
+//! Expired keys that a writing command only reads.
 //!
-//! A command that stores something it has read is repeated by replicas, and by whoever loads the append-only file. For
-//! both of them no key expires by itself. So a key that the command found expired has to be deleted before the command in
+//! A command that stores something it has read is replayed by replicas, and by a server that loads the append-only
+//! file. For both of them no key expires. So a key that the command found expired must be deleted before the command in
 //! the order of the log, in the same unit:
 //!
 //! ```text
@@ -12,11 +12,11 @@
 //!                              src is deleted, and logged ─▶ handler ─▶ MULTI, UNLINK src, SUNIONSTORE dst src …, EXEC
 //! ```
 //!
-//! 1. Only a writer may delete, so such a command takes the slots of expired keys as their writer. Nothing has happened
-//!    by then; if a slot is refused the command starts over.
+//! 1. Only a writer may delete, so such a command takes write leases of the slots of expired keys. Nothing has happened
+//!    by then; if a slot is refused, the command starts over.
 //! 2. Keys that the command writes are deleted by [`KeyWrite`](crate::keyspace::access::KeyWrite).
-//! 3. Keys that no plan names are only read. SORT logs what it stored if one of them had expired.
-//! 4. A server that follows another deletes nothing by itself.
+//! 3. Keys that no plan names are only read. SORT propagates its stored result if one of them had expired.
+//! 4. A replica deletes nothing on its own.
 
 use weft_resp::Args;
 
@@ -29,16 +29,16 @@ use crate::net::transaction::Transaction;
 
 use super::execute::{Thread, lease};
 
-/// What is held once [`lease_sources`] has succeeded.
+/// The leases that are held once [`lease_sources`] has succeeded.
 #[derive(Clone, Copy)]
 pub(super) struct SourceLeases {
-    /// A slot that may be written has values that are lent, or to be saved before they change.
+    /// Set if a slot that may be written has pinned values, or values that must be saved before they change.
     pub meets_loans: bool,
     /// A key that the command only reads has expired. Its slot is held for writing.
     pub finds_expired: bool,
 }
 
-/// Returns `true` if the command may write, and thereby has to delete what it finds expired.
+/// Returns `true` if the command may write, and so must delete the source keys that it finds expired.
 #[inline]
 pub(super) fn deletes_expired(thread: &Thread, command: &Command<Binding>) -> bool {
     command.spec.flags.contains(CommandFlags::WRITE) && !thread.standing.leaves_expired()

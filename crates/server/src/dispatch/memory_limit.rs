@@ -1,17 +1,18 @@
-//! Keeps memory within `maxmemory`: looks at it before commands run, and makes room.
+//! Keeps memory within `maxmemory`: checks it before commands run, and evicts keys.
 //!
-//! | memory is | policy | what happens before a command |
+//! | memory is | policy | before a command |
 //! |---|---|---|
-//! | within the limit | any | nothing, until this thread has taken its share of what was left |
+//! | within the limit | any | nothing, until this thread has taken its share of the free memory |
 //! | above it | `noeviction` | commands that may need memory are refused |
-//! | above it | others | keys are evicted: until there is room, or for as long as `maxmemory-eviction-tenacity` allows |
+//! | above it | others | keys are evicted, until memory is below the limit or `maxmemory-eviction-tenacity` ends it |
 //! | still above it | others | commands run; the worker goes on evicting between its batches |
 //! | above it, and nothing is left to evict | others | commands that may need memory are refused |
 //!
-//! Every worker does this for itself, for no more than what it sees at that moment: it looks again after each key, so several
-//! of them take one key too many each at most. What was wanted at the beginning is enough: telling others about evicted keys
-//! takes memory too. To look costs a load for each worker, so a thread that has seen room looks
-//! again when it has taken its share of that room, or [`QUANTUM`], and at the start of every batch.
+//! Each worker evicts only as much as its own view of used memory requires. It checks again after each key, so several
+//! workers evict at most one key too many each. Eviction also ends when it has freed the excess that it started with,
+//! because notifications about evicted keys take memory as well. A check costs one load per worker. So a thread that
+//! has seen free memory checks again when it has taken its share of it, or [`QUANTUM`], and at the start of every
+//! batch.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -32,36 +33,36 @@ use crate::replication::ReplicationState;
 use super::effects::release;
 use super::execute::Thread;
 
-/// What a thread may take between two looks, however little room there is, bytes.
+/// The bytes that a thread may take between two checks, however little memory is free.
 const QUANTUM: i64 = 1024;
-/// What it may take however much room there is, bytes.
+/// The bytes that a thread may take between two checks, however much memory is free.
 const LARGEST_SHARE: i64 = 1 << 20;
-/// Keys that are evicted between two looks at the clock.
+/// The number of keys evicted between two reads of the clock.
 const KEYS_A_LOOK: u32 = 16;
-/// Evictions before all commands of a batch take no longer than so many of those before one command.
+/// Evictions before all commands of a batch take at most this many times as long as those before one command.
 const SHARES_A_BATCH: u32 = 8;
-/// Attempts that find all slots in use, one after the other, before others go first.
+/// The number of consecutive attempts that find all slots in use before eviction pauses for other threads.
 const BUSY_ATTEMPTS: u32 = 4;
 
-/// What a thread knows of the room there is.
+/// A thread's view of the memory limit.
 #[derive(Default)]
 pub struct MemoryLimit {
-    /// Where it counts what it takes; none while there is no limit.
+    /// The thread's count of memory taken; `None` while there is no limit.
     cell: Option<ThreadBalance>,
-    /// Its balance at which it looks again.
+    /// The balance at which the thread checks again.
     look_at: i64,
     /// The batch in which it looked last.
     batch: u32,
     /// Time spent on eviction in that batch.
     spent: Duration,
     chooser: Chooser,
-    /// Whether memory is above the limit, and nothing can be done about it.
+    /// `true` if memory is above the limit and nothing can be evicted.
     pub is_full: bool,
-    /// Whether memory is above the limit, and eviction goes on between batches.
+    /// `true` if memory is above the limit and eviction goes on between batches.
     pub is_evicting: bool,
 }
 
-/// How long eviction may take before a command: Valkey's scale. The longest is no limit.
+/// Returns the time that eviction may take before a command, by Valkey's scale. The highest tenacity has no limit.
 pub fn time_limit(tenacity: i64) -> Duration {
     match tenacity {
         ..=10 => Duration::from_micros(50 * tenacity.max(0) as u64),
@@ -70,8 +71,8 @@ pub fn time_limit(tenacity: i64) -> Duration {
     }
 }
 
-/// Sees to it that there is room, as far as possible; how that ended stands in the thread's [`Room`]. The thread holds no
-/// lease. Call it only with a limit.
+/// Evicts until memory is below the limit, as far as possible, and records the result in the thread's [`MemoryLimit`].
+/// The thread holds no lease. Must only be called while there is a limit.
 #[inline]
 pub fn make(thread: &mut Thread, pass: &GatePassage<'_>) {
     let room = &thread.room;
@@ -93,7 +94,7 @@ pub fn begin(thread: &mut Thread) {
     }
 }
 
-/// Puts what the thread has taken where others see it. At the end of a turn, for it may sleep then.
+/// Publishes the memory that the thread has taken. Called at the end of a turn, since the thread may sleep then.
 #[inline]
 pub fn put(thread: &mut Thread) {
     if let Some(cell) = &mut thread.room.cell {
@@ -109,7 +110,7 @@ fn look(thread: &mut Thread, pass: &GatePassage<'_>) {
     let room = match excess(thread) {
         0 => LimitState::Room,
         _ if !may_evict(thread) => LimitState::Room,
-        // What is imported stays until the import has ended.
+        // Imported keys stay until the import has ended.
         _ if thread.standing.has(ReplicationState::IMPORTS) => LimitState::Full,
         wanted => match thread.tunables.eviction {
             None => LimitState::Full,
@@ -122,9 +123,9 @@ fn look(thread: &mut Thread, pass: &GatePassage<'_>) {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum LimitState {
     Room,
-    /// Not yet: eviction goes on between batches.
+    /// Some keys were evicted; eviction goes on between batches.
     Some,
-    /// Not at the moment: others have to do something first.
+    /// Nothing could be evicted now: other threads must go on first.
     Later,
     Full,
 }
@@ -135,7 +136,7 @@ fn note(thread: &mut Thread, found: LimitState) {
     thread.server.memory.note_limit(found == LimitState::Room);
 }
 
-/// By how much memory is above the limit. If it is not, the thread's share of the room is set anew.
+/// Returns the bytes by which memory is above the limit. If it is not, the thread gets a new share of the free memory.
 fn excess(thread: &mut Thread) -> u64 {
     put(thread);
     let server = &thread.server;
@@ -148,7 +149,7 @@ fn excess(thread: &mut Thread) -> u64 {
     let workers = server.active_workers.load(Ordering::Relaxed).max(1) as i64;
     let share = (left / (2 * workers)).clamp(QUANTUM, LARGEST_SHARE);
     let excess = used.saturating_sub(limit);
-    // Above the limit every command looks: somebody may have made room.
+    // Above the limit every command checks, since another thread may have freed memory.
     thread.room.look_at = match excess {
         0 => memory::thread_balance() + share,
         _ => i64::MIN,
@@ -156,7 +157,7 @@ fn excess(thread: &mut Thread) -> u64 {
     excess
 }
 
-/// Whether this server makes room by itself at the moment.
+/// Returns `true` if this server evicts keys on its own at the moment.
 fn may_evict(thread: &Thread) -> bool {
     let ignores = || thread.server.config.boolean(id::REPLICA_IGNORE_MAXMEMORY);
     let follows = thread.standing.has(ReplicationState::FOLLOWS) && ignores();
@@ -164,10 +165,10 @@ fn may_evict(thread: &Thread) -> bool {
     !follows && !loads && !thread.server.pause.holds_writes(thread.now_ms)
 }
 
-/// Evicts until so many bytes are free, there is room, or the time is over.
+/// Evicts until `wanted` bytes are free, memory is below the limit, or the time has passed.
 fn evict(thread: &mut Thread, pass: &GatePassage<'_>, policy: Policy, wanted: u64) -> LimitState {
     let limit = thread.tunables.eviction_time;
-    // Who has no time at all still evicts a few keys, as it would not look at the clock before.
+    // A limit of zero still evicts a few keys, since the clock is not read before.
     if thread.room.spent > limit.saturating_mul(SHARES_A_BATCH) || thread.effects.log_writer.is_backlogged() {
         return match thread.effects.log_writer.is_backlogged() {
             true => LimitState::Later,
@@ -182,7 +183,7 @@ fn evict(thread: &mut Thread, pass: &GatePassage<'_>, policy: Policy, wanted: u6
             (EvictionAttempt::Nothing, _) => break LimitState::Full,
             (EvictionAttempt::Busy, _) => busy += 1,
         }
-        // What others are told of evicted keys takes memory too, for a moment: no key goes for that.
+        // Notifications about evicted keys take memory for a moment; no further key is evicted for that.
         if excess(thread) == 0 || freed >= wanted {
             break LimitState::Room;
         }
@@ -202,7 +203,7 @@ fn evict(thread: &mut Thread, pass: &GatePassage<'_>, policy: Policy, wanted: u6
     found
 }
 
-/// Evicts one key, if it can; with what that has freed, bytes.
+/// Evicts one key if possible. Also returns the bytes that were freed.
 fn evict_one(thread: &mut Thread, pass: &GatePassage<'_>, policy: Policy) -> (EvictionAttempt, u64) {
     let start = Instant::now();
     let server = &thread.server;
@@ -225,7 +226,7 @@ fn evict_one(thread: &mut Thread, pass: &GatePassage<'_>, policy: Policy) -> (Ev
     (attempt, freed as u64)
 }
 
-/// What entries take with their values, bytes.
+/// Returns the bytes that entries take, with their values.
 fn removed_bytes(removed: &[(Removed<Value>, Cause)]) -> usize {
     let bytes = |entry: &Removed<Value>| match entry.value() {
         ValueRef::Object(object) => entry.allocated_bytes() + object.allocated_bytes(),

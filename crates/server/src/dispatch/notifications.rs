@@ -1,6 +1,6 @@
-//! What follows from a command for clients that listen, before its leases end: events, invalidations, monitors' lines.
+//! The notifications that a command causes, sent before its leases end: keyspace events, invalidations, MONITOR lines.
 //!
-//! Runs only while somebody listens, whatever it is: one look at the hooks tells.
+//! This runs only while at least one hook is set, which a single read decides.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -15,14 +15,14 @@ use crate::state::Server;
 
 use super::record::is_secret;
 
-/// Whose command it was.
+/// The caller of the command.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Caller {
     /// A client's.
     Client,
-    /// One of a client's transaction.
+    /// A transaction of the client.
     Transaction,
-    /// One of a client's script.
+    /// A script of the client.
     Script,
 }
 

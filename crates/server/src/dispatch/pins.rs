@@ -1,9 +1,9 @@
-//! Whether a command that has its leases has to wait for the end of loans ([`crate::keyspace::lent`]), or for a snapshot
-//! to save a value ([`crate::keyspace::before_image`]).
+//! Decides if a command that has its leases must wait for the end of pins ([`crate::keyspace::pinned`]), or for a
+//! snapshot to save a value ([`crate::keyspace::before_image`]).
 //!
-//! Nearly always the slots that it writes have lent nothing and are saved, and nothing here is called. Otherwise it is
-//! found out which keys the command changes where they are. Changing a small value costs a copy, which is little; for a
-//! large one the command is put off, as it would be if somebody had the slot's lease.
+//! Nearly always the slots that it writes have no pins and are saved, and none of this is called. Otherwise this module
+//! finds the keys that the command changes in place. Changing a small value costs a copy, which is cheap. For a large
+//! value the command is put off, as if another thread had leased the slot.
 
 use weft_resp::Args;
 use weft_table::{EntryRef, ValueRef};
@@ -22,7 +22,8 @@ const LONG_COLLECTION_BYTES: usize = 64 << 10;
 /// A string of more bytes takes long to copy.
 const LONG_STRING_BYTES: usize = 512 << 10;
 
-/// Whether a request is to be put off until loans end or values are saved. Some slot that it may write is reserved.
+/// Returns `true` if a request must be put off until pins end or values are saved. A slot that it may write is
+/// reserved.
 #[cold]
 pub fn must_wait(
     keyspace: &Keyspace,
@@ -35,7 +36,8 @@ pub fn must_wait(
     changes_lent(keyspace, request.command.spec, args, keys, held, connection.client.db)
 }
 
-/// Whether a command would change a large value in place that is lent or not saved yet; if so, it is wanted.
+/// Returns `true` if a command would change a large value in place that is pinned or not saved yet. Then the value is
+/// requested.
 #[cold]
 pub fn changes_lent(
     keyspace: &Keyspace,
@@ -76,7 +78,8 @@ pub fn changes_lent(
     changed.map(|(key, _)| key).any(waits)
 }
 
-/// Whether a large value that is about to be changed has to be given back or saved first; says that somebody waits.
+/// Returns `true` if a large value that is about to change must be unpinned or saved first, and records that a writer
+/// waits.
 fn is_wanted(keyspace: &Keyspace, key: &PlannedKey, args: Args<'_>, entry: EntryRef<'_, Value>, db: usize) -> bool {
     let header = keyspace.slots.header(usize::from(key.slot));
     if header.is_lent() && entry.is_shared() {

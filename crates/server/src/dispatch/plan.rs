@@ -1,7 +1,7 @@
 //! One plan per request: its command, arguments, keys, hashes and slots, computed once.
 //!
-//! Plans of a batch share three flat arrays, so that planning allocates nothing in the steady state and
-//! the prefetch stages walk over memory in order.
+//! The plans of a batch share three flat arrays. So planning allocates nothing in the steady state, and the prefetch
+//! stages walk over memory in order.
 
 use weft_resp::{ArgRange, Args, Limits, Parsed, ProtocolError};
 
@@ -14,15 +14,15 @@ use crate::net::connection::Connection;
 use super::prefetch::{Member, Probe};
 use crate::commands::keys;
 
-/// Requests of one connection in one turn, so that a deep pipeline does not starve its neighbours.
+/// The requests of one connection in one turn. A limit, so that a deep pipeline does not starve other connections.
 pub const REQUESTS_A_TURN: usize = 64;
 
-/// What a request turned out to be.
+/// The kind of a request.
 #[derive(Clone, Copy)]
 pub enum Kind {
     /// A command that exists, with an acceptable number of arguments.
     Command(&'static Command<Binding>, Binding),
-    /// Anything else that is well-formed; the error is made when its turn comes.
+    /// Any other well-formed request; its error is made when its turn comes.
     Unknown,
     /// Bytes that are no request.
     Malformed(ProtocolError),
@@ -32,17 +32,17 @@ pub enum Kind {
 pub struct Plan {
     /// Index of the connection.
     pub token: usize,
-    /// Where the request starts in the connection's input.
+    /// The start of the request in the connection's input.
     pub start: usize,
-    /// Where the next one starts.
+    /// The start of the next request.
     pub end: usize,
     /// The request's argument ranges.
     pub args: (u32, u32),
     /// The request's keys.
     pub keys: (u32, u32),
-    /// How far the prefetch list was when this plan had been added.
+    /// The length of the prefetch list when this plan had been added.
     pub probes_end: u32,
-    /// What it is.
+    /// The kind of the request.
     pub kind: Kind,
 }
 
@@ -72,7 +72,7 @@ impl Plans {
     }
 }
 
-/// What planning a connection's input left behind.
+/// The state of a connection's input after planning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InputRest {
     /// Nothing: everything received is planned.
@@ -83,13 +83,13 @@ pub enum InputRest {
     More,
 }
 
-/// How a planner sees the server.
+/// The parts of the server that a planner uses.
 pub struct Planner<'a> {
-    /// Where the keys live.
+    /// The keyspace that keys are hashed for.
     pub keyspace: &'a Keyspace,
     /// Limits of requests.
     pub max_bulk_len: u64,
-    /// Whether to prefetch.
+    /// `true` if keys are prefetched.
     pub prefetch: bool,
     /// The commands.
     pub commands: &'static crate::commands::registry::Registry<Binding>,
@@ -98,7 +98,7 @@ pub struct Planner<'a> {
 impl Planner<'_> {
     /// Plans the complete requests in a connection's input.
     pub fn plan(&self, token: usize, connection: &mut Connection, plans: &mut Plans) -> InputRest {
-        // Once for all keys of the turn: what their slots are does not change.
+        // Once for all keys of the turn: cluster mode does not change.
         match self.keyspace.hasher.is_clustered() {
             false => self.plan_in::<false>(token, connection, plans),
             true => self.plan_in::<true>(token, connection, plans),
@@ -117,7 +117,7 @@ impl Planner<'_> {
             max_bulk_len: self.max_bulk_len,
             authenticated,
         };
-        // What AUTH permits must be known before the next request is parsed.
+        // The permissions that AUTH gives must be known before the next request is parsed.
         let share = if authenticated { REQUESTS_A_TURN } else { 1 };
         let mut position = connection.consumed;
         let mut planned = 0;
@@ -237,7 +237,7 @@ impl Planner<'_> {
     }
 }
 
-/// What a command looks for in the value of its key.
+/// Returns the member that a command looks up in the value of its key.
 #[inline]
 fn member(kind: &Kind, args: &Args<'_>) -> Member {
     match kind {
@@ -263,7 +263,7 @@ fn rewrite_as_multibulk(input: &mut Vec<u8>, position: usize, consumed: usize, a
     input.splice(position..position + consumed, form);
 }
 
-/// Adds the keys of a command that is not part of a batch, all of them to be written.
+/// Adds the keys of a command that is not part of a batch, all of them for writing.
 pub fn plan_to_write(keyspace: &Keyspace, command: &Command<Binding>, args: Args<'_>, planned: &mut Vec<PlannedKey>) {
     keys::walk(command.spec, &args, &mut |position: keys::KeyPosition| {
         let hash = keyspace.hasher.hash(args.at(position.index));

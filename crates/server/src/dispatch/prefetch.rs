@@ -1,29 +1,30 @@
-//! Interleaved prefetch: while one command runs, the memory of those behind it is on its way.
+//! Interleaved prefetch: while one command runs, the memory of the next commands is being fetched.
 //!
-//! A key's memory is reached in four steps: slot word → bucket → entry → value. The slot word is asked
-//! for when the plan is made. The other steps run for whole blocks of keys, ahead of execution, each in the turn after the
-//! one before it:
+//! The memory of a key is reached in four steps: slot word → bucket → entry → value. The slot word is prefetched when
+//! the plan is made. The other steps run for whole blocks of keys, ahead of execution, each one turn after the step
+//! before it:
 //!
 //! ```text
 //!   keys of the batch   │ block about to be executed │  block + 1  │  block + 2  │
 //!                                   value                 entry        bucket
 //! ```
 //!
-//! Where a lookup ends in the entry's head, the step for the value is left out: see `keyspace/prefetch_policy.rs`.
+//! Where lookups end in the entry's head, the step for the value is left out: see `keyspace/prefetch_policy.rs`.
 //!
-//! A command that looks for a member of a large collection, or reads it from end to end, reads more behind the value. If a
-//! batch has such commands, two more steps follow for them: the collection's index, and the record it leads to; or the
-//! starts of the pieces to be read. So has one that changes an end of a list: the node there, and the elements in it.
+//! A command that looks up a member of a large collection, or reads a collection from end to end, reads more memory
+//! behind the value. If a batch has such commands, two more steps follow for them: the collection's index and the
+//! record it leads to, or the starts of the pieces that are read. A command that changes an end of a list has the node
+//! there, and the elements in it.
 //!
-//! Another worker may be writing any of these slots. A prefetch instruction may take any address, but a
-//! load may not race, so: the bucket's address comes from the slot header's atomics; tags and entry are
-//! read under a short reader's lease, and a slot that is leased by a writer is simply left out.
+//! Another worker may be writing any of these slots. A prefetch instruction may take any address, but a load may not
+//! race. So the bucket's address comes from the atomics of the slot header, tags and entry are read under a short read
+//! lease, and a slot that is leased by a writer is left out.
 //!
-//! Blocks, and not one key at a time, because of what a lease costs besides its own instructions: a
-//! locked instruction waits until everything before it has retired, and a prefetch retires only when its
-//! address is translated. One lease per prefetch would make the page walks of all keys wait for each
-//! other. So a turn first finds out all places, of every step, under leases, and then asks for all of them with
-//! nothing in between, so that as many page walks as possible overlap.
+//! The unit is a block and not one key, because of what a lease costs besides its own instructions: a locked
+//! instruction waits until everything before it has retired, and a prefetch retires only when its address is
+//! translated. One lease per prefetch would make the page walks of all keys wait for each other. So a turn first finds
+//! all addresses, of every step, under leases, and then prefetches all of them without other instructions in between,
+//! so that as many page walks as possible overlap.
 
 use weft_table::PrefetchTarget;
 use weft_values::list::End;
@@ -32,7 +33,7 @@ use weft_values::{Value, records};
 use crate::keyspace::prefetch_policy::PrefetchPolicy;
 use crate::keyspace::{GatePassage, ReadLease, SlotTable};
 
-/// Keys of one block at most: more would be pushed out of the nearest cache before they are used.
+/// The maximum number of keys of one block. More would be evicted from the first-level cache before they are used.
 const BLOCK_KEYS: usize = 32;
 
 /// A key whose memory is to be fetched.
@@ -40,21 +41,21 @@ const BLOCK_KEYS: usize = 32;
 pub struct Probe {
     /// The key's hash.
     pub hash: u64,
-    /// Its slot.
+    /// The key's slot.
     pub slot: u16,
     /// The client's database when the request was planned.
     pub db: u32,
-    /// What the command looks for in the value.
+    /// The member that the command looks up in the value.
     pub member: Member,
 }
 
-/// What a command looks for in its key's value: the hash of a member or field, 0 for nothing, or one of the constants
-/// below. (A member with such a hash is looked up without a prefetch, or with one of something else.)
+/// The member that a command looks up in its key's value: the hash of a member or field, 0 for none, or one of the
+/// constants below. (A member whose hash equals one of these is looked up without a prefetch, or with a useless one.)
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Member(u64);
 
 impl Member {
-    /// None, or none that can be told in advance.
+    /// No member, or none that is known in advance.
     pub const NONE: Member = Member(0);
 
     /// All of them: the command reads the value from end to end.
@@ -82,7 +83,7 @@ impl Member {
         }
     }
 
-    /// The memory that comes next, once the first is near.
+    /// Returns the memory that a lookup reads after the first, once the first has been fetched.
     fn second_place(self, value: &Value) -> Option<(*const u8, usize)> {
         match self {
             Member::HEAD => value.list()?.end_place(End::Head).map(extent),
@@ -108,7 +109,7 @@ fn extent(bytes: &[u8]) -> (*const u8, usize) {
     (bytes.as_ptr(), bytes.len())
 }
 
-/// What is asked for at each step of the pipeline, in its order.
+/// The memory that each step of the pipeline fetches, in order.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Step {
     Bucket,
@@ -122,7 +123,7 @@ enum Step {
 
 const STEPS: [Step; 5] = [Step::Bucket, Step::Entry, Step::Value, Step::Index, Step::Record];
 
-/// How far the pipeline has come: in its n-th turn, step k takes the n-k-th block.
+/// The progress of the pipeline: in its n-th turn, step k handles block n-k.
 pub struct Prefetcher {
     /// The first probe of the first block.
     from: usize,
@@ -132,13 +133,13 @@ pub struct Prefetcher {
     turns: usize,
     /// Steps that the batch needs.
     steps: &'static [Step],
-    /// How far lookups reach.
+    /// The prefetch policy.
     pub reach: PrefetchPolicy,
-    /// What the turn asks for.
+    /// The addresses that the turn prefetches.
     places: [PrefetchTarget; PLACES],
 }
 
-/// The most that one turn asks for.
+/// The maximum number of addresses that one turn prefetches.
 const PLACES: usize = BLOCK_KEYS * (STEPS.len() - 1);
 
 impl Prefetcher {
@@ -171,7 +172,7 @@ impl Prefetcher {
         }
     }
 
-    /// All probes before this one have taken every step.
+    /// Returns the number of leading probes that have taken every step.
     #[inline]
     fn done(&self) -> usize {
         self.from + (self.turns + 1).saturating_sub(self.steps.len()) * self.block
@@ -226,8 +227,8 @@ impl Prefetcher {
     }
 }
 
-/// Where the probes of a block lead, under leases of all their slots together; returns how many places were found. The same
-/// key again, as in a pipeline on one large collection, is not looked for again.
+/// Finds the addresses that the probes of a block lead to, under leases of all their slots together, and returns their
+/// number. The same key again, as in a pipeline on one large collection, is not looked up again.
 #[inline]
 fn find_places(
     pass: &GatePassage<'_>,
@@ -253,9 +254,9 @@ fn find_places(
     found
 }
 
-/// As [`find_places`], for those of a block that look for members.
+/// Like [`find_places`], for the probes of a block that look up members.
 ///
-/// They are often neighbours on the same key, in a pipeline on one large collection: those share a lease, and the way to
+/// They are often neighbours on the same key, in a pipeline on one large collection. Those share a lease and the way to
 /// the value.
 fn find_places_behind(
     pass: &GatePassage<'_>,

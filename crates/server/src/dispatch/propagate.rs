@@ -1,4 +1,4 @@
-//! What follows from a command for the log of writes, before its leases end.
+//! Passes a command's effects to the propagation log, before its leases end.
 
 use crate::keyspace::access::Keys;
 use crate::keyspace::effects::Effects;
@@ -12,12 +12,12 @@ pub(super) fn end_call(keys: &mut Keys<'_, '_>, after: &NextStep, dirty: u64) {
     end_call_for(keys, after, dirty, Target::ALL);
 }
 
-/// The same for some of those who listen.
+/// Like [`end_call`], for some of the targets.
 #[cold]
 pub(super) fn end_call_for(keys: &mut Keys<'_, '_>, after: &NextStep, dirty: u64, wanted: Target) {
     let effects = &mut *keys.effects;
     if matches!(after, NextStep::Defer | NextStep::Leave(_) | NextStep::AsWriter) {
-        // It runs again, from its start. What has expired meanwhile has expired.
+        // The command runs again from its start. Keys that have expired meanwhile stay expired.
         effects.log_writer.discard_call();
         return;
     }
@@ -26,21 +26,21 @@ pub(super) fn end_call_for(keys: &mut Keys<'_, '_>, after: &NextStep, dirty: u64
     effects.log_writer.end_call(target, keys.db, changed, keys.args.iter());
 }
 
-/// Gives what is to be repeated its ticket, under the leases under which it happened; returns the ticket.
+/// Gives the records of the unit their sequence number, under the leases of the commands, and returns the number.
 #[cold]
 pub(super) fn commit(effects: &mut Effects) -> u64 {
     effects.log_writer.commit();
     effects.log_writer.last_sequence()
 }
 
-/// Ends what was done for a client that waited: a unit of its own, behind the command that served it.
+/// Ends the commands that were run for a blocked client: a unit of its own, after the command that served it.
 pub(super) fn end_served(effects: &mut Effects, db: usize, dirty: u64) {
     if !effects.logs() {
         return;
     }
     let changed = effects.dirty > dirty;
     let target = effects.hooks.log_target();
-    // The command is not there any more; all that wait say what is to be repeated instead.
+    // The blocked command is gone; every command that blocks sets what to propagate instead.
     debug_assert!(
         !changed || effects.log_writer.is_rewritten(),
         "a served waiter is repeated as something else"

@@ -1,7 +1,7 @@
-//! What is recorded when a command ends: its figures, the command log, latency spikes.
+//! The records made when a command ends: its metrics, the command log, latency spikes.
 //!
-//! The path of an ordinary command adds to its counters and compares three numbers with thresholds; arguments
-//! are looked at and copied only by what exceeds one of them.
+//! An ordinary command adds to its counters and compares three numbers with thresholds. Arguments are read and copied
+//! only if one threshold is exceeded.
 
 use std::time::Instant;
 
@@ -52,10 +52,10 @@ impl Thresholds {
     }
 }
 
-/// How a command ended.
+/// The figures of a command that has ended.
 #[derive(Clone, Copy, Debug)]
 pub struct CommandEnd {
-    /// How long it took.
+    /// The run time in nanoseconds.
     pub nanoseconds: u64,
     /// Size of its request.
     pub request_bytes: usize,
@@ -146,7 +146,7 @@ pub fn subject_of(command: &Command<Binding>, args: Args<'_>, client: &Client) -
     }
 }
 
-/// Whether an argument must not be shown to others.
+/// Returns `true` if logs must not show this argument.
 pub fn is_secret(full_name: &str, args: Args<'_>, index: usize) -> bool {
     let word = |back: usize, word: &str| index > back && args.at(index - back).eq_ignore_ascii_case(word.as_bytes());
     match full_name {
@@ -164,7 +164,7 @@ pub fn is_secret(full_name: &str, args: Args<'_>, index: usize) -> bool {
     }
 }
 
-/// Whether a command that begins to wait is likely to be remembered at its end. What it costs then is little.
+/// Returns `true` if a command that blocks is likely to be logged at its end. Copying its arguments costs little then.
 pub fn might_be_remembered(tunables: &Tunables, blocked: &Blocked) -> bool {
     let ending = CommandEnd {
         nanoseconds: blocked.nanoseconds + ENDING_NS,
@@ -174,7 +174,7 @@ pub fn might_be_remembered(tunables: &Tunables, blocked: &Blocked) -> bool {
     Thresholds::of(tunables).exceeded_by(&ending)
 }
 
-/// What the end of a wait may add to the time of its command.
+/// The time that the end of a wait may add to its command, in nanoseconds.
 const ENDING_NS: u64 = 100_000;
 
 /// Books a command that has waited: it ends with its wait. `row` is that of the thread, `nanoseconds` what serving it
@@ -224,7 +224,7 @@ pub fn counted(
         let nanoseconds = start.elapsed().as_nanos() as u64;
         let failed = bytes.first() == Some(&b'-');
         let row = seat.index();
-        // Read now: a CONFIG SET of a threshold is measured by the new one.
+        // Read now, so that a CONFIG SET of a threshold is measured by the new one.
         let tunables = Tunables::read(server);
         server
             .metrics

@@ -1,7 +1,8 @@
-//! Whether a command's keys are this node's: the refusals of cluster mode.
+//! Checks if a command's keys are on this node, and makes the errors of cluster mode.
 //!
-//! Two looks, as the essay of [`crate::cluster`] says. The first, at admission, asks the view whose the slot is. If the
-//! slot is on its way, the second one, under the leases of the keys, asks which of them are here.
+//! There are two checks, as the essay of [`crate::cluster`] says. The first one, at admission, reads the owner of the
+//! slot from the view. If the slot is migrating, the second one, under the leases of the keys, finds which of them are
+//! here.
 
 use std::sync::Arc;
 
@@ -25,30 +26,30 @@ use crate::state::Server;
 
 use super::execute::Thread;
 
-/// Which way the slot of an admitted command goes.
+/// The direction in which the slot of an admitted command migrates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MigrationState {
-    /// Away from here, or from the primary of this replica.
+    /// From this node, or from the primary of this replica.
     Out {
-        /// Its number.
+        /// The slot.
         slot: u16,
-        /// Whether this node is no replica, or the command one that it may run.
+        /// `true` if this node is no replica, or may run the command as one.
         runs_here: bool,
     },
-    /// To here, and the client was sent after it.
+    /// To this node, and the client was redirected here with ASKING.
     In {
-        /// Whether the command has several different keys.
+        /// `true` if the command has several different keys.
         many: bool,
     },
 }
 
-/// What a command needs of the cluster.
+/// A command's requirements on the cluster.
 struct ClusterRequirement {
-    /// Its slot.
+    /// The slot of its keys.
     slot: u16,
-    /// Whether it has different keys.
+    /// `true` if it has different keys.
     many: bool,
-    /// Whether it is about shard channels.
+    /// `true` if it names shard channels.
     channels: bool,
 }
 
@@ -129,7 +130,7 @@ impl<'a> Collector<'a> {
     }
 }
 
-/// Whether a command has words that belong to a slot and are no keys.
+/// Returns `true` if a command has arguments that belong to a slot and are not keys.
 pub(super) fn routes_words(command: &Command<Binding>) -> bool {
     command
         .spec
@@ -142,7 +143,7 @@ fn is_shard_channel_command(command: &Command<Binding>) -> bool {
     matches!(command.full_name, "ssubscribe" | "sunsubscribe" | "spublish")
 }
 
-/// The first look: whether a command may run here, for all that is known without its keys.
+/// The first check: whether a command may run here, as far as is known without its keys.
 ///
 /// # Errors
 /// The refusal.
@@ -157,7 +158,7 @@ pub fn route(
     thread.moving = None;
     let mut collector = Collector::new();
     let transaction = client.transaction.as_deref().filter(|_| command.full_name == "exec");
-    // One that was refused a command has nothing to run any more.
+    // A transaction that had a command refused has nothing to run.
     let transaction = transaction.filter(|transaction| !transaction.is_refused);
     match transaction {
         Some(transaction) => add_transaction(&mut collector, view, transaction),
@@ -168,7 +169,7 @@ pub fn route(
         return Ok(());
     };
     let server = &thread.server;
-    // On a replica a script counts as a write unless it promises to write nothing, or says nothing at all.
+    // On a replica a script counts as a write unless it promises to write nothing, or has no flags at all.
     let reads_here = view.is_replica && client.flags.contains(ClientFlags::READONLY);
     let runs_script = reads_here && matches!(command.full_name, "eval" | "evalsha" | "fcall");
     let writes = writes || (runs_script && super::script::may_write(server, command, args));
@@ -201,7 +202,7 @@ fn add_transaction<'a>(collector: &mut Collector<'a>, view: &View, transaction: 
     }
 }
 
-/// Whether a command of a transaction writes keys: what is published does not count.
+/// Returns `true` if a command of a transaction writes keys. PUBLISH does not count.
 fn queues_writes(transaction: &Transaction) -> bool {
     let commands = crate::commands::registry().commands();
     let queued = || {
@@ -213,7 +214,7 @@ fn queues_writes(transaction: &Transaction) -> bool {
     transaction.may_write && queued().any(|command| command.spec.flags.contains(CommandFlags::WRITE))
 }
 
-/// What is refused while the cluster is down.
+/// Returns the error of a command that is refused while the cluster is down.
 fn down(server: &Server, wanted: &ClusterRequirement, writes: bool) -> Result<(), CommandError> {
     let config = &server.config;
     if wanted.channels {
@@ -239,7 +240,7 @@ fn judge(
     let slot = wanted.slot;
     let mine = view.is_mine(slot);
     let reads = client.flags.contains(ClientFlags::READONLY);
-    // A replica knows which keys its primary has, so whoever reads from it is sent on as from there.
+    // A replica knows which keys its primary has, so it redirects its readers as the primary would.
     let minds = !view.is_replica || reads;
     let leaves = minds && view.is_of_my_shard(slot) && view.migrating(slot).is_some();
     let comes = minds && view.is_importing(slot);
@@ -274,7 +275,7 @@ fn moved(view: &View, client: &Client, slot: u16, endpoint: Endpoint) -> Command
     }
 }
 
-/// How a client asks where a node is.
+/// Returns the parts of a client on which the address of a redirect depends.
 pub fn origin(client: &Client) -> RequesterInfo {
     RequesterInfo {
         ipv6: client.local_address.starts_with('['),
@@ -282,7 +283,7 @@ pub fn origin(client: &Client) -> RequesterInfo {
     }
 }
 
-/// The second look: which of the keys are here, under their leases.
+/// The second check: which of the keys are here, under their leases.
 ///
 /// # Errors
 /// The refusal.
@@ -320,8 +321,8 @@ pub fn settle_moving<'k>(
     }
 }
 
-/// The second look for a command that is queued: at this moment, for it is looked at again when it runs. `None` if a slot
-/// is leased by somebody else.
+/// The second check for a command that is queued. It is valid at this moment only, and made again when the command
+/// runs. Returns `None` if a slot is leased by another thread.
 #[cold]
 pub fn settle_queued(
     thread: &Thread,
@@ -345,7 +346,7 @@ pub fn settle_queued(
     ))
 }
 
-/// The second look at what EXEC is about.
+/// The second check for the keys of a transaction.
 ///
 /// # Errors
 /// The refusal.
@@ -366,7 +367,7 @@ pub fn settle_transaction(
     settle_moving(thread, view, client, moving, held, keys)
 }
 
-/// ASKING is for the next command alone. A command that was put off is still the same one.
+/// Ends ASKING, which holds for the next command only. A command that was put off is still the same one.
 pub fn forget_asking(connection: &mut Connection, command: &Command<Binding>) {
     let flags = &mut connection.client.flags;
     if connection.lease_failures == 0 && flags.contains(ClientFlags::ASKED) {
@@ -380,7 +381,7 @@ pub fn forget_asking(connection: &mut Connection, command: &Command<Binding>) {
     }
 }
 
-/// Why a command of a script is refused, if it is: its keys are not this node's, or the cluster is down.
+/// Returns the error of a script's command whose keys are not on this node, or while the cluster is down.
 #[cold]
 pub fn refusal_in_script(
     view: &View,

@@ -1,7 +1,6 @@
-//! Runs commands that were run before, as a file or a primary gives them: by nobody in particular, with the whole
-//! keyspace to itself, and without a reply.
+//! Replays commands from a file or a primary: without a user, in exclusive mode, and without replies.
 //!
-//! Time stands still for keys: none expires, for the commands say when one did.
+//! No key expires during a replay, because the commands contain the deletions.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -30,7 +29,7 @@ use super::replicated_stream::first_error;
 use super::transaction::{self, Role};
 use super::{script, serve};
 
-/// Commands between two looks at the clock.
+/// The number of commands between two reads of the clock.
 const COMMANDS_A_TICK: u64 = 1024;
 
 /// Runs all commands of a file. `row` is the thread's row of counters.
@@ -50,7 +49,7 @@ pub fn replay(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize, command
             Ok(true) => {}
             Ok(false) if player.connection.client.transaction.is_some() => return Replayed::Unfinished(before_multi),
             Ok(false) => return Replayed::Whole,
-            // What is written behind half a transaction would be a part of it.
+            // A command written behind half a transaction would become a part of it.
             Err(fault) if player.connection.client.transaction.is_some() => {
                 return Replayed::Failed(fault, before_multi);
             }
@@ -79,13 +78,13 @@ pub fn replay(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize, command
     }
 }
 
-/// Who runs them.
+/// The client that the commands run as.
 struct ReplayClient {
     thread: Thread,
     connection: Connection,
     keys: Vec<PlannedKey>,
     played: u64,
-    /// Whether others are let in now and then.
+    /// `true` if the gate is opened at intervals.
     lets_in: bool,
 }
 
@@ -142,7 +141,7 @@ impl ReplayClient {
             binding,
             ranges: commands.ranges(),
         };
-        // What a command leaves to be done is about its reply, which nobody gets.
+        // The next step of a command concerns only its reply, which nothing receives.
         match Role::of(&connection.client, command) {
             Role::Queued => drop(transaction::queue(thread, &request, planned, connection)),
             Role::Exec { .. } => drop(transaction::run_exclusive(thread, all, &request, connection)),
@@ -179,7 +178,7 @@ impl ReplayClient {
 
 impl Drop for ReplayClient {
     fn drop(&mut self) {
-        // What the commands counted is nobody's.
+        // The metrics of replayed commands are discarded.
         let effects = &mut self.thread.effects;
         (effects.hits, effects.misses) = (0, 0);
         let server = &self.thread.server;

@@ -1,16 +1,17 @@
-//! Runs what a primary sends: the commands of its stream, in order, as one client that nobody refuses.
+//! Runs the stream of a primary: its commands, in order, as one client that is never refused.
 //!
-//! One thread owns the stream. Its commands go the way of all commands (plan, batch, leases, handler), so what they do
-//! to clients that watch, wait and listen here follows by itself. What differs:
+//! One thread owns the stream. Its commands go the way of all commands (plan, batch, leases, handler), so their effects
+//! on local clients that watch, block and listen follow without further code. The differences:
 //!
-//! 1. Nothing is refused but by CLIENT PAUSE, and nothing leaves the thread: the next command must not overtake.
-//! 2. Who is refused a slot tries again, for as long as it takes.
-//! 3. Nothing has expired for a primary: its own DEL says so (see `Frame::access`).
-//! 4. A place in the stream counts as reached when a command before it has run and no transaction is open. A link that
-//!    is made again goes on from there, so nothing runs twice and no transaction in halves.
-//! 5. A term that is over ends it between two commands.
-//! 6. What was reached goes into the backlog, byte for byte, before the passage of the gate ends in which it happened: who
-//!    has the keyspace to itself finds data and offset at the same place. So replicas of this server follow the stream of
+//! 1. Nothing is refused except by CLIENT PAUSE, and nothing leaves the thread, because the next command must not
+//!    overtake.
+//! 2. A command that is refused a slot is tried again until it succeeds.
+//! 3. Nothing has expired for a primary: it sends a DEL instead (see `Thread::access`).
+//! 4. An offset of the stream counts as reached when the command before it has run and no transaction is open. A link
+//!    that is re-established continues from there, so nothing runs twice and no transaction runs in halves.
+//! 5. The end of the role epoch ends the stream, between two commands.
+//! 6. The bytes that were run go into the backlog unchanged, before the passage of the gate in which they ran ends. So
+//!    a thread in exclusive mode finds data and offset in agreement, and replicas of this server follow the stream of
 //!    its primary.
 
 use std::collections::VecDeque;
@@ -47,12 +48,12 @@ const TELL_PERIOD: Duration = Duration::from_secs(10);
 /// Places of the log that are kept until the disk has them.
 const WRITTEN_PLACES: usize = 4096;
 
-/// Why a stream ends.
+/// The reason for which a stream ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamError {
     /// Another primary is followed, or none.
     TermOver,
-    /// What came makes no sense.
+    /// The input is malformed.
     Protocol,
 }
 
@@ -61,13 +62,13 @@ pub struct Stream {
     thread: Thread,
     lane: PrimaryConnection,
     plans: Plans,
-    /// How far the data was after which ticket of the log, ascending; what the disk has left out.
+    /// Log sequence numbers, ascending, with the stream offset after each. Entries that are on disk are removed.
     written: VecDeque<(u64, i64)>,
-    /// What was written before this link was there is not behind this one.
+    /// Sequence numbers before this one were taken before this link, and say nothing about its offsets.
     first_ticket: u64,
-    /// How far the disk is, of what was written here.
+    /// The offset up to which the stream is on disk here.
     synced: i64,
-    /// When the log was told last that the disk fails.
+    /// The time of the last warning that the disk fails.
     disk_told: Option<Instant>,
 }
 
@@ -98,7 +99,7 @@ impl PrimaryConnection {
 }
 
 impl PrimaryConnection {
-    /// What is in the input, or was, of the stream's bytes from `relayed` on up to `until`.
+    /// Appends the bytes of the stream from `relayed` up to `until` to the backlog.
     fn relay(&mut self, server: &Server) {
         if self.reached == self.relayed {
             return;
@@ -136,7 +137,7 @@ impl PrimaryConnection {
     }
 }
 
-/// What a batch asks of the connections: there is one.
+/// The connections of a batch: only one.
 struct SingleConnection<'a> {
     lane: &'a mut PrimaryConnection,
     server: &'a Arc<Server>,
@@ -166,13 +167,14 @@ impl Connections for SingleConnection<'_> {
     }
 
     fn notify(&mut self, thread: &mut Thread) {
-        // This thread has no clients of its own: all of it is mail.
+        // This thread has no clients of its own, so everything is sent by mail.
         wake(&thread.server, &mut thread.effects);
     }
 }
 
 impl Stream {
-    /// The stream of a link that was made for `term` and has selected database `db`. `client` stands for the primary.
+    /// Creates the stream of a link that was made for the role epoch `term` and has selected database `db`. `client`
+    /// stands for the primary.
     pub fn new(server: &Arc<Server>, seat: &Seat, term: u64, mut client: Client, db: usize) -> Self {
         let mut thread = Thread::new(server.clone(), seat.index());
         (thread.may_leave, thread.may_block, thread.replays) = (false, false, true);
@@ -200,7 +202,8 @@ impl Stream {
         }
     }
 
-    /// How far the append-only file is on the disk; `None` if there is none that has everything.
+    /// Returns the offset up to which the append-only file is on disk, or `None` without an append-only file that has
+    /// everything.
     pub fn synced(&mut self) -> Option<i64> {
         let server = &self.thread.server;
         if !server.aof.is_whole() {
@@ -214,7 +217,7 @@ impl Stream {
         Some(self.synced)
     }
 
-    /// Notes how far the data is after the last ticket.
+    /// Records the stream offset after the last sequence number.
     fn note_written(&mut self) {
         let server = &self.thread.server;
         let offset = server.repl.offset();
@@ -222,13 +225,13 @@ impl Stream {
         let is_full = self.written.len() == WRITTEN_PLACES;
         match self.written.back_mut() {
             Some(last) if last.0 == ticket => last.1 = offset,
-            // Who is so far behind is told of the later place alone.
+            // With a full list, only the latest offset is kept.
             Some(last) if is_full => *last = (ticket, offset),
             _ => self.written.push_back((ticket, offset)),
         }
     }
 
-    /// Where to put what arrives.
+    /// Returns the buffer for input.
     pub fn input(&mut self) -> &mut Vec<u8> {
         &mut self.lane.connection.input
     }
@@ -271,7 +274,7 @@ impl Stream {
             self.plans.clear();
             self.lane.connection.is_in_batch = false;
             let after = self.lane.after.take();
-            // Commands behind it have been received, and are to be planned anew.
+            // Commands behind it have been received, and must be planned again.
             let held_up = after.is_some();
             if let Some(after) = after {
                 self.finish(seat, after);
@@ -303,7 +306,7 @@ impl Stream {
 
     fn begin(&mut self) {
         self.thread.begin(unix_ms());
-        // The primary has seen to it that there is room.
+        // Memory is the primary's responsibility.
         self.thread.tunables.max_memory = 0;
         let server = &self.thread.server;
         self.lane.connection.client.login.refresh(&server.acl);
@@ -319,7 +322,7 @@ impl Stream {
         planner.plan(0, &mut self.lane.connection, &mut self.plans)
     }
 
-    /// What the primary writes is written here, whatever the disk says; unless this server is to end then.
+    /// The primary's writes are executed here even while the disk fails, unless this server is configured to end then.
     fn heed_disk(&mut self) {
         let tunables = &self.thread.tunables;
         if !tunables.refuses_writes && !tunables.aof_fails {
@@ -342,7 +345,7 @@ impl Stream {
         }
     }
 
-    /// What is done behind the leases of a batch.
+    /// The work after the leases of a batch have ended.
     fn conclude(&mut self) {
         let Stream { thread, lane, .. } = self;
         let server = thread.server.clone();
@@ -373,7 +376,7 @@ impl Stream {
         output.clear();
     }
 
-    /// Does what a command left to be done.
+    /// Executes the next step of a command.
     fn finish(&mut self, seat: &mut Seat, after: NextStep) {
         let server = self.thread.server.clone();
         match after {
@@ -390,7 +393,7 @@ impl Stream {
                     self.finish(seat, after);
                 }
             }
-            // Answers for somebody who asks, and waits that nobody may be made to wait for.
+            // Replies that no client receives, and waits that the stream must not make.
             NextStep::Nothing
             | NextStep::Ask(_)
             | NextStep::Gather

@@ -1,13 +1,13 @@
-//! Serves the clients that wait for keys: after a command's own effects and before its leases end.
+//! Serves blocked clients: after a command's own effects and before its leases end.
 //!
-//! The essay of [`crate::clients_waiting::blocking`] has the rules. A command's record of effects names the keys that became ready;
-//! each is looked at in turn, and what serving makes ready (the destination of a BLMOVE) goes to the end of the same
-//! list, so that chains of any length take no stack.
+//! The essay of [`crate::clients_waiting::blocking`] has the rules. A command's record of effects names the keys that
+//! became ready. Each is served in turn, and the keys that serving makes ready (the destination of a BLMOVE) go to the
+//! end of the same list, so that chains of any length take no stack.
 //!
 //! ```text
 //!   run: leases ─▶ handler ─▶ ready keys ─▶ serve ──▶ leases end ─▶ mail
 //!                                             │
-//!                                             └─▶ a slot is leased by somebody else: Unserved,
+//!                                             └─▶ a slot is leased by another thread: UnservedKeys,
 //!                                                 which the worker tries again in its next turns
 //! ```
 
@@ -35,12 +35,13 @@ use super::effects::release;
 use super::execute::{PATIENCE, Thread};
 use super::propagate;
 
-/// Slots leased beside those of the command. Chains over more of them are cut: other commands may come between.
+/// The maximum number of slots leased besides those of the command. Longer chains are cut, and other commands may run
+/// in between.
 const FURTHER_SLOTS: usize = 16;
 
-/// What serving works with: the leases of a command, and further ones taken on the way.
+/// The leases for serving: those of a command, and further ones taken on the way.
 struct ServingLeases<'s, 'h, 'p> {
-    /// What the command holds.
+    /// The command's leases.
     held: &'s mut HeldLeases<'h, 'p>,
     /// The passage through the gate; `None` in exclusive mode, which holds everything.
     pass: Option<&'p GatePassage<'p>>,
@@ -50,7 +51,7 @@ struct ServingLeases<'s, 'h, 'p> {
     effects: &'s mut Effects,
     /// The server.
     server: &'s Arc<Server>,
-    /// Who was served.
+    /// The waiters that were served.
     served: &'s mut Vec<(Arc<Waiter>, ServeResult)>,
 }
 
@@ -62,7 +63,7 @@ struct ServingWaiter<'w, 's, 'h, 'p> {
     further: Vec<WriteLease<'p>>,
 }
 
-/// Serves whoever waits for keys that a command made ready, under the command's leases.
+/// Serves the clients that wait for keys that a command made ready, under the command's leases.
 #[cold]
 pub fn serve_ready<'p>(
     keys: &mut Keys<'_, 'p>,
@@ -75,7 +76,7 @@ pub fn serve_ready<'p>(
         held: &mut keys.held,
         pass,
         access: AccessContext {
-            // A command may have taken long, and waiters are nobody's special clients.
+            // Read anew: the command may have taken long, and waiters are served as of now.
             now_ms: unix_ms(),
             touch: true,
             sees_expired: false,
@@ -88,7 +89,7 @@ pub fn serve_ready<'p>(
     serve(ready.into(), &mut service).map(Box::new)
 }
 
-/// Serves whoever waits for these keys. What is returned could not be served yet, for want of a slot.
+/// Serves the clients that wait for these keys. Returns the keys that could not be served because a slot was refused.
 fn serve(mut ready: VecDeque<ReadyKey>, service: &mut ServingLeases<'_, '_, '_>) -> Option<UnservedKeys> {
     let mut serving = ServingWaiter {
         service,
@@ -97,7 +98,7 @@ fn serve(mut ready: VecDeque<ReadyKey>, service: &mut ServingLeases<'_, '_, '_>)
     while let Some(key) = ready.front() {
         let result = serving.serve_key(key);
         let effects = &mut *serving.service.effects;
-        // What was found ready again on the way has been served to the end.
+        // Keys that became ready again on the way have been served to the end.
         let others = effects.ready.drain(..).filter(|other| other != key);
         let others: Vec<ReadyKey> = others.collect();
         if let Err(RefusedSlots(slots)) = result {
@@ -123,7 +124,7 @@ impl<'p> ServingWaiter<'_, '_, '_, 'p> {
         self.slot(slot).is_some()
     }
 
-    /// Makes sure that a slot is held; `beside` is another one that must stay.
+    /// Ensures that a slot is leased; `beside` is another slot whose lease must stay.
     fn take(&mut self, slot: u16, beside: u16) -> Result<(), RefusedSlots> {
         if self.holds(slot) {
             return Ok(());
@@ -141,7 +142,7 @@ impl<'p> ServingWaiter<'_, '_, '_, 'p> {
         }
     }
 
-    /// Serves everybody who can be served from one key.
+    /// Serves all clients that can be served from one key.
     fn serve_key(&mut self, key: &ReadyKey) -> Result<(), RefusedSlots> {
         self.take(key.slot, key.slot)?;
         let kind = self.kind(key.db, key.slot, key.hash, &key.name);
@@ -164,7 +165,7 @@ impl<'p> ServingWaiter<'_, '_, '_, 'p> {
             .map_or(Vec::new(), |waiting| waiting.affected_queues(key.db, &key.name, kind))
     }
 
-    /// Serves one line of a key, in the order of arrival, as long as the key has something for the first of it.
+    /// Serves one queue of a key, in order of arrival, as long as the key has elements for its front.
     fn serve_line(&mut self, key: &ReadyKey, line: &Line) -> Result<(), RefusedSlots> {
         let mut behind = 0;
         loop {
@@ -180,7 +181,7 @@ impl<'p> ServingWaiter<'_, '_, '_, 'p> {
             let Some(waiter) = waiter else {
                 return Ok(());
             };
-            // Who waited for this server as a primary is told that it is none any more, by mail that is under way.
+            // A client that waited for this server as a primary gets its error by mail that is under way.
             if waiter.is_claimed() || waiter.demotions != self.service.server.repl.demotions() {
                 self.forget(&waiter, key);
                 continue;
@@ -211,8 +212,8 @@ impl<'p> ServingWaiter<'_, '_, '_, 'p> {
         }
     }
 
-    /// The first of a waiter's keys, in its own order, that is ready: a command, a transaction or a script may have
-    /// made several of them so. Keys that are not held became ready for somebody else.
+    /// Returns the first of a waiter's keys, in its own order, that is ready: a command, a transaction or a script may
+    /// have made several ready. Keys that are not leased became ready by another command.
     fn first_ready<'w>(&mut self, waiter: &'w Waiter, key: &ReadyKey, line: &Line) -> &'w WaitKey {
         let at = waiter.keys.iter().position(|named| {
             let this = named.hash == key.hash && named.name == key.name;
@@ -252,8 +253,8 @@ impl<'p> ServingWaiter<'_, '_, '_, 'p> {
         self.service.served.push((waiter.clone(), served));
     }
 
-    /// Ends the wait of one that has been claimed and is not permitted to go on. One whose user is gone is about to be
-    /// disconnected, without a word.
+    /// Ends a claimed wait whose client lacks the permission. A client whose user is deleted is about to be
+    /// disconnected, without a reply.
     fn refuse(&mut self, waiter: &Arc<Waiter>, reason: Unpermitted) {
         let mut reply = Vec::new();
         let refusal = match reason {
@@ -281,13 +282,13 @@ impl<'p> ServingWaiter<'_, '_, '_, 'p> {
     }
 }
 
-/// A slot that is held for writing: by the command, or beside it.
+/// Returns a slot that is leased for writing, by the command or besides it.
 fn held_slot<'l>(
     held: &'l mut HeldLeases<'_, '_>,
     further: &'l mut [WriteLease<'_>],
     slot: u16,
 ) -> Option<(&'l SlotHeader, &'l mut Slot)> {
-    // Asked twice, for the borrow checker takes a returned borrow for one that lasts in any case.
+    // Checked twice, because the borrow checker extends a returned borrow to all paths.
     if held.written_slot(slot).is_some() {
         return held.written_slot(slot);
     }
@@ -328,13 +329,13 @@ impl KeyAccess for ServingWaiter<'_, '_, '_, '_> {
     }
 }
 
-/// Tells the workers of served clients. The leases have ended: this may wake threads.
+/// Mails the replies to the workers of the served clients. The leases have ended, since this may wake threads.
 pub fn mail(thread: &mut Thread) {
     if thread.served.is_empty() {
         return;
     }
     for (waiter, served) in thread.served.drain(..) {
-        // Only now: what was done for it has its ticket.
+        // Only now: the effects for this client have their sequence number.
         waiter.put_served(ServeResult {
             log_ticket: thread.effects.log_writer.last_sequence(),
             ..served
@@ -349,7 +350,7 @@ pub fn mail(thread: &mut Thread) {
     }
 }
 
-/// Another attempt, by a worker that holds nothing. What is returned is still to be served.
+/// Another attempt by a worker that holds nothing. Returns the keys that are still to be served.
 pub fn serve_again(thread: &mut Thread, seat: &mut Seat, unserved: UnservedKeys) -> Option<UnservedKeys> {
     let left = attempt(thread, &seat.enter(), unserved);
     release(&mut thread.effects, &thread.server);
@@ -409,11 +410,11 @@ fn lease_all<'p>(pass: &'p GatePassage<'p>, slots: &mut Vec<u16>, failures: u32)
     Some(leases)
 }
 
-/// Takes waiters whose wait is over out of the queues of their keys. A slot that is leased by somebody else leaves its
-/// waiter for another attempt.
+/// Removes waiters whose wait is over from the queues of their keys. The waiters of a slot that is leased by another
+/// thread stay for another attempt.
 pub fn forget(seat: &mut Seat, server: &Server, over: &mut Vec<Arc<Waiter>>) {
     let pass = seat.enter();
-    // Thousands may wait for keys of a slot that a script holds; one try tells enough.
+    // Thousands of clients may wait for keys of one slot that a script holds; one attempt per slot suffices.
     let mut refused: HashSet<u16> = HashSet::new();
     over.retain(|waiter| {
         let left = waiter.keys.iter().filter(|key| {
@@ -424,7 +425,7 @@ pub fn forget(seat: &mut Seat, server: &Server, over: &mut Vec<Arc<Waiter>>) {
                 refused.insert(key.slot);
                 return true;
             };
-            // Without a thought for those who know that the slot has no waiters, and keep it small.
+            // Checked first, so that a slot without waiters stays small.
             if lease.waiting().is_some() {
                 lease.change_waiting(key.hash, |waiting| waiting.remove(&key.name, waiter, &server.blocked));
             }

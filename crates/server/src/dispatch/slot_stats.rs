@@ -1,19 +1,19 @@
-//! Which slot a command's time and bytes are booked on, if `cluster-slot-stats-enabled` says so.
+//! The slot to which a command's time and bytes are charged, if `cluster-slot-stats-enabled` is set.
 //!
-//! A command costs the slot that all its keys are of; shard channels count as keys. What has no keys, or keys of several
-//! slots, costs none. In particular, as in Valkey:
+//! A command is charged to the slot of its keys, if there is one; shard channels count as keys. A command without keys,
+//! or with keys of several slots, is charged to none. In particular, as in Valkey:
 //!
-//! 1. What a client sends counts when its command is over: also if it was refused, or queued for EXEC, and not if a wait for
-//!    keys ended in vain. EXEC brings the bytes of its MULTI along.
-//! 2. What a client gets counts unless its command was refused or queued. Behind each command of a transaction the whole
+//! 1. A client's input counts when its command has ended: also if the command was refused, or queued for EXEC, but not
+//!    if a blocked command timed out. EXEC brings the bytes of its MULTI along.
+//! 2. A client's output counts unless its command was refused or queued. Behind each command of a transaction the whole
 //!    reply so far counts, and once more behind EXEC.
-//! 3. The time of a transaction or a script is that of EXEC, EVAL or FCALL. They cost the slot of what ran in them last.
-//!    A script that may use keys of several slots costs none once it has called a command, even in vain; what its
-//!    commands reply is booked on their own slots.
-//! 4. Each replica gets what a command has it repeat.
-//! 5. A command that comes from the primary is answered nothing.
+//! 3. The time of a transaction or a script is that of EXEC, EVAL or FCALL. It is charged to the slot of the last
+//!    command that ran in them. A script that may use keys of several slots is charged to none once it has called a
+//!    command, even a failing one. The replies of its commands are charged to their own slots.
+//! 4. For each replica, the propagated bytes of a command count.
+//! 5. A command from the primary has no reply.
 //!
-//! Nothing here runs while the parameter is off.
+//! None of this runs while the parameter is off.
 
 use weft_resp::Args;
 
@@ -34,7 +34,7 @@ use super::redirect::routes_words;
 /// `MULTI`, as clients are taken to have sent it.
 const MULTI_BYTES: usize = b"*1\r\n$5\r\nmulti\r\n".len();
 
-/// The slot of what a command names, if there is just one.
+/// Returns the slot of a command's keys and channels, if there is just one.
 pub fn slot_of(command: &Command<Binding>, args: Args<'_>, planned: &[PlannedKey]) -> Option<u16> {
     if let Some((first, others)) = planned.split_first() {
         return others
@@ -54,7 +54,8 @@ pub fn slot_of(command: &Command<Binding>, args: Args<'_>, planned: &[PlannedKey
     slot.filter(|_| !crosses)
 }
 
-/// The slot of a transaction: of the last command that has one. A client's are all of one slot; a primary's need not be.
+/// Returns the slot of a transaction: that of its last command that has one. A client's commands all have the same
+/// slot; a primary's may not.
 pub fn slot_of_transaction(transaction: &Transaction) -> Option<u16> {
     let commands = crate::commands::registry().commands();
     transaction.commands.iter().rev().find_map(|queued| {
@@ -63,7 +64,7 @@ pub fn slot_of_transaction(transaction: &Transaction) -> Option<u16> {
     })
 }
 
-/// How many bytes a request took. Spaces of an inline one count once.
+/// Returns the number of bytes that a request took. Several spaces in an inline request count once.
 pub fn request_bytes(request: &[u8], args: Args<'_>) -> usize {
     match request.first() {
         Some(b'*') => request.len(),
@@ -71,12 +72,12 @@ pub fn request_bytes(request: &[u8], args: Args<'_>) -> usize {
     }
 }
 
-/// Whether what a client does costs slots anything: not if it was done before.
+/// Returns `true` if a client's commands are charged to slots. Replayed commands are not.
 pub fn counts(client: &Client) -> bool {
     !client.flags.contains(ClientFlags::REPLAY)
 }
 
-/// Whether a client gets the reply of the command that it runs.
+/// Returns `true` if a client receives the reply of the command that it runs.
 fn hears(client: &Client) -> bool {
     let deaf = ClientFlags::PRIMARY
         .union(ClientFlags::REPLY_OFF)
@@ -84,10 +85,10 @@ fn hears(client: &Client) -> bool {
     !client.flags.intersects(deaf)
 }
 
-/// What a command cost.
+/// The cost of a command.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cost {
-    /// Its time, ns.
+    /// The time in nanoseconds.
     pub nanoseconds: u64,
     /// Bytes of its request.
     pub request_bytes: usize,
@@ -157,8 +158,8 @@ pub fn book(thread: &Thread, client: &Client, command: &Command<Binding>, slot: 
     }
 }
 
-/// Adds a command's time to its slot. Slots have whole microseconds; the command's own figure, which has the time already,
-/// is made to agree.
+/// Adds a command's time to its slot. Slots count whole microseconds; the command's own metric, which has the time
+/// already, is corrected to agree.
 fn book_time(server: &Server, seat: usize, slot: u16, command: usize, nanoseconds: u64) {
     let counted = server.slot_stats.add_time(seat, slot, nanoseconds);
     let correction = (counted as i64).wrapping_sub(nanoseconds as i64);
@@ -172,7 +173,7 @@ pub fn book_exec(thread: &Thread, client: &Client, command: &Command<Binding>, c
     book(thread, client, command, thread.slot, Cost { request_bytes, ..cost });
 }
 
-/// Books what a client of a transaction has got so far, behind one of its commands.
+/// Charges the output that a client in a transaction has received so far, behind one of its commands.
 #[cold]
 pub fn book_part(thread: &Thread, client: &Client, reply_bytes: usize) {
     if let Some(slot) = thread.slot.filter(|_| counts(client) && hears(client)) {
@@ -212,7 +213,7 @@ pub fn book_waited(server: &Server, seat: usize, blocked: &Blocked, nanoseconds:
     }
 }
 
-/// Books a command that ran in the background, beside the keyspace; `seat` is that of its thread.
+/// Charges a command that ran in the background; `seat` is the seat of its thread.
 #[cold]
 pub fn book_background(
     server: &Server,

@@ -1,27 +1,29 @@
-//! Transactions: what is queued behind MULTI, and how EXEC runs it as one.
+//! Transactions: the commands queued behind MULTI, and their execution by EXEC.
 //!
 //! ```text
-//!   MULTI      client.transaction is made
+//!   MULTI      client.transaction is created
 //!   SET k v    admitted as if it ran, then copied with its keys; a refusal makes EXEC fail
 //!   EXEC       leases of all slots of all keys, and of all watched keys: all or none
 //!              a watched key changed or expired?  ── yes ──▶ nothing runs
-//!              the watches are taken out
+//!              the watches are removed
 //!              each command runs under those leases, in order
-//!              waiting clients are served, once
+//!              blocked clients are served, once
 //!              the leases end
 //! ```
 //!
-//! 1. Between the look at the watches and the last command all leases are held: nobody sees a part of a transaction,
-//!    and none of what was watched changes before it.
-//! 2. If a lease is refused nothing has happened. The connection is put off and EXEC starts over.
-//! 3. A command that reaches keys which no plan knows (SCAN, SORT with patterns), or needs the whole keyspace anyway,
-//!    makes EXEC run in exclusive mode. So no command of a transaction ever asks for a lease that the transaction
+//! 1. Between the check of the watches and the last command all leases are held. So no client sees a part of a
+//!    transaction, and no watched key changes before it.
+//! 2. If a lease is refused, nothing has happened. The connection is put off and EXEC starts over.
+//! 3. A command that reaches keys which no plan knows (SCAN, SORT with patterns), or that needs the whole keyspace
+//!    anyway, makes EXEC run in exclusive mode. So no command of a transaction ever needs a lease that the transaction
 //!    holds, or is refused one half-way.
-//! 4. Commands of a transaction neither leave the worker nor wait for keys: they answer at once.
-//! 5. A transaction with commands about all clients (CLIENT LIST, INFO) runs in exclusive mode, and has portraits made of
-//!    all clients before that ([`After::Gather`]): so its commands see everything as it is at their place.
-//! 6. What takes background threads (MIGRATE, changes of the cluster) is done after the leases. Its reply keeps its place:
-//!    the output is cut where it belongs, and sent once every part is there ([`After::Several`]).
+//! 4. Commands of a transaction neither leave the worker nor block: they reply at once.
+//! 5. A transaction with commands that report on all clients (CLIENT LIST, INFO) runs in exclusive mode, and has
+//!    snapshots of all clients collected before ([`NextStep::Gather`]). So its commands see everything as it is at
+//!    their position.
+//! 6. Work for background threads (MIGRATE, changes of the cluster) is done after the leases. Its reply keeps its
+//!    position: the output is cut where the reply belongs, and sent once every part is complete
+//!    ([`NextStep::Several`]).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -60,15 +62,15 @@ use super::slot_stats::{self, Cost};
 use super::{pins, propagate};
 use super::{script, serve};
 
-/// What a command is to the transaction of its client.
+/// The role of a command in its client's transaction.
 pub enum Role {
-    /// It runs: there is no transaction, or it is one of those that are not queued.
+    /// The command runs: there is no transaction, or the command is one that is never queued.
     Alone,
-    /// It waits for EXEC.
+    /// The command is queued for EXEC.
     Queued,
-    /// It is the EXEC.
+    /// The command is EXEC.
     Exec {
-        /// Whether that needs the whole keyspace.
+        /// `true` if EXEC needs exclusive mode.
         exclusive: bool,
     },
 }
@@ -104,7 +106,7 @@ pub fn refused(
     if command.is_some_and(|command| command.full_name == "exec") {
         end(thread, client);
         if error.0.starts_with(b"REDIRECT ") {
-            // Where to go is told as it is.
+            // A redirect is returned unchanged.
             return error;
         }
         let reason = error.0.strip_prefix(b"ERR ").unwrap_or(&error.0);
@@ -195,7 +197,7 @@ pub fn queue(thread: &mut Thread, request: &Request<'_>, keys: &[PlannedKey], co
     Outcome::Done
 }
 
-/// The database in which the commands behind a queued one run, if that changes it.
+/// Returns the database of the commands that follow a queued one, if that changes it.
 fn db_after(request: &Request<'_>, input: &[u8], ranges: &[ArgRange]) -> Option<usize> {
     if request.command.full_name != "select" {
         return None;
@@ -203,7 +205,7 @@ fn db_after(request: &Request<'_>, input: &[u8], ranges: &[ArgRange]) -> Option<
     usize::try_from(parse_i64(Args::new(input, ranges).at(1))?).ok()
 }
 
-/// Takes watches out of their slots. A slot that is leased by somebody else leaves its watch for another attempt.
+/// Removes watches from their slots. The watches of a slot that is leased by another thread stay for another attempt.
 pub fn unwatch(seat: &mut Seat, server: &Server, over: &mut Vec<Arc<Watch>>) {
     let pass = seat.enter();
     over.retain(|watch| {
@@ -215,14 +217,14 @@ pub fn unwatch(seat: &mut Seat, server: &Server, over: &mut Vec<Arc<Watch>>) {
     });
 }
 
-/// Whether the EXEC of a client has to know all clients first.
+/// Returns `true` if the EXEC of a client needs snapshots of all clients first.
 pub fn must_ask(thread: &Thread, client: &Client) -> bool {
     let unknown = |transaction: &Transaction| transaction.reports_clients && transaction.client_snapshots.is_none();
-    // On other threads nobody waits for what is told here.
+    // Other threads cannot wait for snapshots.
     thread.may_leave && verdict(client).is_none() && client.transaction.as_deref().is_some_and(unknown)
 }
 
-/// A client's EXEC has to wait: by then its portraits of others will not be true any more.
+/// Discards the snapshots because EXEC must wait: they will be outdated when it runs.
 pub fn forget_answer(client: &mut Client) {
     if let Some(transaction) = &mut client.transaction {
         transaction.client_snapshots = None;
@@ -254,7 +256,7 @@ pub fn run_leased<'p>(
     }
     let scripts = transaction.runs_script;
     if scripts {
-        // What they write in a slot is not known, and a reader's lease cannot become a writer's.
+        // Their writes in a slot are not known in advance, and a read lease cannot become a write lease.
         transaction.keys.iter_mut().for_each(|key| key.write = true);
         if !thread.server.scripts.try_take_token() {
             return Outcome::Contended;
@@ -311,7 +313,7 @@ pub fn run_exclusive(
     outcome
 }
 
-/// Whether some command would change a large value that is lent.
+/// Returns `true` if a command would change a large value that is pinned.
 #[cold]
 fn must_wait(server: &Server, transaction: &Transaction, many: &mut Vec<Lease<'_>>) -> bool {
     let held = HeldLeases::Many(many);
@@ -331,7 +333,7 @@ fn planned(watch: &Watch) -> PlannedKey {
     }
 }
 
-/// Why EXEC does nothing.
+/// The reason why EXEC does nothing.
 #[derive(Clone, Copy)]
 enum ExecRefusal {
     Refused,
@@ -455,7 +457,7 @@ fn run<'p>(
     settle(thread, connection, before, parts, unserved)
 }
 
-/// Whether a watched key has expired since its watch began. One that was deleted marked the watch.
+/// Returns `true` if a watched key has expired since its watch began. A deleted key has marked the watch.
 fn any_expired(watches: &Watches, held: &mut HeldLeases<'_, '_>, now_ms: u64) -> bool {
     watches.keys.iter().any(|watch| {
         let slot = held.written_slot(watch.slot).map(|(_, slot)| slot);
@@ -508,7 +510,7 @@ fn run_all<'p>(
     if let Some((mark, count)) = last
         && parts.len() == count
     {
-        // A client that has ended its own connection is told nothing of what came behind that.
+        // A client that has ended its own connection gets no reply to the commands behind that.
         connection.output.truncate(mark);
     }
     parts
@@ -615,14 +617,14 @@ fn run_queued<'p>(
     }
 }
 
-/// The answer to a question about all clients, within the transaction of one of them.
+/// Answers a query about all clients within the transaction of one of them.
 fn answer_here(
     thread: &mut Thread,
     transaction: &Transaction,
     query: &WorkerQuery,
     (client, buffers): (&mut Client, BufferFigures),
 ) -> Vec<u8> {
-    // It is inside its transaction until that has ended.
+    // The client counts as inside its transaction until EXEC has ended.
     client.transaction_figures = Some(Box::new(TransactionFigures {
         queued: transaction.commands.len() as i64,
         queued_bytes: transaction.allocated_bytes(),
@@ -641,11 +643,11 @@ fn answer_here(
     (query.combine)(vec![part])
 }
 
-/// Whether the client's user may still run a command of its transaction: rules may have changed since it was queued, by
-/// another command of the transaction even.
+/// Checks that the client's user may still run a command of its transaction. Rules may have changed since it was
+/// queued, even by another command of the transaction.
 ///
 /// # Errors
-/// When not.
+/// If the user lacks the permission.
 #[inline]
 fn still_permitted(
     thread: &mut Thread,
@@ -658,7 +660,7 @@ fn still_permitted(
         return Ok(());
     }
     let server = &thread.server;
-    // One whose user is gone is closed later; until then its last permissions hold.
+    // A client whose user is deleted is closed later; until then its last permissions hold.
     client.login.refresh(&server.acl);
     let permission = CommandPermission {
         command,
@@ -694,7 +696,8 @@ fn finish_queued(
     });
 }
 
-/// Serves those who wait for what the commands made ready, and ends the effects of all of them: to the log they are one.
+/// Serves the clients that wait for keys that the commands made ready, and ends the effects of all commands: to the log
+/// they are one unit.
 pub(super) fn serve_ready<'p>(
     thread: &mut Thread,
     pass: Option<&'p GatePassage<'p>>,
@@ -737,7 +740,7 @@ fn serve_all<'p>(
     unserved
 }
 
-/// Ends EXEC: what is left to be done before the client has its reply.
+/// Ends EXEC: collects the steps before the client has its reply.
 fn settle(
     thread: &mut Thread,
     connection: &mut Connection,

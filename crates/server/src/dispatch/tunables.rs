@@ -10,7 +10,7 @@ use crate::state::Server;
 
 use super::memory_limit;
 
-/// One worker's copy.
+/// One worker's copy of the parameters.
 #[derive(Clone, Debug, Default)]
 pub struct Tunables {
     /// The configuration's generation that this copy shows.
@@ -23,11 +23,11 @@ pub struct Tunables {
     pub query_buffer_limit: usize,
     /// `client-output-buffer-limit` of normal clients.
     pub output_limit: OutputBufferLimit,
-    /// The same of subscribers.
+    /// The output limit of subscribers.
     pub pubsub_output_limit: OutputBufferLimit,
     /// `lazyfree-lazy-expire`.
     pub lazy_expire: bool,
-    /// Whether there is any reason to look closer at what a command would do to memory or to data.
+    /// `true` if any rule on memory or data may refuse a command.
     pub guarded: bool,
     /// `maxmemory`, bytes; 0 for none.
     pub max_memory: u64,
@@ -41,9 +41,9 @@ pub struct Tunables {
     pub eviction_time: Duration,
     /// `lazyfree-lazy-eviction`.
     pub lazy_eviction: bool,
-    /// Whether writes are refused because the append-only file cannot be written.
+    /// Set while writes are refused because the append-only file cannot be written.
     pub aof_fails: bool,
-    /// Whether writes are refused because the last dump has failed (`stop-writes-on-bgsave-error`).
+    /// Set while writes are refused because the last dump has failed (`stop-writes-on-bgsave-error`).
     pub refuses_writes: bool,
     /// `timeout`, seconds; 0 for none.
     pub timeout_s: u64,
@@ -66,7 +66,7 @@ pub struct Tunables {
 /// The smallest limit of clients' memory: with less they could not even raise it.
 const SMALLEST_CLIENT_MEMORY: u64 = 128 * 1024;
 
-/// What all clients may take together, bytes; 0 if there is no limit.
+/// Returns the limit of all clients' memory in bytes; 0 without a limit.
 fn client_memory(config: &Config, max_memory: u64) -> u64 {
     let bytes = match config.integer(id::MAXMEMORY_CLIENTS) {
         0 => return 0,
@@ -77,7 +77,7 @@ fn client_memory(config: &Config, max_memory: u64) -> u64 {
     bytes.max(SMALLEST_CLIENT_MEMORY)
 }
 
-/// Whoever relies on dumps shall notice that there are none.
+/// Refuses writes so that an operator who relies on dumps notices that they fail.
 fn refuses_writes(server: &Server) -> bool {
     server.dumps.last_failed.load(Ordering::Relaxed)
         && server.config.boolean(id::STOP_WRITES_ON_BGSAVE_ERROR)

@@ -9,10 +9,11 @@ use crate::state::{Job, Server};
 /// Threads; more would only contend for the cores that the workers use.
 pub const THREADS: usize = 2;
 
-/// How far they step back behind the workers, whose requests are short and have somebody waiting for each.
+/// The nice value of the threads, so that they yield to the workers, whose requests are short and have a client waiting
+/// for each.
 const NICE: i32 = 10;
 
-/// The end of the queue where jobs are put, and the one where they are taken.
+/// Creates the queue of jobs.
 pub fn queue() -> (Sender<Job>, Receiver<Job>) {
     channel()
 }
@@ -23,7 +24,7 @@ pub fn queue() -> (Sender<Job>, Receiver<Job>) {
 /// When the operating system refuses a thread, or no seat is left at the keyspace.
 pub fn start(server: &Arc<Server>, jobs: Receiver<Job>, scripts: Receiver<Job>) -> std::io::Result<()> {
     start_some(server, jobs, ("weft-bg", THREADS), true)?;
-    // A script that has to prove that it is short has somebody waiting for it.
+    // A client waits for a script that still has to prove that it is short.
     start_some(
         server,
         scripts,
@@ -66,7 +67,7 @@ fn start_some(
     Ok(())
 }
 
-/// Leaves the cores to others who want them, and the memory.
+/// Lowers this thread's priority for CPUs and memory.
 fn lower_priority() {
     if let Err(error) = weft_reactor::step_back(NICE) {
         log::warning!("long commands run as urgently as short ones: {error}");

@@ -1,7 +1,7 @@
-//! Applies changes of configuration parameters while the server runs.
+//! Applies changed parameters to the running server.
 //!
-//! Most parameters are read where they are used and need no action. The parameters here affect something outside the
-//! configuration: the log, sockets, limits, the kernel.
+//! Most parameters are read where they matter and need no action. These affect something outside the configuration: the
+//! log, sockets, limits, the kernel.
 
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -17,11 +17,11 @@ use crate::replication::ReplicationState;
 use crate::runtime::process::{collation, oom_score, open_files, title};
 use crate::state::{CoordinatorCommand, Message, Server};
 
-/// The maximum time that the coordinator may take for an order. It is never busy for long.
+/// The time limit for a command to the coordinator, which is never busy for long.
 const ORDER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Applies the new values of `changed`, which the configuration already contains. `may_wait` is `true` if the caller is
-/// outside the gate. The function can be called again with the old values, to undo the change.
+/// Applies the new values of `changed`, which the configuration contains already. `may_wait` is `true` if the caller is
+/// outside the gate. The function can be called again with the old values, to undo a change.
 ///
 /// # Errors
 /// The parameter at fault, and the reason for the client.
@@ -153,7 +153,7 @@ fn configure_tls(server: &Server, changed: &[ParameterId]) -> ApplyResult {
     })
 }
 
-/// Adapts the server to a change of its replication role.
+/// Applies a change of the replication role.
 pub fn role_changed(server: &Server) {
     let follows = server.repl.follows();
     log::set_role(match follows {
@@ -162,7 +162,7 @@ pub fn role_changed(server: &Server) {
     });
     server.keyspace.local.clear();
     refresh_local_expiry(server);
-    // A failure has been logged. The role changes in any case.
+    // The failure has been logged; the role changes nevertheless.
     let _ = oom_score::adjust(&server.config, follows);
 }
 
@@ -182,7 +182,7 @@ pub fn configure_log(config: &Config) {
 }
 
 fn warn_about_small_limit(server: &Server) {
-    // Updates the estimate of used memory, which may be out of date.
+    // The known value is slightly old.
     let _ = server.memory.calibrate();
     let (limit, used) = (server.config.unsigned(id::MAXMEMORY), server.counted_memory());
     if limit > 0 && used > limit {

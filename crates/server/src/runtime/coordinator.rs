@@ -23,7 +23,7 @@ use weft_reactor::unix_ms;
 
 /// One window of the rates that INFO shows.
 const RATE_WINDOW: Duration = Duration::from_millis(100);
-/// How often memory and commands are counted while nobody asks for anything; with many threads that takes some 100 us.
+/// The interval of counting memory and commands while the server is idle. With many threads a count takes some 100 µs.
 const QUIET_WINDOW: Duration = Duration::from_secs(1);
 /// A pause may end so late that an `Instant` could not hold it.
 const LONGEST_WAIT_MS: u64 = 1000;
@@ -42,15 +42,15 @@ pub struct Coordinator {
     next_tuning: Instant,
     next_report: Instant,
     next_rates: Instant,
-    /// What had happened when memory and commands were counted last, and when that was.
+    /// The progress counter and the time when memory and commands were counted last.
     counted: (u64, Instant),
-    /// How many commands there were then.
+    /// The number of commands at that time.
     commands: u64,
     reclaimer: Reclaimer,
     next_reclaim: Instant,
-    /// When certificates were looked at last.
+    /// The time at which the certificate files were checked last.
     last_reload: Instant,
-    /// Whether a signal has asked for the end.
+    /// `true` if a signal has requested shutdown.
     signalled: bool,
 }
 
@@ -84,11 +84,10 @@ impl Coordinator {
         }
     }
 
-    /// Runs until somebody asks for the end. The sockets are closed then; what is left of the listeners comes
-    /// back.
+    /// Runs until shutdown. Closes the sockets and returns the rest of the listeners.
     ///
     /// # Errors
-    /// When waiting for events fails.
+    /// If waiting for events fails.
     pub fn run(mut self) -> std::io::Result<(Shutdown, Listeners)> {
         let mut events = Vec::new();
         loop {
@@ -119,7 +118,7 @@ impl Coordinator {
         }
     }
 
-    /// Does what is due, and tells when something is due again.
+    /// Runs the tasks that are due, and returns the time at which the next one is due.
     fn run_periodic_tasks(&mut self) -> Instant {
         let now = Instant::now();
         if now >= self.next_cron {
@@ -166,7 +165,7 @@ impl Coordinator {
             save::end_process(server, how);
         }
         if self.signalled && server.shutdown.is_idle() {
-            // It was called off: the next signal is a first one again.
+            // The shutdown was aborted: the next signal counts as a first one again.
             self.signalled = false;
             self.signals.set_shutting_down(false);
         }
@@ -180,7 +179,7 @@ impl Coordinator {
                         .listeners
                         .listen_tcp(&self.server.config, &mut self.reactor)
                         .is_ok();
-                    // Who asked may have given up waiting.
+                    // The requesting thread may have given up waiting.
                     let _ = answer.send(listens);
                 }
             }
@@ -204,7 +203,7 @@ impl Coordinator {
             server
                 .metrics
                 .add(server.metrics.coordinator_row, Counter::ConnectionsRejected, 1);
-            // Before the two sides have agreed on keys there is nothing that one could be told over TLS.
+            // Before the TLS handshake nothing can be sent to the client.
             if !is_tls {
                 refuse_connection(&socket, b"-ERR max number of clients reached\r\n");
             }
@@ -289,7 +288,7 @@ impl Coordinator {
         }
     }
 
-    /// Whether nothing has happened since memory and commands were counted, which was not long ago.
+    /// Returns `true` if nothing has happened since memory and commands were counted, and that was recently.
     fn is_quiet(&mut self) -> bool {
         let metrics = &self.server.metrics;
         let happened = metrics.sum(Counter::Batches) + metrics.sum(Counter::NetInputBytes);
@@ -364,8 +363,8 @@ impl Coordinator {
         }
     }
 
-    /// Takes the allocator's count. While there is a limit a worker does that, which then counts exactly, and sees to it
-    /// that there is room.
+    /// Reads the allocator's count. While there is a limit a worker does this instead, which then counts exactly and
+    /// evicts if necessary.
     fn sample_memory(&self) {
         let server = &self.server;
         if server.config.unsigned(id::MAXMEMORY) > 0 && server.observed.startup_memory.load(Ordering::Relaxed) > 0 {
@@ -380,21 +379,21 @@ impl Coordinator {
     }
 }
 
-/// Tells a client why it is not served, as far as the socket takes it.
+/// Sends the reason for a refused connection, as far as the socket accepts it.
 fn refuse_connection(socket: &Socket, text: &[u8]) {
     use std::io::Write;
-    // The peer may be gone already; there is nobody else to tell.
+    // The peer may be gone already.
     let _ = match socket {
         Socket::Tcp(stream) => (&*stream).write_all(text),
         Socket::Unix(stream) => (&*stream).write_all(text),
     };
 }
 
-/// Whether the peer is on this machine.
+/// Returns `true` if the peer is on this machine.
 fn is_local(socket: &Socket) -> bool {
     let peer = socket.peer_name();
     socket.is_unix() || peer.starts_with("127.") || peer.starts_with("[::1]")
 }
 
-/// What a stranger is told in protected mode.
+/// The error for remote clients in protected mode.
 const PROTECTED_MODE: &str = "-DENIED Weft is running in protected mode because protected mode is enabled and no password is set for the default user. In this mode connections are only accepted from the loopback interface. If you want to connect from external computers, either set a password for the default user, or switch protected mode off with CONFIG SET protected-mode no from the loopback interface, or start the server with '--protected-mode no'.\r\n";

@@ -1,4 +1,4 @@
-//! What runs the server: worker threads, the coordinator, background threads, self-tuning, the process.
+//! The threads that run the server: workers, the coordinator, background threads; self-tuning, shutdown, the process.
 
 pub mod background;
 pub mod config_changes;

@@ -1,45 +1,45 @@
-//! Gives free pages back to the operating system when that is worth it.
+//! Returns free pages to the operating system where that is worthwhile.
 //!
-//! The allocator could do it by itself, a while after pages became free. But each hole that is given back takes a huge page
-//! apart, which costs every lookup there a longer walk through the page tables (measured: a quarter of a GET). So the
-//! allocator keeps its free pages for reuse, and this looks at them once a second, when the heap has stopped growing.
+//! The allocator could return them on its own, a while after they became free. But each hole breaks up a huge page,
+//! which costs every lookup there a longer walk through the page tables (measured: a quarter of a GET). So the
+//! allocator keeps its free pages for reuse. This module checks them once a second, when the heap has stopped growing.
 //!
-//! The arrays of the tables lie apart, in an arena of their own (`weft_table::arrays`). When they have grown, many pages are
-//! free there: the arrays are moved together and the rest is given back, which does not touch the entries. Elsewhere
-//! it takes many free pages, beside what is in use, until all are given back.
+//! The arrays of the tables lie in an arena of their own (`weft_table::arrays`). When they have grown, many pages are
+//! free there: the arrays are compacted and the rest is returned, which does not affect the entries. In other arenas
+//! all free pages are returned, and only if there are many in relation to the used ones.
 //!
-//! Long commands have an arena of their own, too ([`memory::allocate_apart`]). What they leave stays for the next one; when
-//! none has come for a while, it goes.
+//! Long commands have an arena of their own, too ([`memory::allocate_apart`]). Its free pages stay for the next long
+//! command, and are returned when none has run for a while.
 
 use std::time::{Duration, Instant};
 
 use crate::observability::memory::{self, AllocatorFigures};
 
-/// How often the figures are looked at.
+/// The interval between two checks.
 pub const PERIOD: Duration = Duration::from_secs(1);
 /// Between two times of giving back, so that a heap that breathes keeps its breath.
 const PAUSE: Duration = Duration::from_secs(10);
 /// Free pages below this part of the used ones stay.
 const KEPT_PART: u64 = 16;
-/// The same where the arrays of the tables are.
+/// The same for the arena of the tables' arrays.
 const KEPT_PART_OF_ARRAYS: u64 = 8;
 /// Free pages below this many bytes stay.
 const KEPT_BYTES: u64 = 4 << 20;
-/// Pages that long commands left stay for so long after the last one.
+/// The time after the last long command until its free pages are returned.
 const LONG_REST: Duration = Duration::from_secs(20);
 /// A heap that grew by less than this part of itself in a period has stopped growing.
 const QUIET_PART: u64 = 100;
 
-/// What was seen the last time.
+/// The observations of the last check.
 pub struct Reclaimer {
     active: u64,
     not_before: Instant,
-    /// How often long commands had taken memory, and when that was seen first.
+    /// The number of allocations of long commands, and the time at which that number was seen first.
     long: (u64, Instant),
 }
 
 impl Reclaimer {
-    /// Has seen nothing yet.
+    /// Creates a reclaimer without observations.
     pub fn new() -> Self {
         Reclaimer {
             active: 0,
@@ -48,7 +48,7 @@ impl Reclaimer {
         }
     }
 
-    /// Which free pages should be given back now.
+    /// Returns the free pages to return now, if any.
     pub fn next_reclaim(&mut self, now: Instant) -> Option<Reclaim> {
         let figures = memory::figures()?;
         let grown = figures.active.saturating_sub(self.active);
@@ -66,7 +66,8 @@ impl Reclaimer {
         Some(reclaim)
     }
 
-    /// Whether no long command has taken memory for a while; `requests` is how often they ever did.
+    /// Returns `true` if no long command has allocated memory for a while; `requests` is the number of their
+    /// allocations so far.
     fn are_long_commands_idle(&mut self, requests: u64, now: Instant) -> bool {
         if requests != self.long.0 {
             self.long = (requests, now);
@@ -75,7 +76,7 @@ impl Reclaimer {
     }
 }
 
-/// What is to be given back.
+/// The free pages to return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reclaim {
     /// Free pages among the arrays of the tables.
@@ -87,7 +88,7 @@ pub enum Reclaim {
 }
 
 impl Reclaim {
-    /// Whether values should be moved together first, so that more pages are free.
+    /// Returns `true` if values should be compacted first, so that more pages are free.
     pub fn needs_compaction(self) -> bool {
         self != Reclaim::OfLongCommands
     }

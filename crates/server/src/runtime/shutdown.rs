@@ -1,29 +1,29 @@
-//! How the process is asked to end, and asked not to.
+//! Requests for shutdown, and their abortion.
 //!
 //! ```text
-//!   None ── begin ──▶ Prepared: replicas catch up, a dump is written ── put ──▶ Waiting ── the coordinator ──▶ UnderWay
-//!    ▲                    │ called off, or something fails
-//!    └──── give_up ◀──────┘
+//!   None ── try_begin ──▶ Prepared: replicas catch up, a dump is written ── try_complete ──▶ Waiting ── coordinator ──▶ UnderWay
+//!    ▲                       │ aborted, or a step fails
+//!    └─ cancel_preparation ◀─┘
 //! ```
 //!
-//! While it is prepared it can be called off. Then there is no way back. A signal that comes while nothing happens by itself
-//! (DEBUG PAUSE-CRON) waits until then, and can be called off as well.
+//! A shutdown can be aborted while it is prepared, and not afterwards. A signal that arrives while periodic tasks are
+//! stopped (DEBUG PAUSE-CRON) waits for them, and can be aborted as well.
 
 use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
 
 use crate::observability::lock;
 
-/// How the process shall end: the options of SHUTDOWN, and of `shutdown-on-sigint` and `-sigterm`.
+/// The way in which the process ends: the options of SHUTDOWN, and of `shutdown-on-sigint` and `-sigterm`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shutdown {
-    /// Whether a dump is written first.
+    /// Decides if a dump is written first.
     pub save: Save,
     /// Do not wait: neither for clients to take their replies nor for replicas.
     pub now: bool,
     /// Go on even if the dump cannot be written.
     pub force: bool,
-    /// Refuse where ending could lose what others rely on.
+    /// Refuse if ending could lose data that other servers rely on.
     pub safe: bool,
     /// Hand over to a replica first.
     pub failover: bool,
@@ -31,15 +31,15 @@ pub struct Shutdown {
     pub requested_by: Option<String>,
 }
 
-/// Whether a shutdown writes a dump.
+/// Decides if a shutdown writes a dump.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Save {
     /// If save points are configured.
     #[default]
     IfConfigured,
-    /// In any case.
+    /// Always.
     Always,
-    /// In no case.
+    /// Never.
     Never,
 }
 
@@ -101,7 +101,7 @@ impl ShutdownRequest {
         }
     }
 
-    /// What a signal has asked for and nobody has called off.
+    /// Takes the request of a signal that was not aborted.
     pub fn take_signalled(&self) -> Option<Shutdown> {
         let mut state = lock(&self.state);
         match std::mem::take(&mut *state) {
@@ -113,22 +113,22 @@ impl ShutdownRequest {
         }
     }
 
-    /// Whether nobody asks for the end.
+    /// Returns `true` if no shutdown is requested.
     pub fn is_idle(&self) -> bool {
         matches!(*lock(&self.state), State::None)
     }
 
-    /// Whether the end is prepared, or comes.
+    /// Returns `true` if a shutdown is being prepared or about to happen.
     pub fn is_wanted(&self) -> bool {
         !matches!(*lock(&self.state), State::None | State::Signalled(_))
     }
 
-    /// Whether what is prepared was called off.
+    /// Returns `true` if the shutdown under preparation was aborted.
     pub fn is_aborted(&self) -> bool {
         matches!(*lock(&self.state), State::Prepared { called_off: true })
     }
 
-    /// What was prepared does not come.
+    /// Ends the preparation without a shutdown.
     pub fn cancel_preparation(&self) {
         let mut state = lock(&self.state);
         if matches!(*state, State::Prepared { .. }) {
@@ -136,7 +136,7 @@ impl ShutdownRequest {
         }
     }
 
-    /// Everything is prepared, or nothing has to be; whether this request counts: the first one does.
+    /// Completes the preparation. Returns `true` if this request counts, which the first one does.
     pub fn try_complete(&self, shutdown: Shutdown) -> bool {
         let mut state = lock(&self.state);
         if !matches!(

@@ -1,16 +1,20 @@
-//! What a transaction is told about clients, and how it acts upon them, while everybody else stands still.
+//! Collects snapshots of all clients for a transaction, and applies the transaction's actions on clients.
 //!
-//! Clients belong to their workers, and nobody can be asked from within a transaction: who waits for a worker while it holds
-//! leases, or the gate, may wait for itself. So EXEC asks beforehand, if some command of it is about clients:
+//! Clients belong to their workers, and a transaction cannot query a worker: a thread that waits for a worker while it
+//! holds leases or the gate may wait for itself. So EXEC collects the snapshots beforehand, if one of its commands
+//! reports on clients:
 //!
 //! ```text
-//!   EXEC ─▶ commands that ask? ─▶ portraits of all clients ─▶ EXEC once more: runs, with the portraits at hand
+//!   EXEC ─▶ commands on clients? ─▶ snapshots of all clients ─▶ EXEC once more: runs with the snapshots
 //! ```
 //!
-//! 1. A transaction is one step to all other clients, so what they were right before it is what they are all through it, but for
-//!    what it does to them itself. That is done to the portraits at once, and mailed to the workers.
-//! 2. A wait for keys is ended by claiming its waiter, as always, so nobody is both served and unblocked.
-//! 3. The client that runs the transaction is looked at itself, as it is at that command. So are links, which no worker has.
+//! 1. To all other clients a transaction is one step. So the state of the clients right before it is their state
+//!    throughout, except for the changes that the transaction makes itself. Those are applied to the snapshots at once,
+//!    and mailed to the workers.
+//! 2. A wait for keys is ended by claiming its waiter, as everywhere, so that a client is never both served and
+//!    unblocked.
+//! 3. The client that runs the transaction is read directly, in its state at that command. So are links, which belong
+//!    to no worker.
 
 use std::collections::HashSet;
 use std::sync::Mutex;
@@ -24,7 +28,7 @@ use crate::net::client::{BufferFigures, Client, ClientFlags};
 use crate::net::client_snapshot::{ClientSnapshot, WaitState};
 use crate::observability::lock;
 
-/// Portraits on their way to who asked for them.
+/// Client snapshots on their way to the worker that requested them.
 pub struct ClientCollection {
     origin: QueryOrigin,
     client_snapshots: Mutex<Vec<ClientSnapshot>>,
@@ -33,7 +37,7 @@ pub struct ClientCollection {
 }
 
 impl Server {
-    /// Has all workers send portraits of their clients, which reach the asker as [`Message::Gathered`].
+    /// Requests snapshots of the clients of all workers. They reach the requesting worker as [`Message::Gathered`].
     pub fn collect_clients(&self, origin: QueryOrigin) {
         let gathering = Arc::new(ClientCollection {
             origin,
@@ -45,12 +49,12 @@ impl Server {
 }
 
 impl ClientCollection {
-    /// Whose portrait is not wanted.
+    /// Returns the id of the client whose snapshot is left out: the one that runs the transaction.
     pub fn requesting_client(&self) -> u64 {
         self.origin.1
     }
 
-    /// Adds the clients of one worker; with the last ones, the asker gets all.
+    /// Adds the clients of one worker. With the last worker's clients, all are sent to the requesting worker.
     pub fn add(&self, server: &Server, client_snapshots: Vec<ClientSnapshot>) {
         let mut all = lock(&self.client_snapshots);
         all.extend(client_snapshots);
@@ -72,7 +76,7 @@ impl ClientCollection {
     }
 }
 
-/// Who looks at all clients from within a transaction.
+/// Visits all clients from within a transaction.
 pub struct ClientVisitorHost<'a> {
     /// The server.
     pub server: &'a Server,
@@ -118,7 +122,7 @@ impl ClientVisitor for ClientVisitorHost<'_> {
             return false;
         };
         let worker = match &waiting {
-            // Somebody has served it meanwhile, or its time is over.
+            // The client was served or its timeout passed since the snapshot.
             WaitState::Keys(waiter) if !waiter.try_claim() => return false,
             WaitState::Keys(waiter) => waiter.worker(),
             WaitState::Other(_) => client_snapshot.client.worker,

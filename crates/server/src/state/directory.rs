@@ -1,8 +1,8 @@
-//! Which worker a client is on, for those who know nothing of it but its id.
+//! The directory of clients: the worker of each client, found by the client's id.
 //!
-//! Written when a connection begins, moves and ends. While a connection moves, its old worker stays in the directory
-//! until the connection is in the new one's mailbox: mail for it goes to a worker that has it, or had it and sends the
-//! mail on, and never arrives before it.
+//! It is written when a connection starts, moves and ends. While a connection moves, its old worker stays in the
+//! directory until the connection is in the new worker's mailbox. So mail for the client goes to a worker that has the
+//! connection, or that had it and forwards the mail, and never arrives before the connection.
 
 use std::collections::HashMap;
 use std::sync::Mutex;

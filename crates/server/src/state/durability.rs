@@ -1,4 +1,4 @@
-//! What replies wait for until their writes are durable.
+//! The durability rules that replies to writes wait for.
 
 use std::sync::atomic::Ordering;
 
@@ -12,26 +12,26 @@ impl Server {
             .take_notice_requests(|worker| self.workers[worker].send(Message::Logged));
     }
 
-    /// Returns `true` if everything up to this ticket of the log is on this server's disk.
+    /// Returns `true` if everything up to this sequence number of the log is on this server's disk.
     pub fn is_on_disk(&self, ticket: u64) -> bool {
         self.aof.is_whole() && self.propagation.milestone_sequence(Milestone::Synced) >= ticket
     }
 
-    /// Returns `true` while a file or a primary's dump is being loaded. Whoever would replace the data looks at this in
-    /// exclusive mode, which a load opens now and then.
+    /// Returns `true` while a file or a primary's dump is being loaded. Code that would replace the data checks this in
+    /// exclusive mode, which a load releases at intervals.
     pub fn is_loading(&self) -> bool {
         self.dumps.loading.load(Ordering::Relaxed) || self.repl.is_loading()
     }
 
-    /// Makes replies to writes wait for what they have to wait for now. To be called when anything changes that
-    /// [`crate::persist::aof::Status::replies_wait_for`] looks at.
+    /// Makes replies to writes wait for the rules in force now. Must be called when an input of
+    /// [`crate::persistence::aof_files::Status::replies_wait_for`] changes.
     pub fn withhold_replies(&self) {
         let until = self.aof.replies_wait_for();
         self.propagation.withhold_replies(until);
         if until != Some(Milestone::Synced) {
             self.wake_log_waiters();
         }
-        // It may have something to sync now.
+        // The appender may have bytes to sync now.
         self.propagation.wake();
     }
 

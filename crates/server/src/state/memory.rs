@@ -1,4 +1,4 @@
-//! What counts as memory in use, and what is done when it is too much.
+//! The memory that counts as used, and the actions when it exceeds the limit.
 
 use std::sync::atomic::Ordering;
 
@@ -31,14 +31,14 @@ impl Server {
         (data as f64 * keys as f64 / (keys + left).max(1) as f64) as usize
     }
 
-    /// Has a worker take the allocator's count.
+    /// Lets a worker read the allocator's count.
     pub fn measure_memory(&self) {
         if let Some(worker) = self.workers.first() {
             worker.send(Message::Measure);
         }
     }
 
-    /// Has workers make room if memory is above its limit.
+    /// Lets the workers evict keys if memory is above its limit.
     pub fn evict_if_full(&self) {
         let limit = self.config.unsigned(id::MAXMEMORY);
         if limit == 0 || self.counted_memory() <= limit {

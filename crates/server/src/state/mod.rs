@@ -62,26 +62,26 @@ pub use pause::{Pause, PauseReason};
 /// Index of a worker.
 pub type WorkerId = usize;
 
-/// What is sent to a worker.
+/// A message to a worker.
 pub enum Message {
-    /// A connection that was accepted and placed here.
+    /// A connection that was accepted and assigned to this worker.
     Connect(AcceptedConnection),
-    /// A connection that moves here with everything it has, its wait for keys included.
+    /// A connection that moves to this worker with its state, including its wait for keys.
     Adopt(Box<Connection>, Option<Box<Blocked>>),
     /// Give up connections until `keep` are left; they go to the workers `to`, in turn.
     Shed {
         /// The workers that take them.
         to: Range<WorkerId>,
-        /// How many stay.
+        /// The number of connections that stay.
         keep: usize,
     },
     /// The reply of a command that ran elsewhere.
     Reply {
         /// The client that waits.
         client: u64,
-        /// What it waits for.
+        /// The park id that the connection waits under.
         ticket: u64,
-        /// Its reply.
+        /// The reply.
         bytes: Vec<u8>,
         /// The position in the log that counts as its last write from now on; 0 for none.
         log_ticket: u64,
@@ -90,20 +90,20 @@ pub enum Message {
     Ran {
         /// The client that waits.
         client: u64,
-        /// What it waits for.
+        /// The park id that the connection waits under.
         ticket: u64,
-        /// Its reply.
+        /// The reply.
         output: Output,
-        /// What is left to be done before the client goes on.
+        /// The remaining steps before the client continues.
         after: NextStep,
-        /// The ticket of its last write in the log.
+        /// The log sequence number of the client's last write.
         log_ticket: u64,
     },
     /// A blocked client has been served: the waiter has its reply.
     Served(Arc<Waiter>),
-    /// Waiters to be served that no command of a worker can serve.
+    /// Waiters to serve that no command of a worker can serve.
     Serve(UnservedKeys),
-    /// Clients of this worker are told what others did.
+    /// Notifications for clients of this worker about other clients' commands.
     Notice(ClientNotification),
     /// A question about this worker's clients.
     Question(Arc<WorkerQuery>),
@@ -113,20 +113,20 @@ pub enum Message {
     Gathered {
         /// The client that waits.
         client: u64,
-        /// What it waits for.
+        /// The park id that the connection waits under.
         ticket: u64,
         /// The other clients.
         client_snapshots: Vec<ClientSnapshot>,
     },
     /// A transaction has closed this client's connection.
     Close(u64),
-    /// A transaction has ended a client's wait; one for keys is claimed already.
+    /// A transaction has ended a client's wait. A wait for keys is claimed already.
     EndWait {
         /// The client that waits.
         client: u64,
-        /// What it waits for.
+        /// The event that the client waits for.
         waiting: WaitState,
-        /// Whether it gets an error.
+        /// `true` if the client gets an error.
         with_error: bool,
     },
     /// Slots with due keys are queued.
@@ -135,33 +135,33 @@ pub enum Message {
     Measure,
     /// Memory is above its limit.
     EvictDue,
-    /// Clients are to be counted anew, for their limit has changed, or the largest of them are here.
+    /// Recount the clients' memory: the limit has changed, or the largest clients are on this worker.
     CountClients,
     /// Users were changed or deleted.
     UsersChanged {
         /// Those that may use fewer channels than before.
         lost_channels: Arc<[Arc<Account>]>,
     },
-    /// This server follows another from now on: clients that wait for keys are not served any more.
+    /// This server has become a replica: clients that wait for keys are no longer served.
     Demoted,
-    /// The process does not end: who asked for that is told.
+    /// The shutdown was aborted: reply to the clients that requested it.
     ShutdownOff,
-    /// Clients that were paused may go on.
+    /// A pause has ended: paused clients continue.
     Unpaused,
-    /// Slots have left: clients that wait for their keys or listen to their channels are told.
+    /// Slots have left this node: inform clients that wait for their keys or are subscribed to their channels.
     SlotsLeft,
-    /// The log has got further: replies that waited for it may go.
+    /// The log has advanced: send the replies that waited for it.
     Logged,
     /// Stop: end the thread, once clients have taken their replies or the time is over.
     Stop {
-        /// How long clients may take.
+        /// The time that clients may take.
         patience: Duration,
     },
 }
 
-/// How a worker is reached.
+/// The means by which other threads reach a worker.
 pub struct WorkerLink {
-    /// Its messages.
+    /// The worker's messages.
     pub mailbox: Mailbox<Message>,
     /// Wakes its reactor.
     pub waker: OnceLock<Waker>,
@@ -171,7 +171,7 @@ pub struct WorkerLink {
     pub executed: AtomicU64,
     /// Payloads of published messages in the mailbox, bytes.
     pub published_bytes: AtomicUsize,
-    /// When its turn began, in nanoseconds since the server started; 0 while it waits for events.
+    /// The start of the worker's turn, in nanoseconds since the server started; 0 while it waits for events.
     pub turn_began_ns: AtomicU64,
 }
 
@@ -209,7 +209,7 @@ impl WorkerLink {
         }
     }
 
-    /// Whether it has more mail than it can read at the moment.
+    /// Returns `true` if the mailbox holds more than the worker can read at the moment.
     pub fn is_mailbox_full(&self) -> bool {
         self.mailbox.len() > CROWDED_MESSAGES || self.published_bytes.load(Ordering::Relaxed) > CROWDED_BYTES
     }
@@ -225,13 +225,13 @@ impl WorkerLink {
 /// One worker's part of an answer.
 pub type TransactionPart = Vec<u8>;
 
-/// What a worker does to answer: looks at its clients.
+/// The part of a query that a worker runs over its clients.
 pub type QueryTask = Box<dyn Fn(&mut dyn ClientVisitor) -> TransactionPart + Send + Sync>;
 
-/// What makes a reply of the workers' answers.
+/// Combines the workers' answers into a reply.
 pub type CombineAnswers = Box<dyn Fn(Vec<TransactionPart>) -> Vec<u8> + Send + Sync>;
 
-/// A question to all workers: each runs `ask` over its clients; the last one completes it.
+/// A query to all workers. Each runs `ask` over its clients, and the last one completes the reply.
 pub struct WorkerQuery {
     /// Runs on each worker; returns that worker's part.
     pub ask: QueryTask,
@@ -241,13 +241,13 @@ pub struct WorkerQuery {
     pub parts: Mutex<Vec<TransactionPart>>,
     /// Workers that have not answered.
     pub missing: AtomicUsize,
-    /// Who asked.
+    /// The origin of the query.
     pub origin: QueryOrigin,
-    /// Where the reply goes instead of into the asker's mail, when a thread waits for it.
+    /// The channel for the reply when a thread waits for it; otherwise the reply goes to the origin's mailbox.
     pub waits: Option<SyncSender<Vec<u8>>>,
 }
 
-/// Walks the clients of one worker.
+/// Visits the clients of one worker.
 pub trait ClientVisitor {
     /// Calls `visit` for each client with its buffer figures.
     fn each(&mut self, visit: &mut dyn FnMut(&mut Client, BufferFigures));
@@ -259,10 +259,10 @@ pub trait ClientVisitor {
     }
 }
 
-/// Who waits for an answer: worker, client, ticket.
+/// The origin of a query: worker, client id, park id.
 pub type QueryOrigin = (WorkerId, u64, u64);
 
-/// What is to be done once the handler has returned and its leases have ended.
+/// The step that follows after the handler has returned and its leases have ended.
 #[derive(Default)]
 pub enum NextStep {
     /// Send the reply.
@@ -274,14 +274,14 @@ pub enum NextStep {
     Gather,
     /// Park the connection and run this on a background thread; its bytes are the reply.
     Background(Box<BackgroundReply>),
-    /// A slot was leased by somebody else: run the command again in a later turn.
+    /// A slot was leased by another thread: run the command again in a later turn.
     Defer,
     /// The work is long: run the handler again, on a background thread (see `Context::leaves_worker`), on these keys if
     /// there are any.
     Leave(Option<Box<Snapshot>>),
     /// Park the connection until a background thread has run its command, which this makes a job of.
     Detached(Box<Box<dyn FnOnce(QueryOrigin) -> Job + Send>>),
-    /// The same, for a thread that runs scripts.
+    /// Like [`NextStep::Background`], for a script thread.
     Script(Box<Box<dyn FnOnce(QueryOrigin) -> Job + Send>>),
     /// Park the connection until this time (ms since the epoch), then reply with the bytes.
     ReplyAt(Box<(u64, Vec<u8>)>),
@@ -289,9 +289,9 @@ pub enum NextStep {
     AwaitLog(Box<LogWait>),
     /// Run the handler again, under writers' leases of all its keys.
     AsWriter,
-    /// Park the connection: it waits for keys, and stands in their queues already.
+    /// Park the connection: it waits for keys, and is in their queues already.
     Block(Box<Blocked>),
-    /// A transaction: do one after the other; each reply goes behind what was replied before, and the output behind it
+    /// The steps of a transaction, in order. Each reply goes behind the output before it, and the output of the pair
     /// follows.
     Several(Box<(Output, VecDeque<(NextStep, Output)>)>),
     /// The connection is that of a replica: it moves to the thread that serves them.
@@ -305,37 +305,37 @@ pub enum NextStep {
 }
 
 impl NextStep {
-    /// Whether the command runs again, from its start: nothing of this run counts.
+    /// Returns `true` if the command runs again from its start, so that nothing of this run counts.
     pub fn is_restarted(&self) -> bool {
         matches!(self, NextStep::Defer | NextStep::Leave(_) | NextStep::AsWriter)
     }
 }
 
-// It is moved with the outcome of every command, in two registers: hence the boxes of boxes.
+// A value of this type is moved with the outcome of every command, in two registers; hence the boxes of boxes.
 const _: () = assert!(size_of::<NextStep>() <= 16);
 
 /// A wait for the log (WAITAOF).
 #[derive(Clone, Copy)]
 pub struct LogWait {
-    /// The ticket of the last write that is waited for.
+    /// The sequence number of the last write to wait for.
     pub ticket: u64,
-    /// Whether replicas are waited for as well.
+    /// `true` if replicas must have the write as well.
     pub replicas: bool,
-    /// When the time is over, ms since the epoch.
+    /// The end of the wait, in milliseconds since the Unix epoch.
     pub at_ms: u64,
 }
 
 /// A blocked connection's side of its wait.
 pub struct Blocked {
-    /// What stands in the queues.
+    /// The waiter in the queues.
     pub waiter: Arc<Waiter>,
     /// Index of its command, which ends with the wait.
     pub command: usize,
-    /// How long the command has run, ns.
+    /// The run time of the command so far, in nanoseconds.
     pub nanoseconds: u64,
     /// Size of its request, bytes.
     pub request_bytes: usize,
-    /// How logs show the command, if they may want to.
+    /// The form in which logs show the command, if a log may need it.
     pub subject: Option<LoggedCommand>,
     /// The slot of its keys, if what slots cost is counted.
     pub slot: Option<u16>,
@@ -353,7 +353,7 @@ impl UnservedKeys {
     }
 }
 
-/// Keys whose waiters could not be served at once: a slot that is needed was leased by somebody else.
+/// Keys whose waiters could not be served at once, because a slot was leased by another thread.
 pub struct UnservedKeys {
     /// The keys, in the order in which they became ready.
     pub ready: VecDeque<ReadyKey>,
@@ -366,17 +366,17 @@ pub struct UnservedKeys {
 /// Work on a background thread that produces a reply.
 pub type BackgroundReply = Box<dyn FnOnce(&Arc<Server>, &mut Seat) -> Vec<u8> + Send>;
 
-/// Work for the background threads: it gets a seat of its own.
+/// A job for the background threads. It gets a thread seat of its own.
 pub type Job = Box<dyn FnOnce(&Arc<Server>, &mut Seat) + Send>;
 
 /// Runs commands of a file, with the whole keyspace to itself; the number is the thread's row of counters.
 pub type Replay = fn(&Arc<Server>, &mut Exclusive<'_>, usize, &mut Commands<File>) -> Replayed;
 
-/// How the commands of a file ended.
+/// The outcome of replaying the commands of a file.
 pub enum Replayed {
     /// At its end.
     Whole,
-    /// In a transaction that begins at this offset.
+    /// The file ends inside a transaction that starts at this offset.
     Unfinished(u64),
     /// With an error; the last whole command ends at this offset.
     Failed(Fault, u64),
@@ -384,15 +384,15 @@ pub enum Replayed {
     Unknown(String),
 }
 
-/// What a replica asks for.
+/// The synchronization that a replica requests.
 pub struct SyncRequest {
     /// The history that it has, and the offset of the first byte that it misses.
     pub resume: Option<(String, i64)>,
-    /// Whether it asks with PSYNC: it understands where the stream goes on.
+    /// `true` if the replica sent PSYNC and so understands at which offset the stream continues.
     pub is_psync: bool,
 }
 
-/// What the thread that serves replicas shall do.
+/// A command for the thread that serves replicas.
 pub enum PrimaryThreadCommand {
     /// Serve a replica.
     Adopt(Box<Connection>, Box<SyncRequest>),
@@ -400,9 +400,9 @@ pub enum PrimaryThreadCommand {
     DumpEnded {
         /// For whom it was.
         replicas: Vec<u64>,
-        /// Who has it.
+        /// The ids of the replicas that have the dump.
         served: Vec<u64>,
-        /// Whether it ended with a mark: who got it says when it is ready for the stream.
+        /// `true` if the dump ended with an EOF mark; then a replica reports when it is ready for the stream.
         with_mark: bool,
     },
     /// Disconnect all replicas.
@@ -413,32 +413,31 @@ pub enum PrimaryThreadCommand {
     Look,
 }
 
-/// A command that replicas are to have before it is carried out here.
+/// A command that replicas must acknowledge before it takes effect here.
 pub struct Acknowledgement {
-    /// The ticket of the command in the log.
+    /// The sequence number of the command in the log.
     pub ticket: u64,
-    /// How many replicas are to have it.
+    /// The number of replicas that must have it.
     pub replicas: i64,
-    /// How long they may take.
+    /// The end of the time that they may take.
     pub until: Instant,
-    /// Makes the job of what follows, told whether they have it.
+    /// Makes the job that follows; the argument is `true` if the replicas have the command.
     pub then: Box<dyn FnOnce(bool) -> Job + Send>,
 }
 
-/// What only the coordinator can do, for others.
+/// A command that only the coordinator can execute.
 pub enum CoordinatorCommand {
-    /// Listen on the addresses and the port that the configuration has now. The answer tells whether that
-    /// worked.
+    /// Listen on the addresses and the port of the current configuration. The answer is `true` on success.
     Listen(mpsc::SyncSender<bool>),
 }
 
-/// What the whole process shares.
+/// The state that the whole process shares.
 pub struct Server {
     /// Parameters.
     pub config: Config,
     /// Users.
     pub acl: Acl,
-    /// What TLS works with.
+    /// The TLS contexts.
     pub tls: TlsState,
     /// Data.
     pub keyspace: Keyspace,
@@ -450,7 +449,7 @@ pub struct Server {
     pub workers: Vec<WorkerLink>,
     /// Counters.
     pub metrics: Metrics,
-    /// What the slots of a cluster cost.
+    /// The costs of the cluster's slots.
     pub slot_stats: SlotStats,
     /// Commands that wait for replicas before they are carried out.
     pub acknowledgements: Mutex<Vec<Acknowledgement>>,
@@ -460,17 +459,17 @@ pub struct Server {
     pub observed: ObservedHistory,
     /// Frees in the background.
     pub lazyfree: LazyFree,
-    /// What clients wait for.
+    /// The counts of clients' waits.
     pub blocked: Counts,
-    /// What clients watch.
+    /// The counts of clients' watches.
     pub watched: crate::clients_waiting::watch::Counts,
-    /// Who is subscribed to what.
+    /// The subscriptions of all clients.
     pub pubsub: PubSubRegistry,
-    /// Who keeps copies of what.
+    /// The keys that tracking clients may have cached.
     pub tracking: TrackingTable,
-    /// Who shows what others do.
+    /// The clients in MONITOR mode.
     pub monitors: Monitors,
-    /// Where clients are.
+    /// The worker of each client.
     pub directory: Directory,
     /// Connections between two workers.
     pub moves: MovingConnections,
@@ -480,9 +479,9 @@ pub struct Server {
     pub script_jobs: mpsc::Sender<Job>,
     /// Scripts and functions.
     pub scripts: Scripts,
-    /// Whom this server follows.
+    /// The state of replication.
     pub repl: Replication,
-    /// The primary and the replicas as clients, by id, for those who look at all clients.
+    /// The primary and the replicas as clients, by id, for commands that report on all clients.
     pub linked_clients: Mutex<BTreeMap<u64, (Client, BufferFigures)>>,
     /// The way to the thread that serves replicas.
     pub supply: mpsc::Sender<PrimaryThreadCommand>,
@@ -496,7 +495,7 @@ pub struct Server {
     pub active_expire: AtomicBool,
     /// Next client id.
     pub next_client_id: AtomicU64,
-    /// Next ticket of a parked connection.
+    /// The next id for a parked connection.
     pub next_ticket: AtomicU64,
     /// Connections in all.
     pub connections: AtomicUsize,
@@ -504,27 +503,27 @@ pub struct Server {
     pub due_slots: Mutex<Vec<u16>>,
     /// 40 hexadecimal digits, new at each start.
     pub run_id: String,
-    /// When the process started.
+    /// The start of the process.
     pub started: Instant,
-    /// The same, seconds since the epoch.
+    /// The start of the process, in seconds since the Unix epoch.
     pub started_unix_s: u64,
     /// A request to end the process.
     pub shutdown: ShutdownRequest,
-    /// What is known about dumps.
+    /// The status of dumps.
     pub dumps: Status,
-    /// What is known about the append-only file.
+    /// The status of the append-only file.
     pub aof: Arc<aof_files::Status>,
-    /// Its files.
+    /// The files of the append-only file.
     pub aof_files: Mutex<Files>,
     /// Runs the commands of a file: what does that is above everything that asks for it.
     pub replay: OnceLock<Replay>,
     /// The snapshot that is being written.
     pub snapshot: Running,
-    /// What the coordinator shall do.
+    /// The coordinator's commands.
     pub orders: mpsc::Sender<CoordinatorCommand>,
     /// Wakes the coordinator.
     pub coordinator: OnceLock<Waker>,
-    /// What clients take, while there is a limit for it.
+    /// The memory of the clients, counted while `maxmemory-clients` sets a limit.
     pub client_memory: ClientMemory,
     /// Bytes in use.
     pub memory: Arc<UsedMemory>,
@@ -541,7 +540,7 @@ impl Server {
         !self.repl.standing().leaves_expired() && !self.pause.holds_writes(now_ms)
     }
 
-    /// Has the process end, as everything is prepared for that; whether nobody has called it off.
+    /// Ends the process once shutdown is prepared. Returns `false` if the shutdown was aborted.
     pub fn request_shutdown(&self, how: Shutdown) -> bool {
         let counts = self.shutdown.try_complete(how);
         if counts {
@@ -555,7 +554,7 @@ impl Server {
         self.myself.get()?.upgrade()
     }
 
-    /// Shows the primary and the replicas, which belong to no worker, and ends those links that are to be closed.
+    /// Visits the primary and the replicas, which belong to no worker, and closes the links that are marked for it.
     pub fn visit_linked(&self, visit: &mut dyn FnMut(&mut Client, BufferFigures)) {
         for (id, (client, buffers)) in &mut *lock(&self.linked_clients) {
             visit(client, *buffers);
@@ -591,7 +590,7 @@ impl Server {
         self.wake_primary_thread();
     }
 
-    /// Gives the coordinator an order; whether there still is one.
+    /// Sends the coordinator a command. Returns `false` if the coordinator is gone.
     pub fn send_to_coordinator(&self, order: CoordinatorCommand) -> bool {
         let taken = self.orders.send(order).is_ok();
         self.wake_coordinator();
@@ -604,7 +603,7 @@ impl Server {
         }
     }
 
-    /// A ticket for a connection that parks.
+    /// Returns a new id for a connection that parks.
     pub fn next_park_id(&self) -> u64 {
         self.next_ticket.fetch_add(1, Ordering::Relaxed)
     }
@@ -630,7 +629,7 @@ impl WorkerQuery {
         };
         server.end_query();
         if let Some(waits) = &self.waits {
-            // Whoever waited may have been told to stop.
+            // The waiting thread may have given up.
             let _ = waits.send((self.combine)(parts));
             return;
         }

@@ -1,13 +1,15 @@
 //! Connections on their way between workers, and queries to all workers, which must not miss them.
 //!
-//! CLIENT LIST, KILL, UNBLOCK and their kin ask every worker about its connections. A connection that is in the mail
+//! CLIENT LIST, KILL, UNBLOCK and similar commands query every worker about its connections. A connection in the mail
 //! between two workers belongs to neither. So moves and queries exclude each other:
 //!
-//! 1. A worker moves a connection only while no query is under way; a refused worker moves it when the queries are over.
-//! 2. A query begins only when every moved connection has arrived. Until then it waits here, and the worker that takes over
-//!    the last connection sends it. New moves are refused as soon as a query waits, so it waits for arrivals only.
+//! 1. A worker moves a connection only while no query is under way. A worker that is refused moves it when the queries
+//!    are over.
+//! 2. A query starts only when every moved connection has arrived. Until then it waits in this structure, and the
+//!    worker that adopts the last connection sends it. New moves are refused as soon as a query waits, so it waits for
+//!    arrivals only.
 //!
-//! Nothing blocks: both sides are messages that are sent later.
+//! No thread blocks: both sides are messages that are sent later.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
@@ -27,7 +29,7 @@ pub struct MovingConnections(Mutex<InTransit>);
 
 #[derive(Default)]
 struct InTransit {
-    /// Connections that have left a worker and have not arrived at the next one.
+    /// The connections that have left a worker and have not arrived at the next one.
     moving: usize,
     /// Queries that were sent and are not answered by all workers.
     queries: usize,

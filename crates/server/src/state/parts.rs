@@ -1,4 +1,4 @@
-//! A server out of its parts: what differs between one that serves clients and one that only a debugger's script sees.
+//! The parts of a `Server` that differ between one that serves clients and one that only a debugged script sees.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
@@ -18,7 +18,7 @@ use crate::persistence::rdb_file::Status;
 use crate::propagation::PropagationLog;
 use crate::runtime::shutdown::ShutdownRequest;
 
-/// What a server is made of. The fields are those of [`Server`].
+/// The parts of a server. The fields are those of [`Server`].
 pub struct ServerParts {
     /// Parameters.
     pub config: Config,
@@ -28,7 +28,7 @@ pub struct ServerParts {
     pub keyspace: Keyspace,
     /// The cluster, in cluster mode.
     pub cluster: Option<Cluster>,
-    /// How many workers there are.
+    /// The number of workers.
     pub workers: usize,
     /// Counters.
     pub metrics: Metrics,
@@ -40,18 +40,18 @@ pub struct ServerParts {
     pub script_jobs: mpsc::Sender<Job>,
     /// The way to the thread that serves replicas.
     pub supply: mpsc::Sender<PrimaryThreadCommand>,
-    /// What the coordinator shall do.
+    /// The coordinator's commands.
     pub orders: mpsc::Sender<CoordinatorCommand>,
     /// 40 hexadecimal digits.
     pub run_id: String,
-    /// When the process started, and the same in seconds since the epoch.
+    /// The start of the process, and the same in seconds since the Unix epoch.
     pub started: (Instant, u64),
     /// Bytes in use.
     pub memory: Arc<UsedMemory>,
 }
 
 impl Server {
-    /// A server of which nobody knows yet.
+    /// Creates a server that no thread knows yet.
     pub fn new(parts: ServerParts) -> Server {
         let seats = parts.keyspace.slots.seats();
         Server {
@@ -99,7 +99,7 @@ impl Server {
             snapshot: Default::default(),
             orders: parts.orders,
             coordinator: OnceLock::new(),
-            // Without workers nobody is counted.
+            // Without workers no client is counted.
             client_memory: ClientMemory::new(parts.workers.max(1)),
             memory: parts.memory,
             active_workers: AtomicUsize::new(active_at_start(&parts.config, parts.workers)),

@@ -1,4 +1,4 @@
-//! Commands that are held back for a while: for whom, until when, and how everybody goes on.
+//! Pauses: which commands are held back, until when, and how the paused clients continue.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,18 +6,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::{Message, Server};
 use crate::observability::lock;
 
-/// Which commands are held back, and until when: by CLIENT PAUSE, and by this server itself. Workers read it without a lock.
+/// The commands that are held back, and until when: by CLIENT PAUSE and by the server itself. Workers read it without a
+/// lock.
 #[derive(Default)]
 pub struct Pause {
     /// Milliseconds since the epoch; 0 when not paused.
     until_ms: AtomicU64,
     /// Until when reads wait too.
     all_until_ms: AtomicU64,
-    /// Who wants what, of which the above is the sum. Held while that changes.
+    /// The pause of each reason, of which the fields above are the sum. Locked while that changes.
     wanted: Mutex<[Option<PauseScope>; PAUSE_REASONS]>,
 }
 
-/// Why commands are held back.
+/// The reason for a pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PauseReason {
     /// CLIENT PAUSE.
@@ -30,7 +31,7 @@ pub enum PauseReason {
 
 const PAUSE_REASONS: usize = 3;
 
-/// What is held back.
+/// The commands that a pause holds back.
 #[derive(Clone, Copy, Debug)]
 struct PauseScope {
     until_ms: u64,
@@ -38,7 +39,7 @@ struct PauseScope {
 }
 
 impl Pause {
-    /// When the pause ends, ms since the epoch; `None` when there is none.
+    /// Returns the end of the pause in milliseconds since the Unix epoch, or `None` without a pause.
     #[inline]
     pub fn end_ms(&self) -> Option<u64> {
         match self.until_ms.load(Ordering::Acquire) {
@@ -59,7 +60,7 @@ impl Pause {
         self.recompute(&wanted);
     }
 
-    /// Ends what is due; whether that lets anybody go on.
+    /// Ends the pauses that are due. Returns `true` if that lets any client continue.
     pub fn end_if_due(&self, now_ms: u64) -> bool {
         let mut wanted = lock(&self.wanted);
         let before = self.now();
@@ -70,7 +71,7 @@ impl Pause {
         self.now() != before
     }
 
-    /// Ends the pause for a reason; whether that lets anybody go on.
+    /// Ends the pause of one reason. Returns `true` if that lets any client continue.
     pub fn end(&self, reason: PauseReason) -> bool {
         let mut wanted = lock(&self.wanted);
         let before = self.now();
@@ -79,7 +80,7 @@ impl Pause {
         self.now() != before
     }
 
-    /// When somebody may go on next, ms since the epoch.
+    /// Returns the next time at which a client may continue, in milliseconds since the Unix epoch.
     pub fn next_end_ms(&self) -> Option<u64> {
         self.end_ms()?;
         lock(&self.wanted).iter().flatten().map(|hold| hold.until_ms).min()
@@ -99,13 +100,13 @@ impl Pause {
         self.until_ms.store(last(false), Ordering::Release);
     }
 
-    /// Whether writes wait at `now_ms`: nothing may change then, so keys do not expire either.
+    /// Returns `true` if writes are held back at `now_ms`. Nothing may change then, so keys do not expire either.
     #[inline]
     pub fn holds_writes(&self, now_ms: u64) -> bool {
         self.holds(now_ms, true)
     }
 
-    /// Whether a command waits at `now_ms`.
+    /// Returns `true` if the command is held back at `now_ms`.
     #[inline]
     pub fn holds(&self, now_ms: u64, writes: bool) -> bool {
         let until_ms = self.until_ms.load(Ordering::Relaxed);
@@ -117,18 +118,18 @@ impl Server {
     /// Holds back the commands of all clients until `until_ms`: all of them, or what writes.
     pub fn pause_clients(&self, reason: PauseReason, now_ms: u64, until_ms: u64, all: bool) {
         self.pause.begin(reason, now_ms, until_ms, all);
-        // It sleeps until its next duty, which may now come sooner.
+        // The coordinator sleeps until its next task, which may be due earlier now.
         self.wake_coordinator();
     }
 
-    /// Lets clients go on that were paused for this reason, unless there is another one.
+    /// Ends the pause of this reason. The clients continue unless another reason holds them back.
     pub fn unpause_clients(&self, reason: PauseReason) {
         if self.pause.end(reason) {
             self.resume_clients();
         }
     }
 
-    /// Lets paused clients go on if the time of the pause has come.
+    /// Ends the pauses that are due at `now_ms`, and resumes the clients.
     pub fn end_due_pause(&self, now_ms: u64) {
         if self.pause.end_if_due(now_ms) {
             self.resume_clients();

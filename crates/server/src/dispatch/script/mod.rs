@@ -1,36 +1,36 @@
-//! Runs scripts and functions: under the leases of their declared keys, and of whatever else they turn out to need.
+//! Runs scripts and functions, under the leases of their declared keys and of all further keys that they reach.
 //!
 //! ```text
-//!   EVAL ─▶ prepare: find or compile ─▶ long?  ── yes ──▶ a thread of its own runs the same from the start
+//!   EVAL ─▶ prepare: find or compile ─▶ long?  ── yes ──▶ a script thread runs the same from the start
 //!                                       │ no
 //!                     leases of the declared keys, all or none
 //!                                       │
 //!   Lua ─▶ redis.call ─▶ admitted? ─▶ slots held? ── no ──▶ lease them too ─▶ the command's handler
 //!                                       │
-//!            waiting clients are served, the leases end, the token is given back
+//!            blocked clients are served, the leases end, the token is released
 //! ```
 //!
-//! A script is atomic: it keeps every lease to its end. Nobody who holds leases waits for one, so what is refused must
-//! give everything back and begin anew; but a script that has written cannot. Hence the *token*:
+//! A script is atomic: it keeps every lease until it ends. No thread that holds leases waits for one, so a script that
+//! is refused must release everything and restart. But a script that has written cannot restart. Hence the *token*:
 //!
-//! 1. One script at a time has the token. Its holder alone may wait for a slot while it holds others. All others back
-//!    off when they are refused, or end by themselves, so the holder gets what it waits for.
-//! 2. A script takes the token before its first write, by try. If somebody else has it, nothing has happened: the
-//!    script gives its leases back and begins anew later. So scripts that only read run beside all others, and those
-//!    that write beside all commands and scripts that read, on other slots.
-//! 3. Until it has the token a script that is refused a slot begins anew. After [`PATIENCE`] failures it takes the token
-//!    and waits, so that it gets on.
-//! 4. What a script has counted and told the log is kept until it is certain that it does not begin anew.
-//! 5. A command that needs the whole keyspace gets the leases of all slots, under the token. Scripts never stand at the
-//!    gate: who stands there could not be told that a script is to be killed. In turn nobody closes the gate while a
-//!    script runs on a thread of its own (`Running::try_keep_out`).
-//! 6. A script with loops leaves the worker until it has proved to be short; one that turns out long on a worker and has
-//!    not written leaves it half-way. What has written stays where it is.
-//! 7. In a transaction the token is taken first, so that no script in it begins anew.
-//! 8. A worker does not wait for scripts on other threads: they may take long, and they may be waiting for the answer of that
+//! 1. One script at a time has the token. Only its holder may wait for a slot while it holds others. All other threads
+//!    release what they hold when they are refused, or end, so the holder gets the slot.
+//! 2. A script takes the token before its first write, without waiting. If another script has the token, nothing has
+//!    happened yet: the script releases its leases and restarts later. So scripts that only read run in parallel with
+//!    all others, and a script that writes runs in parallel with all commands and reading scripts on other slots.
+//! 3. Before it has the token, a script that is refused a slot restarts. After [`PATIENCE`] failures it takes the token
+//!    and waits, so that it makes progress.
+//! 4. The counts and log records of a script are kept aside until it is certain that the script does not restart.
+//! 5. A command that needs the whole keyspace gets the leases of all slots, under the token. Scripts never wait at the
+//!    gate, because a script that waits there could not be killed. In turn, no thread closes the gate while a script
+//!    runs on a script thread (`RunRegistry::try_exclude_runs`).
+//! 6. A script with loops runs on a script thread until it has proved to be short. One that turns out long on a worker
+//!    and has not written moves to a script thread. One that has written stays.
+//! 7. In a transaction the token is taken first, so that no script in it restarts.
+//! 8. A worker does not wait for scripts on other threads: they may take long, and they may wait for the answer of this
 //!    worker (CLIENT LIST, INFO). A script on a worker that has the token and is refused a slot for more than a moment
-//!    leaves the worker; if it has written, or is part of a transaction, it stops the slot's holder instead, which has not
-//!    written, as it has no token, and begins anew.
+//!    moves to a script thread. If it has written, or is part of a transaction, it stops the slot's holder instead. The
+//!    holder has not written, since it has no token, and restarts.
 
 mod prepared;
 mod runner;
@@ -254,7 +254,7 @@ fn finish(
     }
 }
 
-/// Has a thread for scripts run it from the start.
+/// Lets a script thread run it from the start.
 #[cold]
 fn leave(thread: &mut Thread, request: &Request<'_>, keys: &[PlannedKey], connection: &mut Connection) -> Outcome {
     let running = &thread.server.scripts.running;
@@ -273,8 +273,8 @@ fn leave(thread: &mut Thread, request: &Request<'_>, keys: &[PlannedKey], connec
     }))))
 }
 
-/// The error for who was refused a slot, if a script that should have ended by now holds it: one of these slots, or
-/// any if `all`.
+/// Returns the error for a client that was refused a slot, if an overdue script holds one of these slots, or any slot
+/// if `all`.
 #[cold]
 pub fn busy(server: &Server, slots: impl Iterator<Item = u16>, all: bool) -> Option<CommandError> {
     let running = &server.scripts.running;
@@ -316,7 +316,7 @@ pub fn run_inside<'p>(
     };
     let start = thread.ticks;
     let mut runner = Runner::new(thread, pass, held, client, &prepared, (false, args));
-    // The transaction has it, and nobody else.
+    // The transaction holds the token, so no other script does.
     runner.has_token = true;
     let ended = runner.run(
         &prepared,

@@ -1,4 +1,4 @@
-//! What a command that runs a script asks for: found or compiled, with what its flags allow.
+//! The script that a command runs, found or compiled, and the rules that its flags set.
 
 use weft_resp::Args;
 use weft_resp::number::parse_i64;
@@ -18,11 +18,11 @@ use crate::state::Server;
 /// A script that can run, and what was asked of it.
 pub(super) struct PreparedScript {
     pub(super) program: Program,
-    /// How many of its arguments are keys.
+    /// The number of arguments that are keys.
     pub(super) keys: usize,
     pub(super) read_only: bool,
     pub(super) allow_oom: bool,
-    /// Whether, in a cluster, its keys must be of one slot.
+    /// `true` if, in a cluster, the keys must be in one slot.
     pub(super) one_slot: bool,
 }
 
@@ -31,7 +31,7 @@ pub(super) fn first_slot(prepared: &PreparedScript, args: Args<'_>) -> Option<u1
     (prepared.one_slot && prepared.keys > 0).then(|| cluster_slot(args.at(3)))
 }
 
-/// What a command that runs a script calls it by.
+/// The name that a command gives for its script.
 enum ScriptName<'a> {
     Source(&'a [u8]),
     Digest(&'a [u8]),
@@ -58,7 +58,7 @@ fn flags_of(scripts: &Scripts, command: &Command<Binding>, args: Args<'_>) -> Op
     }
 }
 
-/// Whether a script must not run because memory is short: its flags say that it may need some.
+/// Returns `true` if memory is short and the script's flags say that it may need some.
 #[cold]
 pub fn lacks_memory(server: &Server, command: &Command<Binding>, args: Args<'_>) -> bool {
     let may_run = ScriptFlags::ALLOW_OOM;
@@ -66,12 +66,12 @@ pub fn lacks_memory(server: &Server, command: &Command<Binding>, args: Args<'_>)
         .is_some_and(|flags| !flags.contains(may_run) && !flags.contains(ScriptFlags::NO_WRITES))
 }
 
-/// Whether a script says what it does, and does not promise to write nothing.
+/// Returns `true` if the script has flags and they do not promise that it writes nothing.
 pub fn may_write(server: &Server, command: &Command<Binding>, args: Args<'_>) -> bool {
     flags_of(&server.scripts, command, args).is_some_and(|flags| !flags.contains(ScriptFlags::NO_WRITES))
 }
 
-/// Whether a script, as far as is known, calls commands that ask all workers.
+/// Returns `true` if the script, as far as is known, calls commands that query all workers.
 pub fn may_ask(server: &Server, command: &Command<Binding>, args: Args<'_>) -> bool {
     let scripts = &server.scripts;
     match named(command, args) {
@@ -87,7 +87,7 @@ pub fn may_ask(server: &Server, command: &Command<Binding>, args: Args<'_>) -> b
     }
 }
 
-/// Whether a script has promised to write nothing.
+/// Returns `true` if the script has promised to write nothing.
 #[cold]
 pub fn only_reads(server: &Server, command: &Command<Binding>, args: Args<'_>) -> bool {
     flags_of(&server.scripts, command, args).is_some_and(|flags| flags.contains(ScriptFlags::NO_WRITES))
@@ -173,8 +173,8 @@ pub(super) fn prepare(
     })
 }
 
-/// Whether this server's role in replication lets a script with these flags run; none are those of a script that
-/// declares nothing.
+/// Checks that this server's replication state lets a script with these flags run. `None` are the flags of a script
+/// that declares nothing.
 #[cold]
 fn check_standing(thread: &Thread, flags: Option<ScriptFlags>) -> Result<(), CommandError> {
     let promises = |flag: ScriptFlags| flags.is_some_and(|flags| flags.contains(flag));

@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use crate::config::{COMPATIBLE_VERSION, Config, id};
 use crate::observability::log::{self, Level};
 
-/// Says who is starting. `configured` tells whether there was anything to read a configuration from.
+/// Logs the start. `configured` is `true` if there was a configuration file or an argument.
 pub fn log_start(configured: bool) {
     log::notice!("oO0OoO0OoO0Oo Weft is starting oO0OoO0OoO0Oo");
     log::notice!(
@@ -27,8 +27,7 @@ pub fn log_start(configured: bool) {
     }
 }
 
-/// Says in which mode and on which port: as a drawing if somebody may be looking, or always if so
-/// configured.
+/// Logs the mode and the port: as a drawing if standard output is a terminal, or always if configured so.
 pub fn show(config: &Config) {
     let mode = if config.boolean(id::CLUSTER_ENABLED) {
         "cluster"

@@ -32,7 +32,7 @@ pub fn choose(config: &Config) -> Result<(), Unknown> {
     Ok(())
 }
 
-/// Whether a locale compares bytes. For the environment's, the first of its variables that says something counts.
+/// Returns `true` if a locale compares bytes. For the environment's locale, the first variable that is set counts.
 fn is_bytewise(name: &[u8]) -> bool {
     if !name.is_empty() {
         return matches!(name, b"C" | b"POSIX");

@@ -1,7 +1,7 @@
-//! `server-cpulist` and `bio-cpulist`: which CPUs the threads may run on.
+//! `server-cpulist` and `bio-cpulist`: the CPUs that the threads may run on.
 //!
-//! A thread inherits the CPUs of the one that starts it. So the main thread takes those that the next
-//! threads shall have, starts them, and goes on.
+//! A thread inherits the CPUs of the thread that starts it. So the main thread takes the CPUs of the next threads,
+//! starts them, and continues.
 
 use weft_reactor::{allowed_cpus, parse_cpu_list, pin_to_cpus};
 
@@ -17,7 +17,7 @@ pub struct CpuLists {
 }
 
 impl CpuLists {
-    /// Reads the parameters. A list that makes no sense here is left out, as the log tells.
+    /// Reads the parameters. An invalid list is ignored with a warning.
     pub fn read(config: &Config) -> CpuLists {
         let all = allowed_cpus().unwrap_or_default();
         let list = |id: ParameterId| {
@@ -46,7 +46,7 @@ impl CpuLists {
         }
     }
 
-    /// How many CPUs the workers may use; 0 if unknown.
+    /// Returns the number of CPUs that the workers may use; 0 if unknown.
     pub fn of_workers(&self) -> usize {
         self.server.as_ref().unwrap_or(&self.all).len()
     }

@@ -14,7 +14,7 @@ use crate::observability::log;
 pub fn install(config: &Config) {
     std::panic::set_hook(Box::new(report_panic));
     if let Ok(descriptor) = log::descriptor() {
-        // There is one already only if this runs twice; then it is as good.
+        // A descriptor is set already only if this runs twice, and then that one serves as well.
         let _ = weft_reactor::set_emergency_log(descriptor);
     }
     weft_reactor::set_crash_reports(config.boolean(id::CRASH_LOG_ENABLED));
@@ -23,7 +23,7 @@ pub fn install(config: &Config) {
     }
 }
 
-/// What a report says about this process; it lives as long as the process.
+/// The facts about this process that a crash report contains; they live as long as the process.
 fn facts(config: &Config) -> &'static [(&'static str, &'static str)] {
     let file = config
         .file()

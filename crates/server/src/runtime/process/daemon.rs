@@ -1,11 +1,11 @@
 //! `daemonize`: leaving the terminal.
 
-/// Continues as a child in a session of its own, with standard input and output on `/dev/null`; the
-/// calling process exits with 0. The working directory stays. No thread may have been started before:
-/// only the calling one goes along.
+/// Continues as a child in a session of its own, with standard input and output on `/dev/null`; the calling process
+/// exits with 0. The working directory stays. No thread may have been started before, because only the calling one
+/// continues in the child.
 ///
 /// # Errors
-/// When the system refuses a process or a session.
+/// If the system refuses a process or a session.
 pub fn leave_terminal() -> std::io::Result<()> {
     Ok(nix::unistd::daemon(true, false)?)
 }

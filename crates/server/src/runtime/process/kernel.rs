@@ -1,11 +1,11 @@
-//! What the start-up does about, or says about, settings of the kernel.
+//! Checks and adjusts kernel settings at startup.
 
 use crate::config::{Config, id};
 use crate::observability::log;
 
-/// Huge pages behind the process's back cost memory after deletes; `disable-thp` keeps them off.
+/// Applies `disable-thp`: transparent huge pages that the kernel assigns on its own cost memory after deletes.
 ///
-/// If the kernel hands them out always and does not let this process refuse them, the log tells.
+/// Logs a warning if the kernel always assigns them and this process cannot opt out.
 pub fn configure_huge_pages(config: &Config) {
     if !config.boolean(id::DISABLE_THP) {
         return;
@@ -22,7 +22,7 @@ pub fn configure_huge_pages(config: &Config) {
 
 /// Warns about settings that can make the server fail while the machine is fine.
 ///
-/// Nothing forks here, so the usual heuristic of overcommitting is good enough; strict accounting is not.
+/// Weft does not fork, so the default heuristic of overcommit is good enough; strict accounting is not.
 pub fn warn_about_memory() {
     if setting("/proc/sys/vm/overcommit_memory").as_deref() == Some("2") {
         log::warning!(

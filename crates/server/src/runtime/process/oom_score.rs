@@ -8,13 +8,13 @@ use crate::observability::{lock, log};
 
 const FILE: &str = "/proc/self/oom_score_adj";
 
-/// The adjustment before the first one of ours, which comes back when the parameter is `no` again.
+/// The adjustment before Weft's first one, restored when the parameter is `no` again.
 static BEFORE: Mutex<Option<i64>> = Mutex::new(None);
 
-/// Acts on `oom-score-adj` and `oom-score-adj-values`.
+/// Applies `oom-score-adj` and `oom-score-adj-values`.
 ///
 /// # Errors
-/// When the kernel does not take the value: lowering it is for the privileged. The log tells.
+/// If the kernel does not accept the value; lowering it needs a privilege. The failure is logged.
 pub fn adjust(config: &Config, is_replica: bool) -> io::Result<()> {
     let mut before = lock(&BEFORE);
     let mode = config.choice(id::OOM_SCORE_ADJ);

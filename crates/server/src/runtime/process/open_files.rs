@@ -7,12 +7,12 @@ use crate::observability::log;
 /// Descriptors besides those of clients: listeners, log, files.
 const RESERVED: u64 = 32;
 
-/// As much as is tried at once less when the system refuses.
+/// The step by which attempts decrease when the system refuses.
 const STEP: rlim_t = 16;
 
-/// Raises the limit on open files, if necessary, so that `clients` can be connected and `workers` have
-/// their own descriptors, and returns how many clients the limit allows: fewer if it cannot be raised, as
-/// the log tells then; 0 if not even one fits.
+/// Raises the limit on open files, if necessary, so that `clients` can be connected and `workers` have their own
+/// descriptors. Returns the number of clients that the limit allows: fewer, with a warning in the log, if it cannot be
+/// raised; 0 if not even one fits.
 pub fn raise_limit(clients: u64, workers: usize) -> u64 {
     // A worker's reactor has two; those of a few workers are within the reserve.
     let reserved = RESERVED.max(16 + 2 * workers as u64);
@@ -57,7 +57,7 @@ pub fn raise_limit(clients: u64, workers: usize) -> u64 {
 fn raise(before: rlim_t, wanted: rlim_t) -> (rlim_t, &'static str) {
     let hard = getrlimit(Resource::RLIMIT_NOFILE).map_or(before, |(_, hard)| hard);
     let mut refusal = "";
-    // Beyond the hard limit only the privileged get, so that is one attempt; below it, steps.
+    // Only a privileged process gets beyond the hard limit, so that is one attempt; below it, steps.
     let mut attempt = wanted;
     while attempt > before {
         match setrlimit(Resource::RLIMIT_NOFILE, attempt, attempt.max(hard)) {

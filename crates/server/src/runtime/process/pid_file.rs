@@ -5,18 +5,18 @@ use std::path::PathBuf;
 
 use crate::observability::log;
 
-/// Where a daemon's file is if nothing else is configured.
+/// The file of a daemon if none is configured.
 const DEFAULT: &str = "/var/run/valkey.pid";
 
-/// The file, while this process is the one it names.
+/// The file, while it names this process.
 #[derive(Debug)]
 pub struct PidFile {
     path: PathBuf,
 }
 
 impl PidFile {
-    /// Writes the file, if one is configured or `daemonized`. A file that cannot be written is no reason not
-    /// to start: the log tells.
+    /// Writes the file, if one is configured or `daemonized`. If the file cannot be written, the server logs a warning
+    /// and starts.
     pub fn create(configured: Option<PathBuf>, daemonized: bool) -> Option<PidFile> {
         let path = configured.or_else(|| daemonized.then(|| PathBuf::from(DEFAULT)))?;
         // The working directory may change before the file is removed.

@@ -15,20 +15,20 @@ const SYSTEMD_VARIABLE: &str = "NOTIFY_SOCKET";
 /// The variable that upstart sets for its jobs.
 const UPSTART_VARIABLE: &str = "UPSTART_JOB";
 
-/// Who supervises this process.
+/// The supervisor of this process.
 #[derive(Debug)]
 pub enum Supervisor {
     /// Nobody.
     None,
-    /// Upstart: it has been told already, by a stop.
+    /// Upstart, which was notified by a stop signal.
     Upstart,
-    /// systemd, which listens here.
+    /// systemd, which listens on this address.
     Systemd(SocketAddr),
 }
 
 impl Supervisor {
-    /// Finds the supervisor that the parameter (`no`, `upstart`, `systemd` or `auto`) asks for, and reports
-    /// that the server is starting. If it is not there, the log tells, and the server runs without.
+    /// Finds the supervisor that the parameter (`no`, `upstart`, `systemd` or `auto`) names, and reports that the
+    /// server is starting. If it does not exist, the server logs a warning and runs without.
     pub fn find(supervised: &str) -> Supervisor {
         match supervised {
             "upstart" => Supervisor::upstart(),
@@ -45,7 +45,7 @@ impl Supervisor {
         }
     }
 
-    /// Whether there is one.
+    /// Returns `true` if there is a supervisor.
     pub fn is_some(&self) -> bool {
         !matches!(self, Supervisor::None)
     }

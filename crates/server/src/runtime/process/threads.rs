@@ -1,4 +1,4 @@
-//! What the threads of this process are doing, as the system sees it: for those who wonder why a server is slow.
+//! A report on the threads of this process from the operating system, for diagnosing a slow server.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +14,7 @@ struct Thread {
     ticks: (u64, u64),
 }
 
-/// Tells the log about each thread: name, what it does, and how much of a processor it has used.
+/// Logs the name, the current activity and the CPU time of each thread.
 pub fn report() {
     let Ok(tasks) = fs::read_dir("/proc/self/task") else {
         return log::warning!("The system does not tell what the threads are doing");
@@ -22,7 +22,7 @@ pub fn report() {
     for task in tasks.flatten() {
         let line = |file: &str| read(&task.path(), file);
         let Some(thread) = line("stat").and_then(|text| Thread::parse(&text)) else {
-            // It has just ended.
+            // The thread has just ended.
             continue;
         };
         let place = match thread.state {

@@ -5,7 +5,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use crate::config::{Config, error_text, id, title};
 use crate::observability::log;
 
-/// Shows the title that is configured, if there shall be one.
+/// Sets the process title if one is configured.
 pub fn show(config: &Config) {
     if !config.boolean(id::SET_PROC_TITLE) {
         return;

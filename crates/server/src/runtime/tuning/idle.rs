@@ -1,4 +1,4 @@
-//! How long the cores that this process may use have been idle, from `/proc/stat`.
+//! The idle time of the CPUs that this process may use, from `/proc/stat`.
 
 use super::IdleClock;
 

@@ -1,25 +1,25 @@
-//! Self-tuning: how many of the workers take part.
+//! Self-tuning: the number of active workers.
 //!
-//! Every [`WINDOW`] the coordinator looks at the busy share of the active workers and at the requests
-//! they executed. Too busy for a while, with a core to spare → one more worker takes part and gets its
-//! share of the connections. That is a trial: if after it the server does not execute clearly more
-//! requests, the worker is given up again; the next trial waits twice as long. Idle enough that one
-//! fewer would do → the last worker's connections go to the others.
+//! Every [`WINDOW`] the coordinator reads the busy share of the active workers and the number of requests they
+//! executed. If they are too busy for a while, with half a core idle, one more worker becomes active and gets its share
+//! of the connections. That is a trial: if the server then does not execute clearly more requests, the worker is
+//! deactivated, and the next trial waits twice as long. If the workers are idle enough that one fewer would do, the
+//! last worker's connections move to the others.
 //!
-//! What was right once need not stay so, and a trial may have been misled by a load that grew by itself. So
-//! now and then one worker fewer is tried as well: if throughput holds, the worker was not needed.
+//! A past decision need not stay right, and a trial may have been misled by a load that grew on its own. So from time
+//! to time one worker fewer is tried as well: if throughput holds, the worker was not needed.
 //!
 //! ```text
 //!            busy ≥ 85% for 20 windows,
 //!            half a core idle meanwhile              gain ≥ 8%
 //!   Steady ───────────────────────────▶ Trial ───────────────────▶ Steady (backoff reset)
-//!     ▲  │ busy of n−1 would be ≤ 50%     │ no gain, or a loss at first sight
+//!     ▲  │ busy of n−1 would be ≤ 50%     │ no gain, or an early loss
 //!     │  └──────▶ one worker fewer        └──────▶ back to what it was, backoff doubled ──┐
 //!     └───────────────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! A trial that does harm shows in the slowest requests, as its threads compete with each other and with
-//! clients on the same machine. Hence the look at the idle cores before, and the end at first sight.
+//! A harmful trial shows in the slowest requests, as its threads compete with each other and with clients on the same
+//! machine. Hence the check for idle cores before a trial, and its early end.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -33,11 +33,11 @@ mod idle;
 #[cfg(test)]
 mod tests;
 
-/// How often the workers are looked at.
+/// The length of a window.
 pub const WINDOW: Duration = Duration::from_millis(10);
 /// Busy share above which another worker is tried.
 const BUSY: f64 = 0.85;
-/// Busy share that n − 1 workers may reach for the n-th to be given up.
+/// The busy share up to which n − 1 workers may do the work of n.
 const IDLE: f64 = 0.5;
 /// Windows in a row before anything happens.
 const PATIENCE: u32 = 5;
@@ -51,7 +51,7 @@ const FIRST_SIGHT: (u32, f64) = (4, 0.9);
 const SPARE_CORES: f64 = 0.5;
 /// A trial must raise throughput by this factor.
 const GAIN: f64 = 1.08;
-/// One worker fewer must keep this part of the throughput.
+/// The part of the throughput that one worker fewer must keep.
 const KEEP: f64 = 0.95;
 /// First and longest pause between trials that brought nothing.
 const BACKOFF: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
@@ -60,7 +60,7 @@ const BACKOFF: (Duration, Duration) = (Duration::from_secs(2), Duration::from_se
 struct Trial {
     windows: u32,
     executed_before: f64,
-    /// Whether a worker was taken away, not added.
+    /// `true` if the trial removed a worker.
     fewer: bool,
 }
 
@@ -70,7 +70,7 @@ enum Phase {
     Trial(Trial),
 }
 
-/// What one window showed.
+/// The observations of one window.
 #[derive(Clone, Copy, Debug)]
 struct WindowSample {
     /// Workers that take part.
@@ -85,8 +85,8 @@ struct WindowSample {
     rate: f64,
 }
 
-/// Tells how long the cores that this process may use have been idle together since the machine started, ms;
-/// `None` if the system does not tell.
+/// Returns the summed idle time of the CPUs in this process's affinity mask since the machine started, in milliseconds,
+/// or `None` if the system does not report it.
 type IdleClock = Box<dyn FnMut() -> Option<u64> + Send>;
 
 /// Decides from what the windows show. Knows nothing of servers.
@@ -124,7 +124,7 @@ impl WorkerTuner {
         }
     }
 
-    /// Looks at one window; returns how many workers shall take part from now on, if that changes.
+    /// Evaluates one window. Returns the new number of active workers if it changes.
     fn observe_window(&mut self, seen: WindowSample, now: Instant) -> Option<usize> {
         if self.settle > 0 {
             self.settle -= 1;
@@ -179,7 +179,7 @@ impl WorkerTuner {
         }
     }
 
-    /// Whether the cores were too busy, since the workers became so, to run one more worker.
+    /// Returns `true` if there was less than half an idle core since the workers became busy.
     fn no_core_to_spare(&mut self, now: Instant) -> bool {
         let (Some((idle_before_ms, since)), Some(idle_ms)) = (self.busy_since, (self.idle_clock)()) else {
             return false;
@@ -260,12 +260,12 @@ impl Tuner {
         }
     }
 
-    /// Whether there is anything to tune: with one worker, or nobody connected, the coordinator sleeps.
+    /// Returns `true` if there is anything to tune. With one worker or without clients the coordinator sleeps.
     pub fn is_active(&self, server: &Server) -> bool {
         server.workers.len() > 1 && server.connections.load(Ordering::Relaxed) > 0
     }
 
-    /// Looks at one window and acts.
+    /// Evaluates one window and acts on it.
     pub fn sample(&mut self, server: &Server, now: Instant) {
         let elapsed_ns = now.duration_since(self.last_sample).as_nanos().max(1) as f64;
         self.last_sample = now;
@@ -277,7 +277,7 @@ impl Tuner {
             let finished_ns = server.metrics.thread_sum(index, Counter::BusyNs);
             let busy = busy_ns(&server.workers[index], finished_ns, now_ns);
             if index < active {
-                // The two parts are not read at one moment, so a turn that ends meanwhile may count twice.
+                // The two parts are not read at the same moment, so a turn that ends in between may count twice.
                 busy_share += (busy.saturating_sub(*last) as f64 / elapsed_ns).min(1.0);
             }
             *last = busy.max(*last);
@@ -323,7 +323,7 @@ fn busy_ns(link: &WorkerLink, finished_turns_ns: u64, now_ns: u64) -> u64 {
     }
 }
 
-/// Lets `active` workers take part and spreads the connections over them.
+/// Sets the number of active workers to `active`, and distributes the connections over them.
 fn change(server: &Server, active: usize) {
     let before = server.active_workers.swap(active, Ordering::Relaxed);
     server.tunings.fetch_add(1, Ordering::Relaxed);

@@ -1,7 +1,8 @@
-//! What a worker does when its clients take too much memory together (`maxmemory-clients`): the largest ones have to go.
+//! Client eviction: disconnects the largest clients when all clients exceed `maxmemory-clients`.
 //!
-//! Clients are counted after each receive, before what came in runs, and after each write. Who finds the sum above the limit
-//! evicts clients of its own from the bucket of the largest; if other workers have those, it is their turn.
+//! Clients are counted after each receive, before the input runs, and after each write. A worker that finds the sum
+//! above the limit evicts its own clients in the bucket of the largest ones; if other workers have those, it wakes
+//! them.
 
 use super::Worker;
 use crate::dispatch::batch::Connections as _;
@@ -19,7 +20,7 @@ const STAY: ClientFlags = ClientFlags::NO_EVICT
 /// A request of so many bytes that has arrived as a whole is gone in a moment, and its buffer is the worker's.
 const PASSING_BYTES: usize = 16 * 1024;
 
-/// What a client takes, but for a small request that is about to run.
+/// Returns the memory of a client without a small request that is about to run.
 fn lasting_bytes(connection: &Connection, in_flight: usize) -> usize {
     let buffers = connection.buffers(in_flight);
     match connection.missing_bytes == 0 && buffers.input <= PASSING_BYTES {
@@ -114,7 +115,7 @@ impl Worker {
         };
         let line = connection.client.list_line(now_ms, connection.buffers(in_flight));
         crate::observability::log::notice!("Evicting client: {}", String::from_utf8_lossy(&line));
-        // One that is in a batch is closed at its end.
+        // A connection in a batch is closed at the batch's end.
         let before = std::mem::take(&mut connection.usage);
         self.uncount_client(before);
         let metrics = &self.thread.server.metrics;

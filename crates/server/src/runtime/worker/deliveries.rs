@@ -1,4 +1,4 @@
-//! Tells a worker's clients what others did: appends messages to their outputs, which are sent at the end of the turn.
+//! Delivers messages to a worker's clients: appends them to the outputs, which are sent at the end of the turn.
 
 use std::time::{Duration, Instant};
 
@@ -16,13 +16,13 @@ use crate::notify::pubsub::{Publication, Recipient};
 use crate::notify::tracking::{CHANNEL, InvalidKeys, RedirectedInvalidation};
 use crate::state::{Message, Server, WorkerId};
 
-/// How long a worker lets others read their mail in a turn of its own.
+/// The longest time in a turn for which a worker lets other workers read their mail.
 const LONGEST_NAP: Duration = Duration::from_millis(1);
-/// Between two looks at their mailbox.
+/// The interval between two checks of their mailbox.
 const NAP: Duration = Duration::from_micros(50);
 
 impl Clients {
-    /// Tells the clients that a notice concerns.
+    /// Delivers a notification to the clients that it concerns.
     pub(crate) fn notify(&mut self, server: &Server, own: WorkerId, notice: &ClientNotification) {
         match notice {
             ClientNotification::Published(publication) => self.publish(server, own, publication),
@@ -64,8 +64,8 @@ impl Clients {
         }
     }
 
-    /// Appends something to a client's output that is no reply. While a reply is being made elsewhere, it comes behind
-    /// that reply.
+    /// Appends a message that is not a reply to a client's output. While a reply is being made on another thread, the
+    /// message comes behind that reply.
     fn push(&mut self, client: u64, write: impl FnOnce(&Client, &mut Output)) {
         let Some(token) = self.by_id.get(&client).copied() else {
             return;
@@ -93,7 +93,7 @@ impl Clients {
         self.push(client, |_, output| output.bytes.extend_from_slice(bytes));
     }
 
-    /// Tells a client that keeps copies, or the one that it redirects to.
+    /// Sends an invalidation to a tracking client, or to the client that it redirects to.
     fn invalidate(&mut self, server: &Server, own: WorkerId, id: u64, invalid: &InvalidKeys) {
         let token = self.by_id.get(&id).copied();
         let Some(connection) = token.and_then(|token| self.connection(token)) else {
@@ -138,8 +138,8 @@ impl Clients {
         }
     }
 
-    /// Tells a client which keys are invalid, `None` for all: in RESP3 as a push, in RESP2 as a message, which only a
-    /// subscriber understands.
+    /// Sends a client the names of invalid keys, `None` for all: in RESP3 as a push, in RESP2 as a message, which only
+    /// a subscriber understands.
     fn push_invalid(&mut self, client: u64, keys: Option<&[&[u8]]>) {
         self.push(client, |client, output| {
             let mut reply = Reply::new(&mut output.bytes, client.protocol);
@@ -167,7 +167,7 @@ impl Clients {
         });
     }
 
-    /// Tells this worker's own clients what its command did, and wakes the others.
+    /// Delivers the notifications of a command to this worker's own clients, and wakes the other workers.
     #[cold]
     pub(crate) fn notify_all(&mut self, thread: &mut Thread) {
         messages::wake(&thread.server, &mut thread.effects);
@@ -179,7 +179,7 @@ impl Clients {
     }
 }
 
-/// A client that moved while mail for it was under way.
+/// The client has moved while mail for it was under way.
 fn forward(server: &Server, own: WorkerId, client: u64, invalid: &InvalidKeys) {
     if let Some(worker) = server.directory.worker_of(client).filter(|worker| *worker != own) {
         let invalidation = crate::notify::tracking::Invalidation {
@@ -191,7 +191,7 @@ fn forward(server: &Server, own: WorkerId, client: u64, invalid: &InvalidKeys) {
 }
 
 impl Worker {
-    /// Sends broadcasts, and delivers what is for this worker's own clients.
+    /// Sends broadcasts, and delivers the messages for this worker's own clients.
     pub(crate) fn deliver_notices(&mut self) {
         let Thread {
             server, effects, seat, ..
@@ -220,8 +220,8 @@ impl Worker {
         }
     }
 
-    /// Lets another worker read its mail: whoever sends more than others can read is slowed down. Not for long, for
-    /// that one may be waiting for this one.
+    /// Lets another worker read its mail, which slows down a worker that sends more than others can read. The time is
+    /// limited, because the other worker may be waiting for this one.
     #[cold]
     fn wait_for(&self, worker: WorkerId) {
         let start = Instant::now();

@@ -1,4 +1,4 @@
-//! What becomes of a worker's clients when slots leave: those that wait for keys are sent after them, those that listen
+//! Handles clients when slots leave this node: those that wait for keys are redirected, and those that are subscribed
 //! to shard channels are unsubscribed.
 
 use std::sync::Arc;

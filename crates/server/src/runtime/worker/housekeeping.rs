@@ -1,4 +1,4 @@
-//! A worker's duties beside requests: expiry, sweeps over its connections, closing.
+//! A worker's periodic tasks: expiry, sweeps over its connections, closing.
 
 use super::Worker;
 use crate::acl::Account;
@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use std::time::Instant;
 
-/// How long one slice of expiry may take beside waiting clients.
+/// The time limit of one slice of expiry while clients wait.
 const EXPIRY_SLICE: Duration = Duration::from_micros(500);
 
 /// Clients that are silent because they listen.
@@ -48,7 +48,7 @@ impl Worker {
         }
     }
 
-    /// Whether connections are to be looked at now and then.
+    /// Returns `true` if connections must be checked periodically.
     pub(crate) fn sweeps(&self) -> bool {
         (self.thread.tunables.timeout_s > 0 && self.clients.len() > 0) || self.any_over_soft_limit
     }
@@ -106,7 +106,7 @@ impl Worker {
         }
     }
 
-    /// Makes room for as long as before a command.
+    /// Evicts keys for as long as a command would.
     fn evict_slice(&mut self) {
         if self.thread.tunables.max_memory == 0 {
             self.thread.room.is_evicting = false;
@@ -134,7 +134,7 @@ impl Worker {
         }
     }
 
-    /// Closes the clients whose users are gone, and those who listen to channels that their users lost.
+    /// Closes the clients whose users are deleted, and subscribers of channels that their users may no longer read.
     pub(crate) fn close_unwelcome(&mut self, lost_channels: &[Arc<Account>]) {
         for token in 0..self.clients.slots.len() {
             if let Some(connection) = self.clients.connection(token)

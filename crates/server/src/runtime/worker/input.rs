@@ -1,4 +1,4 @@
-//! What a worker does with input: receive, plan, give buffers back.
+//! A worker's handling of input: receive, plan, reuse buffers.
 
 use super::{Worker, tls};
 use crate::dispatch::admit::must_log_in;
@@ -10,17 +10,17 @@ use crate::net::connection::ConnectionState;
 use crate::observability::metrics::Counter;
 use weft_reactor::{Output, Received};
 
-/// What a client that has to log in first may leave unexecuted, bytes.
+/// The unexecuted input that an unauthenticated client may leave, in bytes.
 const STRANGER_QUERY_BYTES: usize = 1 << 20;
 /// Room made for each receive, bytes.
 const RECEIVE_BYTES: usize = 64 * 1024;
-/// Most room made at once for a large argument, bytes.
+/// The largest space reserved at once for a large argument, in bytes.
 const RECEIVE_LARGE_BYTES: usize = 1 << 20;
-/// Buffers kept for reuse; larger ones are given back to the allocator.
+/// The number of buffers kept for reuse; larger ones are freed.
 const POOLED_BUFFERS: usize = 64;
 /// A pooled buffer is at most this large, bytes.
 const POOLED_BYTES: usize = 256 * 1024;
-/// The same while memory is limited: what is kept here, data has to make room for.
+/// The same while memory is limited, since pooled buffers count against the limit.
 const POOLED_BUFFERS_OF_FEW: usize = 16;
 const POOLED_BYTES_OF_FEW: usize = 80 * 1024;
 
@@ -30,12 +30,12 @@ impl Worker {
             return;
         };
         if connection.is_in_batch {
-            // Its plans point into the input: run them first.
+            // The plans point into the input: run them first.
             self.run_batch();
             return self.receive(token);
         }
-        // Who has requests left is not read further: a client that only sends would fill the memory, and its input would be
-        // moved again and again.
+        // A connection with requests left is not read further: a client that only sends would fill the memory, and its
+        // input would be moved again and again.
         if connection.has_more_requests
             || !matches!(connection.state, ConnectionState::Ready | ConnectionState::Deferred)
         {
@@ -68,7 +68,7 @@ impl Worker {
         };
         connection.client.net_input_bytes += count as u64;
         connection.client.last_interaction_ms = self.thread.now_ms;
-        // What is queued for EXEC has not been executed either.
+        // Commands queued for EXEC have not been executed either.
         let queued = connection.client.transaction.as_ref();
         let pending = connection.unexecuted_bytes() + queued.map_or(0, |transaction| transaction.queued_bytes());
         let over_limit = pending > self.thread.tunables.query_buffer_limit
@@ -158,8 +158,8 @@ impl Worker {
         }
     }
 
-    /// The peer of a connection that is not read at the moment has ended its side. What was received is executed and
-    /// answered, what is still to be received as well; a client that waits for others, as in BLPOP, is gone.
+    /// Handles the peer's half-close of a connection that is not read at the moment. Requests that were received, or
+    /// are still to be received, are executed and answered. A client that is blocked, as in BLPOP, is disconnected.
     pub(crate) fn peer_ended(&mut self, token: usize) {
         let Some(connection) = self.clients.connection(token) else {
             return;
@@ -193,7 +193,7 @@ impl Worker {
         }
     }
 
-    /// The connection is broken: nobody reads its replies any more. What was received is executed all the same.
+    /// Handles a broken connection, whose replies nothing reads. Requests that were received are executed nevertheless.
     pub(crate) fn lost(&mut self, token: usize) {
         let Some(connection) = self.clients.connection(token) else {
             return;
@@ -232,7 +232,7 @@ impl Worker {
         }
     }
 
-    /// Tells others how much is kept, if that has changed since the last turn.
+    /// Publishes the bytes of kept buffers, if they have changed since the last turn.
     #[inline]
     pub(crate) fn tell_kept(&mut self) {
         let (now, told) = self.kept_bytes;

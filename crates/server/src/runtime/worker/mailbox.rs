@@ -1,4 +1,4 @@
-//! A worker's mail: connections that come and go, replies from elsewhere, questions.
+//! A worker's mail: arriving and departing connections, replies from other threads, queries.
 
 use super::Worker;
 use super::waits::ClientWait;
@@ -21,7 +21,7 @@ use weft_reactor::Socket;
 const STAYERS: ClientFlags = ClientFlags::PUBSUB.union(ClientFlags::MONITOR);
 /// Messages taken out of the mailbox at once.
 const MESSAGES_AT_ONCE: usize = 128;
-/// How long a turn reads mail.
+/// The time that a turn spends on mail.
 const MAIL_SLICE: Duration = Duration::from_micros(500);
 
 impl Worker {
@@ -152,9 +152,9 @@ impl Worker {
             return self.server().end_move();
         };
         connection.client.worker = self.id;
-        // The worker that it came from may have withheld its output; here that begins anew.
+        // The previous worker may have withheld its output; this worker decides anew.
         connection.is_output_withheld = false;
-        // Its user may have been deleted while it was on its way.
+        // The user may have been deleted while the connection was on its way.
         let is_welcome = connection.client.login.refresh(&self.thread.server.acl);
         let id = connection.client.id;
         self.install(connection, registered);
@@ -179,7 +179,7 @@ impl Worker {
         if to.end > active || (keep == 0 && self.id < active) {
             return;
         }
-        // Every worker begins with another one, so that few connections do not all go to the first.
+        // Each worker starts with a different target, so that a few connections do not all go to the first.
         let first = self.id % to.len().max(1);
         let mut takers = to.clone().cycle().skip(first);
         let mut surplus = self.clients.len().saturating_sub(keep);

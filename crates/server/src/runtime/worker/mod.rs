@@ -3,12 +3,12 @@
 //! One turn of its loop:
 //!
 //! ```text
-//!   wait ─▶ mail ─▶ put-off connections ┐
-//!                 ─▶ readable ones: read, plan ┴─▶ batch full or nobody left ─▶ run ─▶ send ─▶ expiry slice
+//!   wait ─▶ mail ─▶ connections that were put off ┐
+//!                 ─▶ readable ones: read, plan    ┴─▶ batch full or none left ─▶ run ─▶ send ─▶ expiry slice
 //! ```
 //!
-//! Every loop of a turn is bounded: connections by the reactor, requests a connection by the planner,
-//! plans a batch by [`PLANS_A_BATCH`], expiry by time.
+//! Every loop of a turn is bounded: connections by the reactor, requests per connection by the planner, plans per batch
+//! by [`PLANS_A_BATCH`], expiry by time.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ mod parking;
 mod tls;
 mod waits;
 
-/// Connections handled in one turn.
+/// The maximum number of connections handled in one turn.
 const CONNECTIONS_A_TURN: usize = 128;
 /// Plans that run together; more would push each other out of the cache before they run.
 const PLANS_A_BATCH: usize = 128;
@@ -63,14 +63,14 @@ const EAGER_FAILURES: u32 = 64;
 struct Clients {
     slots: Vec<Option<Box<Connection>>>,
     free: Vec<usize>,
-    /// Tokens of connections that were removed in this turn. They are given out again from the next turn on: the events of
-    /// this one may still be about the connections that had them.
+    /// Tokens of connections that were removed in this turn. They are reused from the next turn on, because events of
+    /// this turn may still belong to the removed connections.
     freed: Vec<usize>,
     by_id: HashMap<u64, usize>,
     afters: Vec<(usize, NextStep)>,
     /// Connections with output that no reply brought.
     pushed: Vec<usize>,
-    /// Scratch: who gets a message.
+    /// Scratch space for the recipients of a message.
     recipients: Vec<Recipient>,
 }
 
@@ -135,29 +135,29 @@ pub struct Worker {
     plans: Plans,
     /// Connections with work for the next turn.
     again: Vec<usize>,
-    /// Whether some command was done in this turn.
+    /// `true` if a command has completed in this turn.
     progress: bool,
     /// Turns in a row in which commands were put off and none was done.
     refused_turns: u32,
     /// Connections that were put off so often that they wait a little: a script may hold what they need.
     patient: Vec<usize>,
-    /// When they were last looked at, ms since the epoch.
+    /// The time of their last check, in milliseconds since the Unix epoch.
     patient_since_ms: u64,
     buffers: Vec<Vec<u8>>,
-    /// Bytes of those buffers, and how many of them others know of.
+    /// The bytes of those buffers, and the number that was published last.
     kept_bytes: (usize, usize),
     events: Vec<Event>,
     mail: Vec<Message>,
     expiring: bool,
     stopping: Option<Duration>,
     next_sweep_ms: u64,
-    /// Whether some connection may have more output in flight than the soft limit allows for long.
+    /// `true` if a connection may exceed the soft output limit.
     any_over_soft_limit: bool,
     /// Connections whose output waits until the log has passed their writes.
     withheld: Vec<usize>,
-    /// Whether the allocator's count is to be taken at the end of this turn.
+    /// `true` if the allocator's count must be read at the end of this turn.
     measures: bool,
-    /// Whether more keys are remembered for clients than shall be.
+    /// `true` if the tracking table holds more keys than its limit.
     has_surplus: bool,
     /// Handshakes that were advanced in this turn.
     handshakes: u64,
@@ -240,7 +240,7 @@ impl Worker {
         }
     }
 
-    /// Sleeps for a moment if all that is left to do waits for leases: whoever has them may need this core to go on.
+    /// Sleeps for a moment if all remaining work waits for leases: the thread that holds them may need this core.
     fn give_way(&mut self) {
         if self.progress || self.again.is_empty() {
             self.refused_turns = 0;
@@ -259,7 +259,7 @@ impl Worker {
         }
     }
 
-    /// Lets clients take the replies that are on their way, until `deadline`. Nothing more is read.
+    /// Sends the outputs in flight until `deadline`. Nothing more is read.
     fn finish_sending(&mut self, deadline: Instant) {
         loop {
             let waiting = (0..self.clients.slots.len()).any(|token| self.in_flight(token) > 0);
@@ -272,7 +272,7 @@ impl Worker {
                 match event {
                     Event::Readable(token) => self.reactor.pause(token),
                     Event::SendFailed(token) => self.close(token),
-                    // It may still read.
+                    // The client may still read.
                     Event::Closed(_) => {}
                     Event::Writable(token) => {
                         self.has_sealed_all(token);
@@ -287,7 +287,7 @@ impl Worker {
         &self.thread.server
     }
 
-    /// How long the worker may sleep: not at all with work left, else until the next thing it must do itself.
+    /// Returns the time that the worker may sleep: zero with work left, otherwise until its next task is due.
     fn timeout(&self) -> Option<Duration> {
         let server = self.server();
         let waits = || server.dumps.loading.load(Ordering::Relaxed) || server.pause.holds_writes(unix_ms());
@@ -423,7 +423,7 @@ impl Worker {
     }
 }
 
-/// How long to sleep after so many turns of nothing but refused leases.
+/// Returns the time to sleep after this number of turns in which all leases were refused.
 fn sleep_after(refused_turns: u32) -> Option<Duration> {
     let doublings = refused_turns.checked_sub(REFUSED_TURNS)?;
     Some((FIRST_SLEEP * 2u32.pow(doublings.min(10))).min(LONGEST_SLEEP))

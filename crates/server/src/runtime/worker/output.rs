@@ -1,4 +1,4 @@
-//! What a worker does with output: one write a turn, and the limits of what may be in flight.
+//! A worker's handling of output: one write per turn, and the limits of the output in flight.
 
 use super::Worker;
 use crate::commands::reply_limit::FREE_OUTPUT_BYTES;
@@ -10,8 +10,8 @@ use crate::net::client::ClientFlags;
 use crate::observability::metrics::Counter;
 use weft_reactor::Sent;
 
-/// Output that a client may leave unread which has to log in and never did, bytes: what Valkey's reply buffer and its limit
-/// for such clients allow together (CVE-2025-21605).
+/// The output that an unauthenticated client may leave unread, in bytes: Valkey's reply buffer and its limit for such
+/// clients together (CVE-2025-21605).
 const STRANGER_OUTPUT_BYTES: usize = 17 * 1024;
 
 /// The limits of a client's class.
@@ -93,7 +93,7 @@ impl Worker {
         };
         let ticket = connection.client.last_write_sequence;
         server.propagation.request_milestone_notice(self.id);
-        // It may have got there before anybody asked.
+        // The log may have reached the sequence number before it was requested.
         if !server.propagation.withholds(ticket) {
             return false;
         }
@@ -116,7 +116,7 @@ impl Worker {
         }
     }
 
-    /// A connection's command was logged elsewhere, under this ticket.
+    /// Records that a connection's command was logged by another thread, with this sequence number.
     pub(crate) fn note_logged(&mut self, token: usize, log_ticket: u64) {
         if let Some(connection) = self.clients.connection(token) {
             let last = &mut connection.client.last_write_sequence;

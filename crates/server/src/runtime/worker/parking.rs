@@ -1,4 +1,4 @@
-//! Connections that wait for something other than keys: they park, and go on when it is there.
+//! Parked connections: they wait for an event other than a key, and continue when it arrives.
 
 use std::collections::VecDeque;
 
@@ -18,9 +18,9 @@ use weft_reactor::Output;
 
 /// The reply to a transaction some of whose commands are answered elsewhere.
 pub(crate) struct PartialReplies {
-    /// What is there.
+    /// The output so far.
     done: Output,
-    /// What follows the part under way.
+    /// The output behind the part under way.
     next: Output,
     /// Further parts, each with what follows it.
     rest: VecDeque<(NextStep, Output)>,
@@ -100,7 +100,7 @@ impl Worker {
         }
     }
 
-    /// Takes a connection out, for somebody who is no worker.
+    /// Removes a connection, which goes to a thread that is not a worker.
     fn detach(&mut self, token: usize) -> Option<Box<Connection>> {
         let registered = self.reactor.deregister(token)?;
         let mut connection = self.clients.remove(token)?;
@@ -121,7 +121,7 @@ impl Worker {
         Some(connection)
     }
 
-    /// A parked connection got its reply and goes on.
+    /// Delivers the reply of a parked connection, which continues.
     pub(crate) fn unpark(&mut self, client: u64, ticket: u64, bytes: Vec<u8>) {
         self.end_wait_for_replicas(client, ticket);
         if let Some(token) = self.parked(client, ticket) {
@@ -148,7 +148,8 @@ impl Worker {
         self.flush(token);
     }
 
-    /// A command that left this worker has run; its connection goes on, or waits for what the command wants.
+    /// Delivers the result of a command that left this worker. The connection continues, or waits for the command's
+    /// next step.
     pub(crate) fn unpark_ran(
         &mut self,
         (client, ticket): (u64, u64),
@@ -166,7 +167,7 @@ impl Worker {
         }
     }
 
-    /// What others are owed of a command whose client is gone.
+    /// Executes the next step of a command whose client is gone, for its effects on other clients.
     pub(crate) fn start_after_gone(&mut self, after: NextStep) {
         match after {
             NextStep::Serve(withheld) => self.withhold(withheld.0, None),
@@ -175,14 +176,14 @@ impl Worker {
         }
     }
 
-    /// The connection of a client, if it is parked under this ticket.
+    /// Returns the connection of a client, if it is parked under this id.
     pub(crate) fn parked(&mut self, client: u64, ticket: u64) -> Option<usize> {
         let token = self.clients.by_id.get(&client).copied()?;
         let connection = self.clients.connection(token)?;
         (connection.state == ConnectionState::Parked(ticket)).then_some(token)
     }
 
-    /// What a parked connection waited for is there: its reply, or a part of it.
+    /// Delivers a reply, or a part of it, to a parked connection.
     fn reply(&mut self, token: usize, reply: impl FnOnce(&mut Output)) {
         let Some(connection) = self.clients.connection(token) else {
             return;
@@ -197,7 +198,7 @@ impl Worker {
         }
     }
 
-    /// Starts the next part of a transaction's reply; behind the last one the connection goes on.
+    /// Starts the next part of a transaction's reply. After the last one the connection continues.
     fn start_part(&mut self, token: usize, mut done: Output, mut rest: VecDeque<(NextStep, Output)>) {
         let Some(connection) = self.clients.connection(token) else {
             return;
@@ -212,7 +213,7 @@ impl Worker {
         }
     }
 
-    /// A client is gone whose transaction has parts to come: work is done all the same, nobody reads the answers.
+    /// Executes the remaining parts of a transaction whose client is gone. The replies are discarded.
     pub(crate) fn abandon_parts(&mut self, client: u64) {
         let Some(parts) = self.parts.remove(&client) else {
             return;
@@ -242,7 +243,7 @@ impl Worker {
         self.flush(token);
     }
 
-    /// Lets a connection go on after it waited.
+    /// Lets a connection continue after its wait.
     pub(crate) fn wake(&mut self, token: usize) {
         let Some(connection) = self.clients.connection(token) else {
             return;

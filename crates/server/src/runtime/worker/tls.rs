@@ -1,4 +1,4 @@
-//! What a worker does about TLS: handshakes, who the client is by its certificate, records in and out.
+//! A worker's handling of TLS: handshakes, authentication by certificate, records in and out.
 
 use std::io;
 
@@ -16,7 +16,7 @@ use crate::net::listeners::AcceptedConnection;
 use crate::net::tls::{TlsLayer, certificate};
 use crate::observability::log;
 
-/// There is no layer for a connection that needs one; the log has told why.
+/// The error for a connection that needs a TLS layer while there is none; the reason was logged.
 pub(crate) struct NoTlsLayer;
 
 impl Worker {
@@ -36,7 +36,7 @@ impl Worker {
         Ok(Some(tls))
     }
 
-    /// A connection has come to this worker.
+    /// Starts the handshake of a connection that has arrived at this worker.
     pub(crate) fn tls_arrives(&mut self, token: usize) {
         if let Some(connection) = self.clients.connection(token)
             && let Some(tls) = &connection.tls
@@ -55,7 +55,7 @@ impl Worker {
         self.reactor.in_flight(token) + waiting
     }
 
-    /// What was in flight has gone. Seals and sends more; whether there was nothing more.
+    /// Handles the completion of a write: encrypts and sends more. Returns `true` if nothing is left.
     pub(crate) fn has_sealed_all(&mut self, token: usize) -> bool {
         let Some(connection) = self.clients.connection(token) else {
             return true;
@@ -77,7 +77,7 @@ impl Worker {
     }
 }
 
-/// What the reactor's `receive` does, for a connection with a layer.
+/// The reactor's `receive`, for a connection with a TLS layer.
 #[inline(never)]
 pub(crate) fn receive(
     tls: &TlsLayer,
@@ -89,7 +89,7 @@ pub(crate) fn receive(
     let handshaking = tls.is_handshaking();
     if handshaking {
         if *handshakes >= thread.server.config.unsigned(id::MAX_NEW_TLS_CONNECTIONS_PER_CYCLE) {
-            // It stays readable, and its turn comes.
+            // The connection stays readable, and is handled in a later turn.
             return Ok(Received::WouldBlock);
         }
         *handshakes += 1;

@@ -1,4 +1,4 @@
-//! The worker's side of clients that wait: how waits begin and end, and who is still to be served.
+//! The worker's side of waiting clients: the start and end of waits, and those that remain to be served.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -28,35 +28,35 @@ const EAGER_ATTEMPTS: u32 = 16;
 /// Sleep between attempts for which slots must become free.
 const ATTEMPT_PAUSE: Duration = Duration::from_millis(1);
 
-/// What CLIENT UNBLOCK ERROR gives those who wait.
+/// The reply of CLIENT UNBLOCK ERROR.
 const UNBLOCKED: &[u8] = b"-UNBLOCKED client unblocked via CLIENT UNBLOCK\r\n";
-/// What a server that has found a primary gives them.
+/// The reply when this server has become a replica.
 const DEMOTED: &[u8] =
     b"-UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)\r\n";
 
-/// What a client waits for.
+/// The event that a client waits for.
 pub enum ClientWait {
     /// Keys.
     Keys(Box<Blocked>),
     /// The log, to have its writes on the disk.
     Log {
-        /// The ticket that its connection is parked under.
+        /// The park id of its connection.
         ticket: u64,
-        /// How far, and how long.
+        /// The sequence number, the replicas, and the time limit.
         wait: LogWait,
     },
     /// A point in time, at which it gets a reply that is known already.
     Time {
         /// When, ms since the epoch.
         at_ms: u64,
-        /// The ticket that its connection is parked under.
+        /// The park id of its connection.
         ticket: u64,
         /// The reply.
         bytes: Vec<u8>,
     },
     /// Replicas, or the disk.
     Replicas {
-        /// When that ends at the latest, ms since the epoch.
+        /// The end of the wait, in milliseconds since the Unix epoch.
         at_ms: u64,
         /// For what.
         wait: Wait,
@@ -82,7 +82,8 @@ impl ClientWait {
     }
 }
 
-/// Waiters that a slot leased by somebody else kept from being served, and the reply that is withheld until they are.
+/// Waiters that could not be served because a slot was leased by another thread, and the reply that is withheld until
+/// they are.
 struct WithheldReply {
     unserved: UnservedKeys,
     reply: Option<(u64, u64, Output)>,
@@ -93,7 +94,7 @@ struct WithheldReply {
 pub struct Waits {
     by_client: HashMap<u64, ClientWait>,
     timers: Timers<u64>,
-    /// Waiters whose wait is over and who still stand in queues.
+    /// Waiters whose wait is over and that are still in queues.
     over: Vec<Arc<Waiter>>,
     /// Clients that wait for the log.
     for_log: Vec<u64>,
@@ -101,12 +102,13 @@ pub struct Waits {
 }
 
 impl Waits {
-    /// When the first wait ends by itself, ms since the epoch.
+    /// Returns the time at which the first wait times out, in milliseconds since the Unix epoch.
     pub fn next_due_ms(&self) -> Option<u64> {
         self.timers.next_due_ms()
     }
 
-    /// How long the worker may sleep in view of what could not be done yet; `None`: nothing is left to be done.
+    /// Returns the time that the worker may sleep in view of work that could not be done yet, or `None` if none is
+    /// left.
     pub fn pause(&self) -> Option<Duration> {
         let eager = |withheld: &WithheldReply| withheld.unserved.failures < EAGER_ATTEMPTS;
         if self.unserved.iter().any(eager) {
@@ -121,12 +123,12 @@ impl Waits {
         self.by_client.keys().copied().collect()
     }
 
-    /// What a client waits for.
+    /// Returns the event that a client waits for.
     pub fn of(&self, client: u64) -> Option<&ClientWait> {
         self.by_client.get(&client)
     }
 
-    /// Whether a client waits for keys; its connection may move to another worker.
+    /// Returns `true` if a client waits for keys; then its connection may move to another worker.
     pub fn is_for_keys(&self, client: u64) -> bool {
         matches!(self.by_client.get(&client), Some(ClientWait::Keys(_)))
     }

@@ -1,4 +1,4 @@
-//! Commands of scripts: whether one may run, its handler, and what is booked of it.
+//! Commands of scripts: admission, the handler, and accounting.
 
 use std::borrow::Cow;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
@@ -28,7 +28,7 @@ use crate::state::{ClientVisitorHost, WorkerQuery};
 
 use super::{CallEnd, Runner};
 
-/// How often a script that waits for workers looks whether it has been told to stop.
+/// The interval at which a script that waits for workers checks if it must stop.
 const ASKING: Duration = Duration::from_millis(5);
 /// Memory that a script's commands leave is freed when there are so many pieces.
 const GARBAGE_MAX: usize = 1024;
@@ -131,7 +131,7 @@ impl Runner<'_, '_, '_> {
         None
     }
 
-    /// Whether the caller may run a command.
+    /// Checks that the caller has the permission for a command.
     pub(super) fn permits(&self, command: &'static Command<Binding>, args: Args<'_>) -> Result<(), Denial> {
         let (server, login) = (&self.thread.server, &self.client.login);
         if login.is_free(server.acl.version()) {
@@ -162,14 +162,14 @@ impl Runner<'_, '_, '_> {
             return None;
         }
         if matches!(after, NextStep::Defer) {
-            // What it looks at on the way is held by somebody else: with everything it does not look in vain.
+            // A slot that it reads on the way is held by another thread; with all slots held the attempt succeeds.
             self.hold_everything()?;
             let (error, after) = self.handle(command, binding, args);
             self.end_call(command, args, error, after);
         } else {
             self.end_call(command, args, error, after);
         }
-        // It may have been told to stop while it waited for workers.
+        // The script may have been stopped while it waited for workers.
         self.run.stop_reason().is_none().then_some(())
     }
 
@@ -265,7 +265,7 @@ impl Runner<'_, '_, '_> {
         self.thread.slot = slot.filter(|_| self.one_slot);
     }
 
-    /// Completes a reply that others were to give, as far as that can be done here.
+    /// Completes a reply that other threads would give, as far as that is possible within a script.
     fn complete(&mut self, after: NextStep) -> Option<CommandError> {
         match after {
             NextStep::Nothing => None,
@@ -287,7 +287,7 @@ impl Runner<'_, '_, '_> {
         }
     }
 
-    /// Has the script begin anew where it can wait for workers, if it runs on one; not once it has written.
+    /// Restarts a script that runs on a worker on a thread that can wait for workers. Not once the script has written.
     fn begins_elsewhere(&mut self) -> bool {
         if self.thread.for_script || self.thread.client_snapshots.is_some() {
             return false;
@@ -296,8 +296,8 @@ impl Runner<'_, '_, '_> {
         self.run.may_move_to_script_thread() && !self.run.has_written() && self.run.stop(StopReason::TooLong)
     }
 
-    /// What a worker can answer, who cannot wait for itself: in a transaction everything, for that has asked before. Else
-    /// nothing is known of clients but for the caller.
+    /// Answers a query on a worker, which cannot wait for itself. A transaction has collected all answers before;
+    /// otherwise only the caller is known.
     fn answer_here(&mut self, query: &WorkerQuery) -> Vec<u8> {
         let mut client_snapshots = self.thread.client_snapshots.take();
         let part = (query.ask)(&mut ClientVisitorHost {
@@ -309,8 +309,8 @@ impl Runner<'_, '_, '_> {
         (query.combine)(vec![part])
     }
 
-    /// Asks all workers and waits. They answer: no worker waits at the gate for a script on a thread of its own, and a worker
-    /// whose own script waits for a slot that this one holds stops this one (rule 8 of [`super::super`]).
+    /// Queries all workers and waits. They answer: no worker waits at the gate for a script on a script thread, and a
+    /// worker whose own script waits for a slot that this one holds stops this one (rule 8 of [`super::super`]).
     fn ask(&mut self, mut query: WorkerQuery) -> Vec<u8> {
         let server = self.thread.server.clone();
         let (sender, answer) = sync_channel(1);

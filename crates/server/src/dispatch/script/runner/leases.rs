@@ -1,4 +1,4 @@
-//! Which slots a script holds, and how it gets more of them (rules 1 to 5 and 8 of [`super::super`]).
+//! The slots that a script holds, and how it gets more of them (rules 1 to 5 and 8 of [`super::super`]).
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ const WAIT: Duration = Duration::from_micros(20);
 impl<'p> Runner<'_, '_, 'p> {
     // ---- leases ----------------------------------------------------------------------------------------------------
 
-    /// Makes sure that everything a command needs is held; `None` if the script has to stop.
+    /// Leases everything that a command needs. Returns `None` if the script must stop.
     pub(super) fn hold(&mut self, command: &'static Command<Binding>, binding: Binding, args: Args<'_>) -> Option<()> {
         self.planned.clear();
         plan_to_write(&self.thread.server.keyspace, command, args, &mut self.planned);
@@ -32,7 +32,7 @@ impl<'p> Runner<'_, '_, 'p> {
             self.take_token()?;
         }
         self.hold_slots(command, binding, args)?;
-        // Only now: until here it can begin anew.
+        // Only now: until here the script can restart.
         if is_first_write {
             if !self.run.try_note_write() {
                 return None;
@@ -91,7 +91,7 @@ impl<'p> Runner<'_, '_, 'p> {
         Some(leases.add(taken))
     }
 
-    /// Leases one slot more. Only with the token it waits.
+    /// Leases one more slot. Waits only with the token.
     fn wait_for(&mut self, slot: u16) -> Option<Lease<'p>> {
         let pass = self.pass?;
         let mut tries = 0;
@@ -141,10 +141,10 @@ impl<'p> Runner<'_, '_, 'p> {
     }
 }
 
-/// Whether a command reaches keys that nobody can name beforehand, or counts them.
+/// Returns `true` if a command reaches keys that cannot be named beforehand, or counts keys.
 fn needs_everything(command: &Command<Binding>, binding: Binding, args: Args<'_>) -> bool {
     match command.full_name {
-        // Its patterns name further keys.
+        // The patterns of SORT name further keys.
         "sort" | "sort_ro" => args
             .iter()
             .skip(2)

@@ -1,4 +1,4 @@
-//! One run of a script: what it holds, what its commands have counted, and the host that its Lua code calls.
+//! One run of a script: the leases it holds, the counts of its commands, and the host that its Lua code calls.
 
 mod calling;
 mod leases;
@@ -28,14 +28,14 @@ use crate::observability::slot_stats::SlotFigure;
 use crate::propagation::Target;
 use crate::scripting::{self, CallResult, Host, Program, RunOutcome as Ended, RunParameters, ScriptRun, StopReason};
 
-/// When a script that runs on a worker is too long for it.
+/// The run time after which a script is too long for a worker.
 const LEAVES_AFTER: Duration = Duration::from_micros(500);
-/// How long others wait at the gate for a script of a file that is loaded.
+/// The interval at which a script of a file that is being loaded lets other threads pass the gate.
 const LET_IN_EVERY: Duration = Duration::from_millis(10);
 /// Figures that are kept back until a script has written.
 const TALLY_MAX: usize = 4096;
 
-/// What a script holds.
+/// The leases that a script holds.
 pub enum Slots<'r, 'p> {
     Leased(&'r mut GrowingLeases<'p>),
     Everything(&'r mut Exclusive<'p>),
@@ -59,46 +59,46 @@ impl<'p> Slots<'_, 'p> {
     }
 }
 
-/// How a run ended, its errors counted.
+/// The end of a run, with its errors counted.
 pub enum RunEnd {
     Done { failed: bool },
     Stopped(StopReason),
 }
 
-/// How a command of a script ended.
+/// The end of a script's command.
 enum CallEnd {
     Done(u64),
     Failed(u64, Vec<u8>),
     Rejected(Vec<u8>),
 }
 
-/// What a run works with: the host of its script.
+/// The state of a run; the host of its script.
 pub struct Runner<'r, 'h, 'p> {
     thread: &'r mut Thread,
     pass: Option<&'p GatePassage<'p>>,
     pub(super) held: Slots<'h, 'p>,
-    /// The script's own client: SELECT does not reach the caller.
+    /// The script's own client, so that SELECT does not affect the caller.
     client: Client,
     output: Output,
     planned: Vec<PlannedKey>,
     pub(super) run: Arc<ScriptRun>,
     program: Program,
-    /// The session that it runs in, if somebody debugs it.
+    /// The debugger session that the script runs in.
     pub(super) debugger: Option<scripting::DebugSession>,
     read_only: bool,
     may_lack_memory: bool,
     /// The most bytes that the caller's output may have.
     most_reply_bytes: usize,
     pub(super) has_token: bool,
-    /// Whether its keys must be of one slot of a cluster.
+    /// `true` if its keys must be in one slot of a cluster.
     one_slot: bool,
     /// That slot, once it is known.
     slot: Cell<Option<u16>>,
     /// For whom its commands are logged.
     logged_for: Target,
-    /// When it began, since the epoch: for it, time stands still.
+    /// The start of the run, since the Unix epoch. Time does not advance for a script.
     began: Duration,
-    /// When it has let others in.
+    /// The last time at which it let other threads pass the gate.
     let_in_at: Instant,
     /// The line that monitors are shown before those of the script's commands.
     line: Option<Vec<u8>>,
@@ -106,7 +106,7 @@ pub struct Runner<'r, 'h, 'p> {
     pub(super) commands: u64,
     /// Figures of commands, until it is certain that they count.
     tally: Vec<(Option<&'static Command<Binding>>, CallEnd)>,
-    /// The same of slots: bytes of replies.
+    /// Bytes of replies, by slot.
     slot_tally: Vec<(u16, usize)>,
 }
 
@@ -177,7 +177,7 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
         }
     }
 
-    /// Lets others know of a run on a thread of its own.
+    /// Lists the run, if it is on a script thread.
     pub fn list(&mut self) -> bool {
         match &self.held {
             Slots::Leased(leases) => self.run.note_held_slots(leases.slots()),
@@ -242,7 +242,7 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
         }
     }
 
-    /// Opens the gate for a moment: nobody may look at the data meanwhile, but learns that it is being loaded.
+    /// Opens the gate for a moment. Other threads may not read the data, but reply `-LOADING`.
     #[cold]
     fn let_others_in(&mut self) {
         if let Slots::Everything(all) = &mut self.held

@@ -10,22 +10,22 @@ use crate::state::Server;
 
 /// The only connection.
 const TOKEN: Token = 0;
-/// What is read at a time. One command is taken of it and the rest is dropped, so it counts how much that is.
+/// The bytes read at a time. One command is taken from them and the rest is dropped, so the size matters.
 const PIECE: usize = 1024;
-/// Between two looks at whether the process ends.
+/// The interval at which the console checks if the process ends.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long the user may take for what is sent.
+/// The time that the user may take to receive what is sent.
 const SEND_PATIENCE: Duration = Duration::from_secs(5);
 
-/// A connection that somebody debugs over.
+/// The connection of a debugger's user.
 pub struct Line {
     reactor: Reactor,
     events: Vec<Event>,
-    /// What came and was not looked at.
+    /// Bytes received and not parsed yet.
     received: Vec<u8>,
     is_closed: bool,
     server: Arc<Server>,
-    /// Whether the script's writes stay: it goes on without its user.
+    /// `true` if the script's writes are kept, so that it continues without its user.
     stays: bool,
 }
 
@@ -64,7 +64,7 @@ impl Line {
         }
     }
 
-    /// Whether the process ends, or everybody waits for this session because it is about to.
+    /// Returns `true` if the process ends, or waits for this session because it is about to end.
     fn process_ends(&self) -> bool {
         self.server.scripts.running.is_shutting_down() || (self.stays && self.server.shutdown.is_wanted())
     }

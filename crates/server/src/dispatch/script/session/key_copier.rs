@@ -1,7 +1,7 @@
-//! Brings keys to a session beside the keyspace, when its script asks for them.
+//! Copies keys into the scratch keyspace of a session when its script asks for them.
 //!
-//! The keys of one command are taken together, under leases of all their slots, so a command sees them as they are at one
-//! moment; from then on they are the session's own. Whoever wants to see keys that no plan names gets all of them.
+//! The keys of one command are copied together, under leases of all their slots, so a command sees them as of one
+//! moment. From then on they belong to the session. A command that reaches keys that no plan names gets all keys.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -17,15 +17,15 @@ use crate::state::Server;
 
 /// Pause after a slot was refused.
 const PAUSE: Duration = Duration::from_micros(100);
-/// The row of counts that the session's thread writes in the keyspace beside.
+/// The row of counts that the session's thread writes in the scratch keyspace.
 const ROW: usize = 0;
 
-/// The way from the keyspace to a session beside it.
+/// Copies keys from the keyspace into a session's scratch keyspace.
 pub struct KeyCopier {
     server: Arc<Server>,
     /// Names of keys that were brought, or found missing.
     known: HashSet<Box<[u8]>, ahash::RandomState>,
-    /// Whether everything was brought.
+    /// `true` if all keys were copied.
     is_whole: bool,
 }
 
@@ -71,7 +71,7 @@ impl KeyCopier {
         }
     }
 
-    /// All of these keys at one moment, unless a slot is refused.
+    /// Copies all of these keys as of one moment, unless a slot is refused.
     fn copies<'p>(&self, pass: &'p GatePassage<'p>, wanted: &mut [PlannedKey], args: Args<'_>) -> Option<Copies> {
         let mut many: Vec<Lease<'p>> = Vec::new();
         lease(pass, wanted, &mut Vec::new(), &mut many, 0)?;

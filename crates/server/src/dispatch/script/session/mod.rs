@@ -1,21 +1,23 @@
-//! Sessions of the debugger: a client that has asked for one leaves its worker with its script, for a thread of their own.
+//! Debugger sessions: a client in debug mode leaves its worker with its script, for a thread of their own.
 //!
 //! ```text
-//!   worker                             thread of the session
-//!   ──────                             ─────────────────────
+//!   worker                             session thread
+//!   ──────                             ──────────────
 //!   SCRIPT DEBUG YES  +OK
-//!   EVAL ... the connection leaves ──▶ YES:  a server beside this one, with copies of the keys that the script asks for
-//!                                      SYNC: exclusive mode; everybody waits, and what is written stays
-//!                                      the script runs, stops, is looked at
+//!   EVAL ... the connection leaves ──▶ YES:  a second server, with copies of the keys that the script asks for
+//!                                      SYNC: exclusive mode; all clients wait, and writes are kept
+//!                                      the script runs and stops at breakpoints
 //!                                      "<endsession>", the reply, and the connection is closed
 //! ```
 //!
 //! 1. The script and its user have the connection to themselves: the thread reads and writes it, and may wait.
-//! 2. The server beside this one (YES) stands for the process that Valkey forks. It is empty but for copies, and nobody
-//!    listens to what happens there: no waiting clients, no channels, no log. A key is copied when a command names it for
-//!    the first time; who wants to see all keys has all of them copied first ([`Lender`]).
-//! 3. A session whose user has gone goes on without stops (SYNC), or ends, since nobody will ever see its writes (YES).
-//! 4. Sessions end with the process. While it prepares its end, a SYNC session ends too: everybody waits for it.
+//! 2. The second server (YES) stands for the process that Valkey forks. It holds only copies, and has no blocked
+//!    clients, no channels and no log. A key is copied when a command names it for the first time. A command that
+//!    reaches all keys has all of them copied first ([`KeyCopier`]).
+//! 3. When its user disconnects, a session continues without stops (SYNC), or ends, since its writes have no effect
+//!    (YES).
+//! 4. Sessions end with the process. A SYNC session ends already while the process prepares its end, because all
+//!    clients wait for it.
 
 mod console;
 mod key_copier;
@@ -72,7 +74,8 @@ struct Session {
     client: Client,
 }
 
-/// Whether a client's script is to run in a session: it has asked for one, and this is no function.
+/// Returns `true` if a client's script must run in a session: the client is in debug mode, and the script is not a
+/// function.
 #[inline]
 pub(super) fn is_wanted(client: &Client, command: &Command<Binding>) -> bool {
     client.flags.contains(ClientFlags::DEBUG_SCRIPTS) && command.full_name.starts_with("eval")
@@ -110,7 +113,7 @@ pub(super) fn begin(thread: &mut Thread, request: &Request<'_>, connection: &mut
 }
 
 impl Session {
-    /// Gives the session a thread. Without one the connection is closed.
+    /// Starts the session's thread. Without a thread the connection is closed.
     fn start(self, connection: Box<Connection>) {
         let spawned = std::thread::Builder::new()
             .name("weft-debug".to_owned())
@@ -201,7 +204,7 @@ impl Session {
         self.reply(debugger, output, &reply);
     }
 
-    /// A seat at the keyspace, once there is one; `None` if the process ends.
+    /// Joins the keyspace once a thread seat is free. Returns `None` if the process ends.
     fn join(&self) -> Option<Seat> {
         loop {
             let seat = self.server.keyspace.slots.join();
@@ -212,7 +215,7 @@ impl Session {
         }
     }
 
-    /// Tells others what the script did, as the end of a batch does.
+    /// Sends the notifications of the script's commands, as the end of a batch does.
     fn settle(&self, thread: &mut Thread, seat: &mut Seat, unserved: Option<crate::state::UnservedKeys>) {
         let server = &self.server;
         conclude(thread, seat);
@@ -227,14 +230,14 @@ impl Session {
 
     // ---- YES -------------------------------------------------------------------------------------------------------
 
-    /// Runs the script beside the keyspace.
+    /// Runs the script on the scratch keyspace.
     fn run_beside(&self, debugger: &scripting::DebugSession, output: Output) {
         let beside = server_beside(&self.server);
         let Some(mut seat) = beside.keyspace.slots.join() else {
             unreachable!("it has a seat, and nobody else knows of it");
         };
         let mut thread = Thread::new(beside.clone(), seat.index());
-        // What users may do, who has which slot, and what this server is to others is as of now.
+        // Reads the current permissions, topology and replication state.
         thread.begin(unix_ms());
         let around = &self.server;
         thread.standing = around.repl.standing();
@@ -307,7 +310,7 @@ fn server_beside(server: &Server) -> Arc<Server> {
     beside
 }
 
-/// The host of a script in a session: it tells the debugger what is called, and what comes of it.
+/// The host of a script in a session. It reports each call and its result to the debugger.
 pub(super) struct DebuggedHost<'o> {
     pub(super) host: &'o mut dyn Host,
     pub(super) debugger: &'o RefCell<Debugger>,
@@ -359,7 +362,7 @@ impl Host for DebuggedHost<'_> {
     }
 }
 
-/// How Valkey's debugger shows that a command was refused: the server's reply, and the error that the script gets.
+/// Returns a refusal as Valkey's debugger shows it: the server's reply, and the error that the script gets.
 fn refusal(args: Args<'_>, text: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let commands = crate::commands::registry();
     let plain = text.strip_prefix(b"ERR ");
