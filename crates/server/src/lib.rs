@@ -1,10 +1,10 @@
-//! `weft-server`: an in-memory data store that speaks Valkey's protocol and executes on every I/O thread.
+//! `weft-server`: an in-memory data store that speaks Valkey's protocol and executes commands on every I/O thread.
 //!
-//! Modules in reading order: `coordinator` accepts and places connections; a `worker` reads, plans
-//! (`dispatch`), executes (`commands` over `keyspace`) and replies; `state` is what they share;
-//! `config` and `observe` stand below all of them.
+//! Modules in reading order: `runtime::coordinator` accepts connections and places them; a `runtime::worker` reads,
+//! plans (`dispatch`), executes (`commands` over `keyspace`) and replies; `state` is what they share; `config` and
+//! `observability` are below all of them. `docs/ARCHITECTURE.md` has the map.
 //!
-//! A library only so that decoders can be fuzzed: everything but [`main`] and [`fuzzing`] is private.
+//! This is a library only so that decoders can be fuzzed: everything except [`main`] and [`fuzzing`] is private.
 #![forbid(unsafe_code)]
 
 mod acl;
@@ -33,7 +33,7 @@ mod state;
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// Runs the server until it is told to stop.
+/// Runs the server until it is shut down.
 pub fn main() -> std::process::ExitCode {
     start::run()
 }

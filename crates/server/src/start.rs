@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   configuration ─▶ log ─▶ supervisor, daemon ─▶ crash reports ─▶ limits ─▶ sockets ─▶ pid file
-//!        │ stderr            └─ no thread before here                    │
+//!        │ stderr            └─ no other thread before here              │
 //!        ▼ exit 1                                                        ▼
 //!                    exit 0 ◀─ files removed ◀─ workers joined ◀─ coordinator ◀─ threads
 //! ```
@@ -18,14 +18,14 @@ use std::time::{Duration, Instant};
 
 use weft_reactor::{AlternateStack, Reactor, Signals};
 
-use crate::acl::{Acl, Misdeclared, check_declarations};
+use crate::acl::{Acl, InvalidUserDirective, check_declarations};
 use crate::check;
 use crate::cluster::Cluster;
-use crate::cluster_node::bus::Bus;
+use crate::cluster_node::bus::ClusterBus;
 use crate::commands::context::Binding;
 use crate::commands::permission;
 use crate::commands::registry::{Registry, RenameError};
-use crate::config::{Action, Config, ParameterId, StartError, id};
+use crate::config::{Config, ParameterId, StartAction, StartError, id};
 use crate::keyspace::hash::{KeyHasher, secrets_of};
 use crate::keyspace::lazyfree::LazyFree;
 use crate::keyspace::{Exclusive, Keyspace};
@@ -49,10 +49,10 @@ use crate::runtime::worker::Worker;
 use crate::scripting::ScriptKind;
 use crate::state::{CoordinatorCommand, Job, Message, PrimaryThreadCommand, Server, ServerParts};
 
-/// How long clients may take for replies that are on their way when the server ends.
+/// The time that clients have to receive pending replies when the server ends.
 const FAREWELL: Duration = Duration::from_millis(500);
 
-/// Why the server did not start, or did not end well: the log has told.
+/// The error of a start or an end that failed; the reason was logged.
 #[derive(Debug)]
 pub(crate) struct StartFailed;
 
@@ -65,19 +65,19 @@ impl From<ListenError> for StartFailed {
 /// Runs the process.
 pub fn run() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
-    let started = Action::parse(&arguments).and_then(|action| match action {
-        Action::Show(text) => {
+    let started = StartAction::parse(&arguments).and_then(|action| match action {
+        StartAction::PrintText(text) => {
             print!("{text}");
             Ok(ExitCode::SUCCESS)
         }
-        Action::CheckDump(rest) => Ok(check::check_dump(&program(&arguments), &rest).into()),
-        Action::CheckAppendOnly(rest) => Ok(check::check_append_only(&program(&arguments), &rest).into()),
-        Action::CheckSystem => {
+        StartAction::CheckDump(rest) => Ok(check::check_dump(&program(&arguments), &rest).into()),
+        StartAction::CheckAppendOnly(rest) => Ok(check::check_append_only(&program(&arguments), &rest).into()),
+        StartAction::CheckSystem => {
             let (report, well) = crate::config::system_check::run();
             print!("{report}");
             Ok(exit_code(well))
         }
-        Action::Run(command_line) => {
+        StartAction::RunServer(command_line) => {
             let config = Config::load(&command_line)?;
             crate::commands::install(renamed(&config)?);
             check_users(&config)?;
@@ -100,7 +100,7 @@ fn exit_code(well: bool) -> ExitCode {
     if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// The life of a server. `configured` tells whether there was anything to read a configuration from.
+/// Runs a server from start to end. `configured` is `true` if there was a configuration file or an argument.
 fn live(config: Config, configured: bool) -> Result<(), StartFailed> {
     let (supervisor, daemonized) = settle_process(&config)?;
     title::show(&config);
@@ -113,7 +113,7 @@ fn live(config: Config, configured: bool) -> Result<(), StartFailed> {
     serve(config, ground)
 }
 
-/// A locale that was asked for must be there; one that the environment names may be missing.
+/// A configured locale must exist; one that the environment names may be missing.
 fn choose_collation(config: &Config) -> Result<(), StartFailed> {
     let Err(collation::Unknown) = collation::choose(config) else {
         return Ok(());
@@ -126,8 +126,8 @@ fn choose_collation(config: &Config) -> Result<(), StartFailed> {
     Err(StartFailed)
 }
 
-/// Opens the log and finds the process's place: under a supervisor, or in the background, as the second part
-/// tells. There must be no other thread yet.
+/// Opens the log and sets up the process: the supervisor, or daemon mode, which the second part of the result reports.
+/// There must be no other thread yet.
 fn settle_process(config: &Config) -> Result<(Supervisor, bool), StartFailed> {
     open_log(config);
     kernel::warn_about_memory();
@@ -140,7 +140,7 @@ fn settle_process(config: &Config) -> Result<(Supervisor, bool), StartFailed> {
     Ok((supervisor, daemonizes))
 }
 
-/// What a server stands on.
+/// The process-wide parts of a server.
 struct Foundation {
     supervisor: Supervisor,
     cpus: CpuLists,
@@ -197,20 +197,20 @@ fn serve(config: Config, ground: Foundation) -> Result<(), StartFailed> {
     load_users(&server)?;
     server
         .repl
-        .put(ReplicationState::IMPORTS, server.config.boolean(id::IMPORT_MODE));
+        .set_state_bits(ReplicationState::IMPORT_MODE, server.config.boolean(id::IMPORT_MODE));
     // Workers take the first seats; the tuner counts on that.
     let made = make_workers(&server)?;
     log::notice!("Server initialized");
     server.dumps.saved(server.started_unix_s, 0);
     let loading = Loading::begin(&server)?;
-    // Where slots are is settled by what was loaded, before anybody asks.
+    // The ownership of slots depends on the loaded data, and must be settled before the first client.
     let loading = if server.cluster.is_some() {
         loading.finish()?;
         None
     } else {
         Some(loading)
     };
-    let bus = Bus::prepare(&server).map_err(fatal("cannot make the cluster bus"))?;
+    let bus = ClusterBus::prepare(&server).map_err(fatal("cannot make the cluster bus"))?;
     crate::runtime::background::start(&server, jobs_out, scripts_out)
         .map_err(fatal("cannot start the background threads"))?;
     ground.cpus.start_server_threads();
@@ -247,7 +247,7 @@ fn serve(config: Config, ground: Foundation) -> Result<(), StartFailed> {
     }
     listeners.remove_socket_file();
     log::warning!("Weft is now ready to exit, bye bye...");
-    // Freeing everything, value by value, would take long and serve nobody.
+    // Freeing all values one by one would take long without benefit.
     std::mem::forget(server);
     Ok(())
 }
@@ -255,11 +255,11 @@ fn serve(config: Config, ground: Foundation) -> Result<(), StartFailed> {
 /// Follows the primary that the configuration names.
 fn follow_configured(server: &Arc<Server>) {
     if let Some(cluster) = &server.cluster {
-        return crate::cluster_node::topology::begin(server, cluster);
+        return crate::cluster_node::topology::apply_loaded_role(server, cluster);
     }
     if let Some(primary) = server.config.primary() {
         log::notice!("Connecting to PRIMARY {}:{}", primary.host, primary.port);
-        server.repl.follow(
+        server.repl.start_following(
             Endpoint {
                 host: primary.host,
                 port: primary.port,
@@ -275,14 +275,14 @@ fn open_doors(server: &Server, kinds: ListenerKinds, supervisor: &Supervisor) {
     announce(server, kinds, supervisor);
 }
 
-/// The thread that loads what was written before. Others are let in now and then, and told that the data is being loaded.
+/// The thread that loads the data files. The gate is opened at intervals, so that clients get `-LOADING`.
 struct Loading(JoinHandle<Result<(), StartFailed>>);
 
 impl Loading {
-    /// Begins; when this returns the thread is alone with the keyspace. So a short load is never seen by anybody.
+    /// Starts loading. When this returns, the thread has exclusive mode. So clients never see a short load.
     fn begin(server: &Arc<Server>) -> Result<Loading, StartFailed> {
         let _ = server.replay.set(crate::dispatch::replay::replay);
-        server.repl.put(ReplicationState::LOADING, true);
+        server.repl.set_state_bits(ReplicationState::LOADING, true);
         let (alone, is_alone) = mpsc::sync_channel(1);
         let of_thread = server.clone();
         let thread = std::thread::Builder::new()
@@ -290,7 +290,7 @@ impl Loading {
             .stack_size(crate::scripting::SCRIPT_STACK_BYTES)
             .spawn(move || load_alone(&of_thread, &alone))
             .map_err(fatal("cannot start the thread that loads data"))?;
-        // If it has ended already it has told why.
+        // If the thread has ended already, it has logged the reason.
         let _ = is_alone.recv();
         Ok(Loading(thread))
     }
@@ -324,21 +324,21 @@ fn load_alone(server: &Arc<Server>, alone: &mpsc::SyncSender<()>) -> Result<(), 
     // The start waits for this.
     let _ = alone.send(());
     load_data(server, &mut all, row)?;
-    // Nobody shall find a primary where there is to be a replica.
+    // Clients must never find a primary where a replica is configured.
     follow_configured(server);
-    // Before the gate opens: from here on everything that is written is logged.
-    server.repl.put(ReplicationState::LOADING, false);
+    // Before the gate opens: every later write is logged.
+    server.repl.set_state_bits(ReplicationState::LOADING, false);
     Ok(())
 }
 
-/// Loads what was written before: the append-only file if there shall be one, else the dump.
+/// Loads the data files: the append-only file if it is enabled, otherwise the dump.
 fn load_data(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize) -> Result<(), StartFailed> {
     if !server.config.boolean(id::APPENDONLY) {
         return crate::persistence::save::load_at_start(server, all, row)
             .map_err(|crate::persistence::save::SaveFailed| StartFailed);
     }
     aof::load_at_start(server, all, row).map_err(|aof::AofFailed| StartFailed)?;
-    // Commands of the file are nobody's.
+    // The metrics of replayed commands are discarded.
     server.metrics.reset_commands();
     aof::open_at_start(server, all).map_err(|aof::AofFailed| StartFailed)
 }
@@ -364,7 +364,7 @@ fn path(config: &Config, id: ParameterId) -> Option<PathBuf> {
     (!text.is_empty()).then(|| OsString::from_vec(text.to_vec()).into())
 }
 
-/// For `map_err`: tells the log what could not be done, and why.
+/// For `map_err`: logs the action that failed, and the reason.
 fn fatal<Reason: Display>(what: &'static str) -> impl FnOnce(Reason) -> StartFailed {
     move |reason| {
         log::warning!("Fatal error: {what}: {reason}");
@@ -406,7 +406,7 @@ fn hasher(config: &Config) -> KeyHasher {
     KeyHasher::with_secrets(secrets, clustered)
 }
 
-/// What all threads share, before any of them runs.
+/// Creates the state that all threads share, before any of them runs.
 pub(crate) fn server(
     config: Config,
     workers: usize,
@@ -414,11 +414,11 @@ pub(crate) fn server(
     orders: mpsc::Sender<CoordinatorCommand>,
     supply: mpsc::Sender<PrimaryThreadCommand>,
 ) -> Result<Arc<Server>, StartFailed> {
-    // One seat a worker, the background threads, the link to a primary, replicas, a snapshot, and a few to spare for what
-    // comes and goes.
+    // One seat for each worker, for the background threads, the link to a primary, replicas and a snapshot, and a few
+    // spare ones for temporary threads.
     let seats = workers + crate::runtime::background::THREADS + crate::scripting::SCRIPT_THREADS + 3 + 3;
     let cluster = match config.boolean(id::CLUSTER_ENABLED) {
-        true => Some(Cluster::start(&config).map_err(|crate::cluster::nodes_conf::Unusable| StartFailed)?),
+        true => Some(Cluster::start(&config).map_err(|crate::cluster::nodes_conf::NodesFileUnusable| StartFailed)?),
         false => None,
     };
     let memory = Arc::new(UsedMemory::new(workers));
@@ -446,7 +446,7 @@ pub(crate) fn server(
     let hears = Arc::downgrade(&server);
     server.scripts.running.set_overdue_callback(Box::new(move |busy| {
         if let Some(server) = hears.upgrade() {
-            server.repl.put(ReplicationState::BUSY, busy);
+            server.repl.set_state_bits(ReplicationState::SCRIPT_BUSY, busy);
         }
     }));
     refresh_event_hook(&server);
@@ -473,7 +473,7 @@ fn start_workers(workers: Vec<Worker>) -> Result<Vec<JoinHandle<()>>, StartFaile
         .collect()
 }
 
-/// Tells everybody that clients are served.
+/// Reports to the supervisor and to the log that clients are served.
 fn announce(server: &Server, kinds: ListenerKinds, supervisor: &Supervisor) {
     for (listens, kind) in [(kinds.tcp, "tcp"), (kinds.unix, "unix"), (kinds.tls, "tls")] {
         if listens {
@@ -482,17 +482,17 @@ fn announce(server: &Server, kinds: ListenerKinds, supervisor: &Supervisor) {
     }
     supervisor.ready();
     kernel::warn_about_tiny_maxmemory(&server.config);
-    // The log has told about a failure; it is no reason not to serve.
+    // The failure was logged; the server starts nevertheless.
     let _ = oom_score::adjust(&server.config, server.config.primary().is_some());
 }
 
-/// Ends the work: nobody is served any more.
+/// Ends the threads; clients are no longer served.
 fn end(server: &Arc<Server>, how: &Shutdown, supervisor: &Supervisor, threads: Vec<JoinHandle<()>>) {
     supervisor.stopping();
     if how.failover {
         let patience = server.config.unsigned(id::SHUTDOWN_TIMEOUT);
         let patience = if how.now { 0 } else { patience };
-        crate::cluster_node::topology::hand_over_at_end(server, Duration::from_secs(patience));
+        crate::cluster_node::topology::fail_over_on_shutdown(server, Duration::from_secs(patience));
     }
     crate::persistence::save::end_for_shutdown(server);
     server.scripts.running.stop_all();
@@ -527,7 +527,7 @@ fn check_users(config: &Config) -> Result<(), StartError> {
         .collect();
     let all_channels = config.choice(id::ACL_PUBSUB_DEFAULT) == "allchannels";
     check_declarations(&lines, permission::catalogue(), all_channels)
-        .map_err(|Misdeclared { line, reason }| directives[line].error(reason))
+        .map_err(|InvalidUserDirective { line, reason }| directives[line].error(reason))
 }
 
 /// Makes the users that the configuration, or the file that it names, declares.

@@ -3,21 +3,21 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
-use super::catalogue::Catalogue;
-use super::user::User;
+use super::catalogue::CommandCatalogue;
+use super::user::UserRules;
 use super::{Acl, DEFAULT_USER};
 
 /// A user with its name. The account stays the same while its rules change.
 #[derive(Debug)]
-pub struct Account {
+pub struct AclAccount {
     name: Box<[u8]>,
-    user: RwLock<Arc<User>>,
+    user: RwLock<Arc<UserRules>>,
     deleted: AtomicBool,
 }
 
-impl Account {
-    pub(super) fn new(name: &[u8], user: User) -> Arc<Account> {
-        Arc::new(Account {
+impl AclAccount {
+    pub(super) fn new(name: &[u8], user: UserRules) -> Arc<AclAccount> {
+        Arc::new(AclAccount {
             name: name.into(),
             user: RwLock::new(Arc::new(user)),
             deleted: AtomicBool::new(false),
@@ -30,11 +30,11 @@ impl Account {
     }
 
     /// Returns the current rules.
-    pub fn user(&self) -> Arc<User> {
+    pub fn rules(&self) -> Arc<UserRules> {
         self.user.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(super) fn replace(&self, user: User) {
+    pub(super) fn replace(&self, user: UserRules) {
         *self.user.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(user);
     }
 
@@ -51,51 +51,51 @@ impl Account {
 /// The authentication state of a client: its user, and the rules as of the last refresh.
 #[derive(Clone, Debug)]
 pub struct Login {
-    account: Arc<Account>,
-    user: Arc<User>,
+    account: Arc<AclAccount>,
+    user: Arc<UserRules>,
     /// The version of the users that `user` reflects.
-    seen: u64,
+    seen_version: u64,
     /// The same version if everything is allowed, 0 otherwise.
-    free_at: u64,
+    unrestricted_version: u64,
     authenticated: bool,
 }
 
 impl Login {
     /// Returns a placeholder: an unauthenticated login that belongs to no ACL.
-    pub fn stranger() -> Login {
-        static NOBODY: OnceLock<(Arc<Account>, Arc<User>)> = OnceLock::new();
+    pub fn unauthenticated() -> Login {
+        static NOBODY: OnceLock<(Arc<AclAccount>, Arc<UserRules>)> = OnceLock::new();
         let (account, user) = NOBODY.get_or_init(|| {
-            let account = Account::new(
+            let account = AclAccount::new(
                 DEFAULT_USER,
-                User::unrestricted(&Catalogue::new(Vec::new(), Vec::new())),
+                UserRules::unrestricted(&CommandCatalogue::new(Vec::new(), Vec::new())),
             );
-            let user = account.user();
+            let user = account.rules();
             (account, user)
         });
         Login {
             account: account.clone(),
             user: user.clone(),
-            seen: 0,
-            free_at: 0,
+            seen_version: 0,
+            unrestricted_version: 0,
             authenticated: false,
         }
     }
 
     /// Returns a login that may execute everything as long as no user changes, for replicated or loaded commands.
-    pub fn repeating(acl: &Acl) -> Login {
+    pub fn for_replication(acl: &Acl) -> Login {
         Login {
-            free_at: acl.version(),
+            unrestricted_version: acl.version(),
             authenticated: true,
-            ..Login::stranger()
+            ..Login::unauthenticated()
         }
     }
 
-    pub(super) fn new(account: Arc<Account>, acl: &Acl, authenticated: bool) -> Login {
+    pub(super) fn new(account: Arc<AclAccount>, acl: &Acl, authenticated: bool) -> Login {
         let mut login = Login {
-            user: account.user(),
+            user: account.rules(),
             account,
-            seen: 0,
-            free_at: 0,
+            seen_version: 0,
+            unrestricted_version: 0,
             authenticated,
         };
         login.refresh(acl);
@@ -104,8 +104,8 @@ impl Login {
 
     /// Returns `true` if everything is allowed with the users of `version`. This is the only check for most clients.
     #[inline]
-    pub fn is_free(&self, version: u64) -> bool {
-        self.free_at == version
+    pub fn is_unrestricted(&self, version: u64) -> bool {
+        self.unrestricted_version == version
     }
 
     /// Returns `true` if the client is authenticated.
@@ -120,32 +120,32 @@ impl Login {
     }
 
     /// Returns the account of the user.
-    pub fn account(&self) -> &Arc<Account> {
+    pub fn account(&self) -> &Arc<AclAccount> {
         &self.account
     }
 
     /// Returns the rules as of the last [`Login::refresh`].
-    pub fn user(&self) -> &Arc<User> {
+    pub fn rules(&self) -> &Arc<UserRules> {
         &self.user
     }
 
     /// Returns the same login, not authenticated.
-    pub fn logged_out(mut self) -> Login {
+    pub fn deauthenticated(mut self) -> Login {
         self.authenticated = false;
-        self.free_at = 0;
+        self.unrestricted_version = 0;
         self
     }
 
     /// Applies changes of the user. Returns `true` if the user still exists.
     pub fn refresh(&mut self, acl: &Acl) -> bool {
         let version = acl.version();
-        if self.seen != version {
+        if self.seen_version != version {
             // The version is read first. Rules read after it are as new or newer; newer ones are read again at the next
             // refresh.
-            self.user = self.account.user();
-            self.seen = version;
-            let free = self.authenticated && self.user.may_do_everything();
-            self.free_at = if free { version } else { 0 };
+            self.user = self.account.rules();
+            self.seen_version = version;
+            let free = self.authenticated && self.user.is_unrestricted();
+            self.unrestricted_version = if free { version } else { 0 };
         }
         !self.account.is_deleted()
     }

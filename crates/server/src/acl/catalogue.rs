@@ -10,14 +10,14 @@ pub type CommandId = u16;
 
 /// A command or subcommand.
 #[derive(Debug)]
-pub struct Entry {
+pub struct CatalogueEntry {
     /// The full name, for example `get` or `config|get`.
     pub full_name: Box<str>,
     /// The ids of the subcommands.
     pub subcommands: Vec<CommandId>,
 }
 
-impl Entry {
+impl CatalogueEntry {
     /// Returns `true` if it is a subcommand.
     pub fn is_subcommand(&self) -> bool {
         self.full_name.contains('|')
@@ -35,17 +35,17 @@ pub struct Category {
 
 /// All commands and categories.
 #[derive(Debug)]
-pub struct Catalogue {
-    entries: Vec<Entry>,
+pub struct CommandCatalogue {
+    entries: Vec<CatalogueEntry>,
     ids: HashMap<Box<str>, CommandId>,
     categories: Vec<Category>,
 }
 
-impl Catalogue {
+impl CommandCatalogue {
     /// Creates a catalogue. The ids of `entries` are their indexes.
-    pub fn new(entries: Vec<Entry>, categories: Vec<Category>) -> Catalogue {
+    pub fn new(entries: Vec<CatalogueEntry>, categories: Vec<Category>) -> CommandCatalogue {
         let ids = entries.iter().map(|entry| entry.full_name.clone()).zip(0..).collect();
-        Catalogue {
+        CommandCatalogue {
             entries,
             ids,
             categories,
@@ -64,7 +64,7 @@ impl Catalogue {
     }
 
     /// Returns the entry of an id that [`Catalogue::find`] has returned.
-    pub fn entry(&self, id: CommandId) -> &Entry {
+    pub fn entry(&self, id: CommandId) -> &CatalogueEntry {
         &self.entries[usize::from(id)]
     }
 

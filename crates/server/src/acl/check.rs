@@ -1,33 +1,33 @@
 //! The permissions that a command requires, and the reasons for denial.
 /// The kinds of access to a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Access(u8);
+pub struct KeyAccess(u8);
 
-impl Access {
+impl KeyAccess {
     /// No access to the data. Any permission for the key is sufficient.
-    pub const NONE: Access = Access(0);
+    pub const NONE: KeyAccess = KeyAccess(0);
     /// Reads data.
-    pub const READ: Access = Access(1);
+    pub const READ: KeyAccess = KeyAccess(1);
     /// Adds, changes or deletes data.
-    pub const WRITE: Access = Access(2);
+    pub const WRITE: KeyAccess = KeyAccess(2);
     /// Reads and writes.
-    pub const BOTH: Access = Access(3);
+    pub const BOTH: KeyAccess = KeyAccess(3);
 
     /// Returns the union.
-    pub const fn with(self, other: Access) -> Access {
-        Access(self.0 | other.0)
+    pub const fn union(self, other: KeyAccess) -> KeyAccess {
+        KeyAccess(self.0 | other.0)
     }
 
     /// Returns `true` if it includes all of `other`.
-    pub const fn contains(self, other: Access) -> bool {
+    pub const fn contains(self, other: KeyAccess) -> bool {
         self.0 & other.0 == other.0
     }
 
     /// Returns the prefix of a key pattern in a rule.
     pub(super) fn prefix(self) -> &'static [u8] {
         match self {
-            Access::READ => b"%R~",
-            Access::WRITE => b"%W~",
+            KeyAccess::READ => b"%R~",
+            KeyAccess::WRITE => b"%W~",
             _ => b"~",
         }
     }
@@ -47,23 +47,23 @@ pub trait AccessRequest {
     /// Returns the id of the command.
     fn command(&self) -> super::CommandId;
     /// Returns `true` if every user may execute the command, although not with every key and database.
-    fn is_for_everybody(&self) -> bool;
+    fn is_always_allowed(&self) -> bool;
     /// Returns the first argument after the name of the command or subcommand.
-    fn first_argument(&self) -> Option<&[u8]>;
+    fn first_arg(&self) -> Option<&[u8]>;
     /// Returns `true` if the command acts on all databases.
     fn needs_all_databases(&self) -> bool;
     /// Calls `visit` for each database used, with the index of the argument that names it; 0 for the client's own
     /// database.
     fn each_database(&self, visit: &mut dyn FnMut(usize, usize));
     /// Calls `visit` for each key.
-    fn each_key(&self, visit: &mut dyn FnMut(usize, Access, &[u8]));
+    fn each_key(&self, visit: &mut dyn FnMut(usize, KeyAccess, &[u8]));
     /// Calls `visit` for each channel that the command subscribes to or publishes to.
     fn each_channel(&self, visit: &mut dyn FnMut(usize, ChannelUse, &[u8]));
 }
 
 /// The reason for a denial. Of the reasons of several selectors, the greatest is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Reason {
+pub enum DenialReason {
     /// A database is not allowed.
     Database,
     /// The command is not allowed.
@@ -78,16 +78,16 @@ pub enum Reason {
     Certificate,
 }
 
-impl Reason {
+impl DenialReason {
     /// Returns its name in ACL LOG.
     pub fn name(self) -> &'static str {
         match self {
-            Reason::Command => "command",
-            Reason::Database => "database",
-            Reason::Key => "key",
-            Reason::Channel => "channel",
-            Reason::Auth => "auth",
-            Reason::Certificate => "tls-cert",
+            DenialReason::Command => "command",
+            DenialReason::Database => "database",
+            DenialReason::Key => "key",
+            DenialReason::Channel => "channel",
+            DenialReason::Auth => "auth",
+            DenialReason::Certificate => "tls-cert",
         }
     }
 }
@@ -96,13 +96,13 @@ impl Reason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Denial {
     /// The reason.
-    pub reason: Reason,
+    pub reason: DenialReason,
     /// The index of the denied argument; 0 for the command itself.
     pub argument: usize,
 }
 
 impl Denial {
-    pub(super) fn because(reason: Reason, argument: Option<usize>) -> Result<(), Denial> {
+    pub(super) fn from_argument(reason: DenialReason, argument: Option<usize>) -> Result<(), Denial> {
         match argument {
             None => Ok(()),
             Some(argument) => Err(Denial { reason, argument }),

@@ -6,15 +6,15 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use super::rules::{RuleError, Unmatched, has_blanks, merge_selectors, text_of};
-use super::user::{SelectorDefaults, User};
-use super::{Acl, Catalogue, NewUsers};
+use super::rules::{RuleError, UnclosedSelector, has_blanks, merge_selectors, until_nul};
+use super::user::{SelectorDefaults, UserRules};
+use super::{Acl, CommandCatalogue, NewUsers};
 use crate::config::{Config, error_text, id, replace_file};
 use crate::observability::log;
 
 /// An invalid `user` directive.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Misdeclared {
+pub struct InvalidUserDirective {
     /// Its index among the directives.
     pub line: usize,
     /// The error text.
@@ -26,7 +26,11 @@ pub struct Misdeclared {
 ///
 /// # Errors
 /// The first invalid directive.
-pub fn check_declarations(lines: &[&[Vec<u8>]], catalogue: &Catalogue, all_channels: bool) -> Result<(), Misdeclared> {
+pub fn check_declarations(
+    lines: &[&[Vec<u8>]],
+    catalogue: &CommandCatalogue,
+    all_channels: bool,
+) -> Result<(), InvalidUserDirective> {
     let ground = SelectorDefaults {
         catalogue,
         all_channels,
@@ -38,9 +42,9 @@ pub fn check_declarations(lines: &[&[Vec<u8>]], catalogue: &Catalogue, all_chann
             None => "user".into(),
             Some(place) => arguments
                 .get(place)
-                .map_or("".into(), |word| String::from_utf8_lossy(text_of(word))),
+                .map_or("".into(), |word| String::from_utf8_lossy(until_nul(word))),
         };
-        let wrong = |place: usize, reason: &str| Misdeclared {
+        let wrong = |place: usize, reason: &str| InvalidUserDirective {
             line,
             reason: format!("Error in user declaration '{}': {reason}", shown(place)),
         };
@@ -51,12 +55,12 @@ pub fn check_declarations(lines: &[&[Vec<u8>]], catalogue: &Catalogue, all_chann
             let reason = "Duplicate user found. A user can only be defined once in config files";
             return Err(wrong(1, reason));
         }
-        let rules = merge_selectors(rules).map_err(|Unmatched(place)| wrong(place, "Wrong format"))?;
-        let mut user = User::new(ground);
+        let rules = merge_selectors(rules).map_err(|UnclosedSelector(place)| wrong(place, "Wrong format"))?;
+        let mut user = UserRules::new(ground);
         for (place, rule) in rules.iter().enumerate() {
             match user.apply(rule, ground) {
                 Ok(()) | Err(RuleError::UnknownCommand) => {}
-                Err(error) => return Err(wrong(place, error.text())),
+                Err(error) => return Err(wrong(place, error.as_str())),
             }
         }
     }
@@ -81,7 +85,7 @@ impl Acl {
         }
         for directive in config.users() {
             if let [name, rules @ ..] = directive.arguments.as_slice() {
-                self.declare(name, rules, config)?;
+                self.declare_user(name, rules, config)?;
             }
         }
         if has_file {
@@ -96,17 +100,17 @@ impl Acl {
         Ok(())
     }
 
-    fn declare(&self, name: &[u8], rules: &[Vec<u8>], config: &Config) -> Result<(), String> {
-        let ground = self.ground(config);
+    fn declare_user(&self, name: &[u8], rules: &[Vec<u8>], config: &Config) -> Result<(), String> {
+        let ground = self.selector_defaults(config);
         if has_blanks(name) {
             return Err("Spaces not allowed in ACL usernames".into());
         }
         let shown_name = String::from_utf8_lossy(name);
-        let mut user = User::new(ground);
+        let mut user = UserRules::new(ground);
         for rule in merge_selectors(rules).unwrap_or_default() {
             user.apply(&rule, ground).map_err(|error| {
                 let rule = String::from_utf8_lossy(&rule);
-                let reason = error.text();
+                let reason = error.as_str();
                 format!("Error loading ACL rule '{rule}' for the user named '{shown_name}': {reason}")
             })?;
         }
@@ -116,7 +120,7 @@ impl Acl {
                  this is not a configuration error."
             );
         }
-        self.put(name, user);
+        self.set_rules(name, user);
         Ok(())
     }
 
@@ -130,7 +134,7 @@ impl Acl {
             let reason = format!("': {}", error_text(&error));
             [b"Error loading ACLs, opening file '", &*path, reason.as_bytes()].concat()
         })?;
-        parse_file(&text, &path, self.ground(config))
+        parse_file(&text, &path, self.selector_defaults(config))
     }
 
     /// Writes all users to the file named by `aclfile`.
@@ -140,7 +144,7 @@ impl Acl {
     pub fn write_file(&self, config: &Config) -> io::Result<()> {
         let path = config.text(id::ACLFILE);
         let mut text = Vec::new();
-        for user in self.describe() {
+        for user in self.describe_users() {
             text.extend_from_slice(b"user ");
             text.extend_from_slice(&user);
             text.push(b'\n');
@@ -153,7 +157,7 @@ impl Acl {
 pub(super) fn parse_file(text: &[u8], path: &[u8], ground: SelectorDefaults<'_>) -> Result<NewUsers, Vec<u8>> {
     let mut users = BTreeMap::new();
     let mut errors: Vec<u8> = Vec::new();
-    for (number, line) in (1..).zip(text_of(text).split(|byte| *byte == b'\n')) {
+    for (number, line) in (1..).zip(until_nul(text).split(|byte| *byte == b'\n')) {
         let line = trim(line, b" \t\r\n");
         if line.is_empty() {
             continue;
@@ -188,8 +192,8 @@ pub(super) fn parse_file(text: &[u8], path: &[u8], ground: SelectorDefaults<'_>)
 }
 
 /// Creates a user from the rules of a line. Appends errors to `errors`, with `place` before them.
-fn parse_user(rules: &[&[u8]], place: &[u8], ground: SelectorDefaults<'_>, errors: &mut Vec<u8>) -> User {
-    let mut user = User::new(ground);
+fn parse_user(rules: &[&[u8]], place: &[u8], ground: SelectorDefaults<'_>, errors: &mut Vec<u8>) -> UserRules {
+    let mut user = UserRules::new(ground);
     let Ok(rules) = merge_selectors(rules) else {
         errors.extend([place, b"Unmatched parenthesis in selector definition."].concat());
         return user;
@@ -200,13 +204,13 @@ fn parse_user(rules: &[&[u8]], place: &[u8], ground: SelectorDefaults<'_>, error
         match user.apply(rule, ground) {
             Ok(()) => {}
             Err(error @ RuleError::UnknownCommand) => {
-                let reason = format!("': {}. ", error.text());
+                let reason = format!("': {}. ", error.as_str());
                 errors.extend([place, b"Error in applying operation '", rule, reason.as_bytes()].concat());
             }
             // Errors after the first one may be caused by it.
             Err(error) if !told => {
                 told = true;
-                errors.extend([place, error.text().as_bytes(), b". "].concat());
+                errors.extend([place, error.as_str().as_bytes(), b". "].concat());
             }
             Err(_) => {}
         }

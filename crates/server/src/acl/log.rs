@@ -2,12 +2,12 @@
 
 use std::collections::VecDeque;
 
-use super::check::Reason;
+use super::check::DenialReason;
 
 /// The maximum interval between denials of one entry, in milliseconds.
-const GROUPING_MS: u64 = 60_000;
+const MAX_GROUPING_INTERVAL_MS: u64 = 60_000;
 /// The number of entries that are searched for a similar one.
-const LOOKED_AT: usize = 10;
+const MAX_SEARCHED_ENTRIES: usize = 10;
 
 /// The context in which a command was denied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,11 +33,11 @@ impl DenialContext {
 
 /// A denied access.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct DeniedAccess {
     /// The reason.
-    pub reason: Reason,
+    pub reason: DenialReason,
     /// The context.
-    pub scene: DenialContext,
+    pub context: DenialContext,
     /// The command, key, channel or database that was not allowed.
     pub object: Vec<u8>,
     /// The name of the user.
@@ -46,11 +46,11 @@ pub struct Refusal {
 
 /// An entry of ACL LOG.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct AclLogEntry {
     /// The number of denials.
     pub count: u64,
     /// The denied access.
-    pub refusal: Refusal,
+    pub refusal: DeniedAccess,
     /// The client of the last denial, as CLIENT LIST shows it.
     pub client: Vec<u8>,
     /// The number of the entry since the start.
@@ -63,19 +63,21 @@ pub struct Entry {
 
 /// The ACL log, latest entry first.
 #[derive(Debug, Default)]
-pub struct Log {
-    entries: VecDeque<Entry>,
+pub struct AclLog {
+    entries: VecDeque<AclLogEntry>,
     next_id: u64,
 }
 
-impl Log {
+impl AclLog {
     /// Adds a denial. A new entry removes the oldest ones beyond `max_len`.
-    pub fn add(&mut self, refusal: Refusal, client: Vec<u8>, now_ms: u64, max_len: usize) {
+    pub fn add(&mut self, refusal: DeniedAccess, client: Vec<u8>, now_ms: u64, max_len: usize) {
         if max_len == 0 {
             return self.clear();
         }
-        let similar = |entry: &Entry| entry.updated_ms.abs_diff(now_ms) <= GROUPING_MS && entry.refusal == refusal;
-        let place = self.entries.iter().take(LOOKED_AT).position(similar);
+        let similar = |entry: &AclLogEntry| {
+            entry.updated_ms.abs_diff(now_ms) <= MAX_GROUPING_INTERVAL_MS && entry.refusal == refusal
+        };
+        let place = self.entries.iter().take(MAX_SEARCHED_ENTRIES).position(similar);
         match place.and_then(|place| self.entries.remove(place)) {
             Some(mut entry) => {
                 entry.count += 1;
@@ -84,7 +86,7 @@ impl Log {
                 self.entries.push_front(entry);
             }
             None => {
-                self.entries.push_front(Entry {
+                self.entries.push_front(AclLogEntry {
                     count: 1,
                     refusal,
                     client,
@@ -104,7 +106,7 @@ impl Log {
     }
 
     /// Returns the latest entries, at most `count`.
-    pub fn latest(&self, count: usize) -> Vec<Entry> {
+    pub fn latest(&self, count: usize) -> Vec<AclLogEntry> {
         self.entries.iter().take(count).cloned().collect()
     }
 }

@@ -46,15 +46,15 @@ mod user;
 #[cfg(test)]
 mod tests;
 
-pub use account::{Account, Login};
-pub use catalogue::{Catalogue, Category, CommandId, Entry as CatalogueEntry};
-pub use check::{Access, AccessRequest, ChannelUse, Denial, Reason};
-pub use file::{Misdeclared, check_declarations};
-pub use log::{DenialContext, Entry as LogEntry, Log, Refusal};
+pub use account::{AclAccount, Login};
+pub use catalogue::{CatalogueEntry, Category, CommandCatalogue, CommandId};
+pub use check::{AccessRequest, ChannelUse, Denial, DenialReason, KeyAccess};
+pub use file::{InvalidUserDirective, check_declarations};
+pub use log::{AclLog, AclLogEntry as LogEntry, DenialContext, DeniedAccess};
 pub use password::random_digits;
 pub use rules::has_blanks;
 pub use selector::Selector;
-pub use user::{SelectorDefaults, User};
+pub use user::{SelectorDefaults, UserRules};
 
 /// The user of clients that have not authenticated as another one.
 pub const DEFAULT_USER: &[u8] = b"default";
@@ -62,34 +62,34 @@ pub const DEFAULT_USER: &[u8] = b"default";
 const SUPERUSER: &[u8] = b"(superuser)";
 
 /// The accounts by name.
-type Accounts = BTreeMap<Box<[u8]>, Arc<Account>>;
+type Accounts = BTreeMap<Box<[u8]>, Arc<AclAccount>>;
 
 /// The version, which every command reads. Aligned to its own cache line, away from data that other threads write.
 #[repr(align(128))]
-struct Version(AtomicU64);
+struct AlignedVersion(AtomicU64);
 
 /// All users.
 pub struct Acl {
-    version: Version,
+    version: AlignedVersion,
     accounts: RwLock<Accounts>,
     /// Set if clients are authenticated as the default user without a password.
-    open: AtomicBool,
+    default_user_is_open: AtomicBool,
     /// Held during changes, so that users are changed one after another.
-    changing: Mutex<()>,
+    change_lock: Mutex<()>,
     /// The denied accesses.
-    pub log: Mutex<Log>,
-    catalogue: &'static Catalogue,
+    pub log: Mutex<AclLog>,
+    catalogue: &'static CommandCatalogue,
 }
 
 impl Acl {
     /// Creates an ACL with only the default user, which may do everything.
-    pub fn new(catalogue: &'static Catalogue) -> Acl {
-        let default = Account::new(DEFAULT_USER, User::unrestricted(catalogue));
+    pub fn new(catalogue: &'static CommandCatalogue) -> Acl {
+        let default = AclAccount::new(DEFAULT_USER, UserRules::unrestricted(catalogue));
         Acl {
-            version: Version(AtomicU64::new(1)),
+            version: AlignedVersion(AtomicU64::new(1)),
             accounts: RwLock::new(BTreeMap::from([(DEFAULT_USER.into(), default)])),
-            open: AtomicBool::new(true),
-            changing: Mutex::default(),
+            default_user_is_open: AtomicBool::new(true),
+            change_lock: Mutex::default(),
             log: Mutex::default(),
             catalogue,
         }
@@ -104,21 +104,21 @@ impl Acl {
     /// Returns `true` if clients are authenticated as the default user without a password.
     #[inline]
     pub fn is_open(&self) -> bool {
-        self.open.load(Ordering::Acquire)
+        self.default_user_is_open.load(Ordering::Acquire)
     }
 
     /// Returns `true` if the default user accepts any password.
-    pub fn asks_for_no_password(&self) -> bool {
+    pub fn default_user_needs_no_password(&self) -> bool {
         self.account(DEFAULT_USER)
-            .is_some_and(|account| account.user().needs_no_password())
+            .is_some_and(|account| account.rules().needs_no_password())
     }
 
     /// Returns the commands that rules may name.
-    pub fn catalogue(&self) -> &'static Catalogue {
+    pub fn catalogue(&self) -> &'static CommandCatalogue {
         self.catalogue
     }
 
-    fn ground(&self, config: &Config) -> SelectorDefaults<'static> {
+    fn selector_defaults(&self, config: &Config) -> SelectorDefaults<'static> {
         SelectorDefaults {
             catalogue: self.catalogue,
             all_channels: config.choice(id::ACL_PUBSUB_DEFAULT) == "allchannels",
@@ -127,25 +127,25 @@ impl Acl {
 
     // ---- queries ----------------------------------------------------------------------------------------------------
     /// Returns the account with this name.
-    pub fn account(&self, name: &[u8]) -> Option<Arc<Account>> {
+    pub fn account(&self, name: &[u8]) -> Option<Arc<AclAccount>> {
         let accounts = self.accounts.read().unwrap_or_else(PoisonError::into_inner);
         accounts.get(name).cloned()
     }
 
     /// Returns all accounts, ordered by name.
-    pub fn accounts(&self) -> Vec<Arc<Account>> {
+    pub fn accounts(&self) -> Vec<Arc<AclAccount>> {
         let accounts = self.accounts.read().unwrap_or_else(PoisonError::into_inner);
         accounts.values().cloned().collect()
     }
 
     /// Returns all users in the form of configuration files after the word `user`: the name, then the rules.
-    pub fn describe(&self) -> Vec<Vec<u8>> {
-        let describe = |account: Arc<Account>| [account.name(), b" ", &*account.user().describe()].concat();
+    pub fn describe_users(&self) -> Vec<Vec<u8>> {
+        let describe = |account: Arc<AclAccount>| [account.name(), b" ", &*account.rules().describe()].concat();
         self.accounts().into_iter().map(describe).collect()
     }
 
     /// Returns the login of a new client: the default user, authenticated if no password is needed.
-    pub fn greet(&self) -> Login {
+    pub fn new_login(&self) -> Login {
         let account = self.account(DEFAULT_USER).unwrap_or_else(|| {
             unreachable!("the default user cannot be deleted");
         });
@@ -153,22 +153,22 @@ impl Acl {
     }
 
     /// Returns the login of a client above all users: the primary that this server follows.
-    pub fn superuser(&self) -> Login {
-        let account = Account::new(SUPERUSER, User::unrestricted(self.catalogue));
+    pub fn superuser_login(&self) -> Login {
+        let account = AclAccount::new(SUPERUSER, UserRules::unrestricted(self.catalogue));
         Login::new(account, self, true)
     }
 
     /// Returns the login for this name and password, if they are correct.
     pub fn log_in(&self, name: &[u8], password: &[u8]) -> Option<Login> {
         let account = self.account(name)?;
-        let accepted = account.user().accepts(password);
+        let accepted = account.rules().accepts_password(password);
         accepted.then(|| Login::new(account, self, true))
     }
 
     /// Returns the login of a client authenticated by other means, if the user exists and is enabled.
-    pub fn log_in_known(&self, name: &[u8]) -> Option<Login> {
+    pub fn log_in_without_password(&self, name: &[u8]) -> Option<Login> {
         let account = self.account(name)?;
-        account.user().is_enabled().then(|| Login::new(account, self, true))
+        account.rules().is_enabled().then(|| Login::new(account, self, true))
     }
 
     // ---- changes ----------------------------------------------------------------------------------------------------
@@ -182,52 +182,52 @@ impl Acl {
         name: &[u8],
         rules: &[Rule],
         config: &Config,
-    ) -> Result<Option<Arc<Account>>, Vec<u8>> {
-        let ground = self.ground(config);
-        let _changing = lock(&self.changing);
+    ) -> Result<Option<Arc<AclAccount>>, Vec<u8>> {
+        let ground = self.selector_defaults(config);
+        let _changing = lock(&self.change_lock);
         let account = self.account(name);
         let mut user = match &account {
-            Some(account) => User::clone(&account.user()),
-            None => User::new(ground),
+            Some(account) => UserRules::clone(&account.rules()),
+            None => UserRules::new(ground),
         };
-        let merged = rules::merge_selectors(rules).map_err(|rules::Unmatched(place)| {
-            let begin = rules::text_of(rules[place].as_ref());
+        let merged = rules::merge_selectors(rules).map_err(|rules::UnclosedSelector(place)| {
+            let begin = rules::until_nul(rules[place].as_ref());
             [b"Unmatched parenthesis in acl selector starting at '", begin, b"'."].concat()
         })?;
         for rule in &merged {
             user.apply(rule, ground).map_err(|error| {
-                let rule = rules::text_of(rule);
-                let reason = format!("': {}", error.text());
+                let rule = rules::until_nul(rule);
+                let reason = format!("': {}", error.as_str());
                 [b"Error in ACL SETUSER modifier '", rule, reason.as_bytes()].concat()
             })?;
         }
-        let narrowed = account.filter(|account| user.narrows_channels(&account.user()));
-        self.put(name, user);
+        let narrowed = account.filter(|account| user.loses_channels_of(&account.rules()));
+        self.set_rules(name, user);
         Ok(narrowed)
     }
 
     /// Deletes users, except the default user. Returns those that existed. The caller must hold exclusive mode.
-    pub fn delete_users<'n>(&self, names: impl Iterator<Item = &'n [u8]>) -> Vec<Arc<Account>> {
-        let _changing = lock(&self.changing);
+    pub fn delete_users<'n>(&self, names: impl Iterator<Item = &'n [u8]>) -> Vec<Arc<AclAccount>> {
+        let _changing = lock(&self.change_lock);
         let mut deleted = Vec::new();
         for name in names.filter(|name| *name != DEFAULT_USER) {
             let mut accounts = self.accounts.write().unwrap_or_else(PoisonError::into_inner);
             deleted.extend(accounts.remove(name));
         }
-        deleted.iter().for_each(|account: &Arc<Account>| account.delete());
-        self.publish();
+        deleted.iter().for_each(|account: &Arc<AclAccount>| account.delete());
+        self.increment_version();
         deleted
     }
 
     /// Makes `password` the only password of the default user (`requirepass`). If it is empty, any password is
     /// accepted.
     pub fn set_default_password(&self, password: &[u8], config: &Config) {
-        let ground = self.ground(config);
-        let _changing = lock(&self.changing);
+        let ground = self.selector_defaults(config);
+        let _changing = lock(&self.change_lock);
         let Some(account) = self.account(DEFAULT_USER) else {
             unreachable!("the default user cannot be deleted");
         };
-        let mut user = User::clone(&account.user());
+        let mut user = UserRules::clone(&account.rules());
         let add: &[u8] = if password.is_empty() {
             b"nopass"
         } else {
@@ -237,34 +237,34 @@ impl Acl {
             let applied = user.apply(rule, ground);
             debug_assert_eq!(applied, Ok(()));
         }
-        self.put(DEFAULT_USER, user);
+        self.set_rules(DEFAULT_USER, user);
     }
 
     /// Creates the user, or replaces the rules of an existing one.
-    fn put(&self, name: &[u8], user: User) {
+    fn set_rules(&self, name: &[u8], user: UserRules) {
         match self.account(name) {
             Some(account) => account.replace(user),
             None => {
                 let mut accounts = self.accounts.write().unwrap_or_else(PoisonError::into_inner);
-                accounts.insert(name.into(), Account::new(name, user));
+                accounts.insert(name.into(), AclAccount::new(name, user));
             }
         }
-        self.publish();
+        self.increment_version();
     }
 
     /// Replaces all users. If the default user is not among them, it becomes unrestricted. The caller must hold
     /// exclusive mode, or there must be no clients yet. Returns the accounts that have lost channels.
-    pub fn replace_all(&self, users: NewUsers) -> Vec<Arc<Account>> {
-        let _changing = lock(&self.changing);
+    pub fn replace_all(&self, users: NewUsers) -> Vec<Arc<AclAccount>> {
+        let _changing = lock(&self.change_lock);
         let mut users = users.0;
         users
             .entry(DEFAULT_USER.into())
-            .or_insert_with(|| User::unrestricted(self.catalogue));
+            .or_insert_with(|| UserRules::unrestricted(self.catalogue));
         let mut narrowed = Vec::new();
         for account in self.accounts() {
             match users.remove(account.name()) {
                 Some(user) => {
-                    if user.narrows_channels(&account.user()) {
+                    if user.loses_channels_of(&account.rules()) {
                         narrowed.push(account.clone());
                     }
                     account.replace(user);
@@ -277,17 +277,17 @@ impl Acl {
             }
         }
         for (name, user) in users {
-            self.put(&name, user);
+            self.set_rules(&name, user);
         }
-        self.publish();
+        self.increment_version();
         narrowed
     }
 
     /// Publishes a change. Called after it.
-    fn publish(&self) {
+    fn increment_version(&self) {
         if let Some(default) = self.account(DEFAULT_USER) {
-            let user = default.user();
-            self.open
+            let user = default.rules();
+            self.default_user_is_open
                 .store(user.needs_no_password() && user.is_enabled(), Ordering::Release);
         }
         self.version.0.fetch_add(1, Ordering::AcqRel);
@@ -295,4 +295,4 @@ impl Acl {
 }
 
 /// The users that a file defines.
-pub struct NewUsers(BTreeMap<Box<[u8]>, User>);
+pub struct NewUsers(BTreeMap<Box<[u8]>, UserRules>);

@@ -7,13 +7,13 @@ pub enum RuleError {
     /// It names an unknown command or category.
     UnknownCommand,
     /// It adds a key pattern although all keys are allowed.
-    KeysAfterAll,
+    KeyPatternAfterAllKeys,
     /// It adds a channel pattern although all channels are allowed.
-    ChannelsAfterAll,
+    ChannelPatternAfterAllChannels,
     /// It removes a password that the user does not have.
     NoSuchPassword,
     /// It contains an invalid password hash.
-    NotAHash,
+    InvalidPasswordHash,
     /// It specifies the first argument of a subcommand.
     FirstArgumentOfSubcommand,
     /// It names a database with an invalid number.
@@ -22,20 +22,20 @@ pub enum RuleError {
 
 impl RuleError {
     /// Returns Valkey's error text.
-    pub fn text(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             RuleError::Syntax => "Syntax error",
             RuleError::UnknownCommand => "Unknown command or category name in ACL",
-            RuleError::KeysAfterAll => {
+            RuleError::KeyPatternAfterAllKeys => {
                 "Adding a pattern after the * pattern (or the 'allkeys' flag) is not valid and does not have any effect. \
                  Try 'resetkeys' to start with an empty list of patterns"
             }
-            RuleError::ChannelsAfterAll => {
+            RuleError::ChannelPatternAfterAllChannels => {
                 "Adding a pattern after the * pattern (or the 'allchannels' flag) is not valid and does not have any \
                  effect. Try 'resetchannels' to start with an empty list of channels"
             }
             RuleError::NoSuchPassword => "The password you are trying to remove from the user does not exist",
-            RuleError::NotAHash => {
+            RuleError::InvalidPasswordHash => {
                 "The password hash must be exactly 64 characters and contain only lowercase hexadecimal characters"
             }
             RuleError::FirstArgumentOfSubcommand => "Allowing first-arg of a subcommand is not supported",
@@ -45,13 +45,13 @@ impl RuleError {
 }
 
 /// Returns the bytes up to the first zero byte, which is all that Valkey sees of a word.
-pub fn text_of(word: &[u8]) -> &[u8] {
+pub fn until_nul(word: &[u8]) -> &[u8] {
     word.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
 /// Returns `true` if the rule is this word, ignoring case.
 pub fn is_word(rule: &[u8], word: &str) -> bool {
-    text_of(rule).eq_ignore_ascii_case(word.as_bytes())
+    until_nul(rule).eq_ignore_ascii_case(word.as_bytes())
 }
 
 /// Returns `true` if the word contains a blank or a control byte. Rules are written to lines whose words are separated
@@ -62,13 +62,13 @@ pub fn has_blanks(word: &[u8]) -> bool {
 
 /// A selector without an end, given by the index of its first rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unmatched(pub usize);
+pub struct UnclosedSelector(pub usize);
 
 /// Joins selectors that span several rules: `(+get`, `~a)` becomes `(+get ~a)`.
 ///
 /// # Errors
 /// When a selector is not closed.
-pub fn merge_selectors<Word: AsRef<[u8]>>(rules: &[Word]) -> Result<Vec<Vec<u8>>, Unmatched> {
+pub fn merge_selectors<Word: AsRef<[u8]>>(rules: &[Word]) -> Result<Vec<Vec<u8>>, UnclosedSelector> {
     let mut merged: Vec<Vec<u8>> = Vec::with_capacity(rules.len());
     let mut open: Option<(usize, Vec<u8>)> = None;
     for (place, rule) in rules.iter().enumerate() {
@@ -79,7 +79,7 @@ pub fn merge_selectors<Word: AsRef<[u8]>>(rules: &[Word]) -> Result<Vec<Vec<u8>>
             None => merged.push(rule.to_vec()),
             Some((_, selector)) => {
                 selector.push(b' ');
-                selector.extend_from_slice(text_of(rule));
+                selector.extend_from_slice(until_nul(rule));
                 if closes {
                     merged.extend(open.take().map(|(_, selector)| selector));
                 }
@@ -88,6 +88,6 @@ pub fn merge_selectors<Word: AsRef<[u8]>>(rules: &[Word]) -> Result<Vec<Vec<u8>>
     }
     match open {
         None => Ok(merged),
-        Some((place, _)) => Err(Unmatched(place)),
+        Some((place, _)) => Err(UnclosedSelector(place)),
     }
 }

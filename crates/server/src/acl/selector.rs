@@ -8,20 +8,20 @@ use std::collections::BTreeSet;
 
 use weft_resp::{glob, quote};
 
-use super::catalogue::{Catalogue, CommandId};
-use super::check::{Access, AccessRequest, ChannelUse, Denial, Reason};
-use super::rules::{RuleError, has_blanks, is_word, text_of};
+use super::catalogue::{CommandCatalogue, CommandId};
+use super::check::{AccessRequest, ChannelUse, Denial, DenialReason, KeyAccess};
+use super::rules::{RuleError, has_blanks, is_word, until_nul};
 
 /// A key pattern, and the access allowed to matching keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct KeyPattern {
-    access: Access,
+    access: KeyAccess,
     pattern: Box<[u8]>,
 }
 
 /// The databases that commands may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Databases {
+enum AllowedDatabases {
     All,
     Only(BTreeSet<u32>),
 }
@@ -40,7 +40,7 @@ pub struct Selector {
     /// One bit per command of the catalogue.
     commands: Box<[u64]>,
     /// `true` if the rules begin with `+@all`, so that future commands are allowed, too.
-    begins_with_all: bool,
+    starts_with_all_commands: bool,
     /// The commands that are allowed only with one of these first arguments.
     first_arguments: Vec<(CommandId, Box<[u8]>)>,
     rules: Vec<CommandRule>,
@@ -48,22 +48,22 @@ pub struct Selector {
     keys: Vec<KeyPattern>,
     all_channels: bool,
     channels: Vec<Box<[u8]>>,
-    databases: Databases,
+    databases: AllowedDatabases,
 }
 
 impl Selector {
     /// Creates a selector with no commands, no keys, all databases, and the channels given by `acl-pubsub-default`.
-    pub fn new(catalogue: &Catalogue, all_channels: bool) -> Selector {
+    pub fn new(catalogue: &CommandCatalogue, all_channels: bool) -> Selector {
         Selector {
             commands: vec![0; catalogue.len().div_ceil(64)].into(),
-            begins_with_all: false,
+            starts_with_all_commands: false,
             first_arguments: Vec::new(),
             rules: Vec::new(),
             all_keys: false,
             keys: Vec::new(),
             all_channels,
             channels: Vec::new(),
-            databases: Databases::All,
+            databases: AllowedDatabases::All,
         }
     }
 
@@ -72,7 +72,7 @@ impl Selector {
     ///
     /// # Errors
     /// The error of the first invalid rule.
-    pub fn parse(inner: &[u8], catalogue: &Catalogue, all_channels: bool) -> Result<Selector, RuleError> {
+    pub fn parse(inner: &[u8], catalogue: &CommandCatalogue, all_channels: bool) -> Result<Selector, RuleError> {
         let mut selector = Selector::new(catalogue, all_channels);
         let rules = quote::split_arguments(&[inner, b"\n"].concat()).unwrap_or_default();
         for rule in &rules {
@@ -89,9 +89,9 @@ impl Selector {
     ///
     /// # Errors
     /// When the rule is invalid. Nothing has changed then.
-    pub fn apply(&mut self, rule: &[u8], catalogue: &Catalogue) -> Result<(), RuleError> {
+    pub fn apply(&mut self, rule: &[u8], catalogue: &CommandCatalogue) -> Result<(), RuleError> {
         let is = |word: &str| is_word(rule, word);
-        let text = text_of(rule);
+        let text = until_nul(rule);
         if is("allkeys") || is("~*") {
             self.set_keys(true);
         } else if is("resetkeys") {
@@ -101,33 +101,33 @@ impl Selector {
         } else if is("resetchannels") {
             self.set_channels(false);
         } else if is("alldbs") {
-            self.databases = Databases::All;
+            self.databases = AllowedDatabases::All;
         } else if is("resetdbs") {
-            self.databases = Databases::Only(BTreeSet::new());
+            self.databases = AllowedDatabases::Only(BTreeSet::new());
         } else if is("allcommands") || is("+@all") {
             self.set_commands(true);
         } else if is("nocommands") || is("-@all") {
             self.set_commands(false);
         } else if let Some(pattern) = rule.strip_prefix(b"~") {
-            self.add_keys(Access::BOTH, pattern)?;
+            self.add_keys(KeyAccess::BOTH, pattern)?;
         } else if let Some(rest) = rule.strip_prefix(b"%") {
             if self.all_keys {
-                return Err(RuleError::KeysAfterAll);
+                return Err(RuleError::KeyPatternAfterAllKeys);
             }
             let (access, pattern) = split_access(rest)?;
             self.add_keys(access, pattern)?;
         } else if let Some(pattern) = rule.strip_prefix(b"&") {
             self.add_channels(pattern)?;
         } else if text.len() >= 3 && text[..3].eq_ignore_ascii_case(b"db=") {
-            self.databases = Databases::Only(parse_databases(&text[3..])?);
+            self.databases = AllowedDatabases::Only(parse_databases(&text[3..])?);
         } else if let [sign @ (b'+' | b'-'), b'@', category @ ..] = text {
             self.change_category(category, *sign == b'+', catalogue)?;
         } else if let Some(name) = text.strip_prefix(b"+") {
-            self.allow(name, catalogue)?;
+            self.allow_command(name, catalogue)?;
         } else if let Some(name) = text.strip_prefix(b"-") {
             let id = catalogue.find(name).ok_or(RuleError::UnknownCommand)?;
             self.change_command(id, false, catalogue);
-            self.remember(false, catalogue.entry(id).full_name.as_bytes());
+            self.record_rule(false, catalogue.entry(id).full_name.as_bytes());
         } else {
             return Err(RuleError::Syntax);
         }
@@ -141,15 +141,15 @@ impl Selector {
         self.keys.clear();
     }
 
-    fn add_keys(&mut self, access: Access, pattern: &[u8]) -> Result<(), RuleError> {
+    fn add_keys(&mut self, access: KeyAccess, pattern: &[u8]) -> Result<(), RuleError> {
         if self.all_keys {
-            return Err(RuleError::KeysAfterAll);
+            return Err(RuleError::KeyPatternAfterAllKeys);
         }
         if has_blanks(pattern) {
             return Err(RuleError::Syntax);
         }
         match self.keys.iter_mut().find(|known| *known.pattern == *pattern) {
-            Some(known) => known.access = known.access.with(access),
+            Some(known) => known.access = known.access.union(access),
             None => self.keys.push(KeyPattern {
                 access,
                 pattern: pattern.into(),
@@ -165,7 +165,7 @@ impl Selector {
 
     fn add_channels(&mut self, pattern: &[u8]) -> Result<(), RuleError> {
         if self.all_channels {
-            return Err(RuleError::ChannelsAfterAll);
+            return Err(RuleError::ChannelPatternAfterAllChannels);
         }
         if has_blanks(pattern) {
             return Err(RuleError::Syntax);
@@ -180,7 +180,7 @@ impl Selector {
 
     fn set_commands(&mut self, all: bool) {
         self.commands.fill(if all { u64::MAX } else { 0 });
-        self.begins_with_all = all;
+        self.starts_with_all_commands = all;
         self.rules.clear();
         self.first_arguments.clear();
     }
@@ -200,7 +200,7 @@ impl Selector {
     }
 
     /// Allows or forbids a command with its subcommands.
-    fn change_command(&mut self, id: CommandId, allows: bool, catalogue: &Catalogue) {
+    fn change_command(&mut self, id: CommandId, allows: bool, catalogue: &CommandCatalogue) {
         self.set_bit(id, allows);
         self.first_arguments.retain(|(command, _)| *command != id);
         for subcommand in &catalogue.entry(id).subcommands {
@@ -208,9 +208,9 @@ impl Selector {
         }
     }
 
-    fn change_category(&mut self, name: &[u8], allows: bool, catalogue: &Catalogue) -> Result<(), RuleError> {
+    fn change_category(&mut self, name: &[u8], allows: bool, catalogue: &CommandCatalogue) -> Result<(), RuleError> {
         let category = catalogue.category(name).ok_or(RuleError::UnknownCommand)?;
-        self.remember(allows, &[b"@", name].concat());
+        self.record_rule(allows, &[b"@", name].concat());
         for id in &category.members {
             self.change_command(*id, allows, catalogue);
         }
@@ -218,11 +218,11 @@ impl Selector {
     }
 
     /// Allows a command, a subcommand, or a command with a given first argument.
-    fn allow(&mut self, name: &[u8], catalogue: &Catalogue) -> Result<(), RuleError> {
+    fn allow_command(&mut self, name: &[u8], catalogue: &CommandCatalogue) -> Result<(), RuleError> {
         let Some(bar) = name.iter().rposition(|byte| *byte == b'|') else {
             let id = catalogue.find(name).ok_or(RuleError::UnknownCommand)?;
             self.change_command(id, true, catalogue);
-            self.remember(true, catalogue.entry(id).full_name.as_bytes());
+            self.record_rule(true, catalogue.entry(id).full_name.as_bytes());
             return Ok(());
         };
         let id = catalogue.find(&name[..bar]).ok_or(RuleError::UnknownCommand)?;
@@ -248,12 +248,12 @@ impl Selector {
             let id = catalogue.find(name).ok_or(RuleError::UnknownCommand)?;
             self.change_command(id, true, catalogue);
         }
-        self.remember(true, name);
+        self.record_rule(true, name);
         Ok(())
     }
 
     /// Adds a rule, and drops earlier rules about the same command, its subcommands or first arguments.
-    fn remember(&mut self, allows: bool, name: &[u8]) {
+    fn record_rule(&mut self, allows: bool, name: &[u8]) {
         let name = name.to_ascii_lowercase();
         self.rules.retain(|rule| match rule.name.strip_prefix(name.as_slice()) {
             Some(rest) => !matches!(rest, [] | [b'|', ..]),
@@ -269,7 +269,7 @@ impl Selector {
     /// Returns `true` if nothing is forbidden.
     pub fn allows_everything(&self) -> bool {
         let all_commands = self.commands.iter().all(|word| *word == u64::MAX);
-        all_commands && self.all_keys && self.all_channels && self.databases == Databases::All
+        all_commands && self.all_keys && self.all_channels && self.databases == AllowedDatabases::All
     }
 
     /// Checks if a command has the permissions that it requires: its databases, the command itself, its keys and its
@@ -278,7 +278,7 @@ impl Selector {
         self.check_databases(permission)?;
         if !self.allows_command(permission) {
             return Err(Denial {
-                reason: Reason::Command,
+                reason: DenialReason::Command,
                 argument: 0,
             });
         }
@@ -289,7 +289,7 @@ impl Selector {
                     denied = Some(argument);
                 }
             });
-            Denial::because(Reason::Key, denied)?;
+            Denial::from_argument(DenialReason::Key, denied)?;
         }
         if !self.all_channels {
             let mut denied = None;
@@ -298,13 +298,13 @@ impl Selector {
                     denied = Some(argument);
                 }
             });
-            Denial::because(Reason::Channel, denied)?;
+            Denial::from_argument(DenialReason::Channel, denied)?;
         }
         Ok(())
     }
 
     fn check_databases(&self, permission: &dyn AccessRequest) -> Result<(), Denial> {
-        let Databases::Only(allowed) = &self.databases else {
+        let AllowedDatabases::Only(allowed) = &self.databases else {
             return Ok(());
         };
         let mut denied = permission.needs_all_databases().then_some(0);
@@ -314,29 +314,29 @@ impl Selector {
                 denied = Some(argument);
             }
         });
-        Denial::because(Reason::Database, denied)
+        Denial::from_argument(DenialReason::Database, denied)
     }
 
     fn allows_command(&self, permission: &dyn AccessRequest) -> bool {
         let id = permission.command();
         let with_argument = || {
-            let argument = permission.first_argument().map(text_of);
+            let argument = permission.first_arg().map(until_nul);
             let matching = |(command, word): &(CommandId, Box<[u8]>)| {
                 *command == id && argument.is_some_and(|argument| word.eq_ignore_ascii_case(argument))
             };
             self.first_arguments.iter().any(matching)
         };
-        permission.is_for_everybody() || self.has_bit(id) || with_argument()
+        permission.is_always_allowed() || self.has_bit(id) || with_argument()
     }
 
-    fn allows_key(&self, access: Access, key: &[u8]) -> bool {
+    fn allows_key(&self, access: KeyAccess, key: &[u8]) -> bool {
         let matches = |known: &KeyPattern| known.access.contains(access) && glob::matches(&known.pattern, key, false);
         self.keys.iter().any(matches)
     }
 
     /// Returns `true` if all keys may be read.
-    pub fn reads_every_key(&self) -> bool {
-        let matches_all = |known: &KeyPattern| known.access.contains(Access::READ) && *known.pattern == *b"*";
+    pub fn may_read_all_keys(&self) -> bool {
+        let matches_all = |known: &KeyPattern| known.access.contains(KeyAccess::READ) && *known.pattern == *b"*";
         self.all_keys || self.keys.iter().any(matches_all)
     }
 
@@ -344,13 +344,13 @@ impl Selector {
     pub fn allows_channel(&self, usage: ChannelUse, channel: &[u8]) -> bool {
         let matches = |known: &[u8]| match usage {
             ChannelUse::Name => glob::matches(known, channel, false),
-            ChannelUse::Pattern => text_of(channel) == known,
+            ChannelUse::Pattern => until_nul(channel) == known,
         };
         self.all_channels || self.channels.iter().any(|known| matches(known))
     }
 
     /// Returns `true` if all channels may be used.
-    pub fn allows_every_channel(&self) -> bool {
+    pub fn allows_all_channels(&self) -> bool {
         self.all_channels
     }
 
@@ -362,7 +362,12 @@ impl Selector {
     // ---- descriptions -----------------------------------------------------------------------------------------------
     /// Returns the command rules, for example `-@all +get`.
     pub fn describe_commands(&self) -> Vec<u8> {
-        let mut text: Vec<u8> = if self.begins_with_all { "+@all" } else { "-@all" }.into();
+        let mut text: Vec<u8> = if self.starts_with_all_commands {
+            "+@all"
+        } else {
+            "-@all"
+        }
+        .into();
         for rule in &self.rules {
             text.extend_from_slice(if rule.allows { b" +" } else { b" -" });
             text.extend_from_slice(&rule.name);
@@ -395,9 +400,9 @@ impl Selector {
     /// Returns the database rules: `alldbs`, `db=0,1`, or an empty string for none.
     pub fn describe_databases(&self) -> String {
         match &self.databases {
-            Databases::All => "alldbs".to_owned(),
-            Databases::Only(numbers) if numbers.is_empty() => String::new(),
-            Databases::Only(numbers) => {
+            AllowedDatabases::All => "alldbs".to_owned(),
+            AllowedDatabases::Only(numbers) if numbers.is_empty() => String::new(),
+            AllowedDatabases::Only(numbers) => {
                 let numbers: Vec<String> = numbers.iter().map(u32::to_string).collect();
                 format!("db={}", numbers.join(","))
             }
@@ -414,9 +419,9 @@ impl Selector {
             parts.push(self.describe_channels());
         }
         match &self.databases {
-            Databases::All => {}
-            Databases::Only(numbers) if numbers.is_empty() => parts.push(b"resetdbs".to_vec()),
-            Databases::Only(_) => parts.push(self.describe_databases().into_bytes()),
+            AllowedDatabases::All => {}
+            AllowedDatabases::Only(numbers) if numbers.is_empty() => parts.push(b"resetdbs".to_vec()),
+            AllowedDatabases::Only(_) => parts.push(self.describe_databases().into_bytes()),
         }
         parts.push(self.describe_commands());
         parts.retain(|part| !part.is_empty());
@@ -425,18 +430,18 @@ impl Selector {
 }
 
 /// Splits the text after `%` into the access and the pattern after `~`. Both `~` and the pattern may be missing.
-fn split_access(rest: &[u8]) -> Result<(Access, &[u8]), RuleError> {
-    let mut access = Access::NONE;
+fn split_access(rest: &[u8]) -> Result<(KeyAccess, &[u8]), RuleError> {
+    let mut access = KeyAccess::NONE;
     for (index, byte) in rest.iter().enumerate() {
         access = match byte.to_ascii_uppercase() {
-            b'R' if !access.contains(Access::READ) => access.with(Access::READ),
-            b'W' if !access.contains(Access::WRITE) => access.with(Access::WRITE),
-            b'~' if access != Access::NONE => return Ok((access, &rest[index + 1..])),
+            b'R' if !access.contains(KeyAccess::READ) => access.union(KeyAccess::READ),
+            b'W' if !access.contains(KeyAccess::WRITE) => access.union(KeyAccess::WRITE),
+            b'~' if access != KeyAccess::NONE => return Ok((access, &rest[index + 1..])),
             _ => return Err(RuleError::Syntax),
         };
     }
     match access {
-        Access::NONE => Err(RuleError::Syntax),
+        KeyAccess::NONE => Err(RuleError::Syntax),
         access => Ok((access, &[])),
     }
 }

@@ -6,22 +6,22 @@ use super::rules::{RuleError, merge_selectors};
 use super::*;
 use crate::commands::permission::catalogue;
 
-fn ground() -> SelectorDefaults<'static> {
+fn selector_defaults() -> SelectorDefaults<'static> {
     SelectorDefaults {
         catalogue: catalogue(),
         all_channels: false,
     }
 }
 
-fn user_of(rules: &[&str]) -> Result<User, RuleError> {
-    let mut user = User::new(ground());
+fn user_of(rules: &[&str]) -> Result<UserRules, RuleError> {
+    let mut user = UserRules::new(selector_defaults());
     for rule in rules {
-        user.apply(rule.as_bytes(), ground())?;
+        user.apply(rule.as_bytes(), selector_defaults())?;
     }
     Ok(user)
 }
 
-fn user(rules: &str) -> User {
+fn user(rules: &str) -> UserRules {
     let rules = merge_selectors(&words(rules)).expect("closed selectors");
     let rules: Vec<&str> = rules
         .iter()
@@ -34,29 +34,29 @@ fn words(text: &str) -> Vec<&str> {
     text.split(' ').filter(|word| !word.is_empty()).collect()
 }
 
-fn described(user: &User) -> String {
+fn described(user: &UserRules) -> String {
     String::from_utf8_lossy(&user.describe()).into_owned()
 }
 
 /// The permissions that a test requires.
-struct Wanted<'a> {
+struct TestPermissions<'a> {
     command: CommandId,
     first: Option<&'a [u8]>,
     databases: &'a [usize],
-    keys: &'a [(Access, &'a [u8])],
+    keys: &'a [(KeyAccess, &'a [u8])],
     channels: &'a [(ChannelUse, &'a [u8])],
 }
 
-impl AccessRequest for Wanted<'_> {
+impl AccessRequest for TestPermissions<'_> {
     fn command(&self) -> CommandId {
         self.command
     }
 
-    fn is_for_everybody(&self) -> bool {
+    fn is_always_allowed(&self) -> bool {
         false
     }
 
-    fn first_argument(&self) -> Option<&[u8]> {
+    fn first_arg(&self) -> Option<&[u8]> {
         self.first
     }
 
@@ -70,7 +70,7 @@ impl AccessRequest for Wanted<'_> {
         }
     }
 
-    fn each_key(&self, visit: &mut dyn FnMut(usize, Access, &[u8])) {
+    fn each_key(&self, visit: &mut dyn FnMut(usize, KeyAccess, &[u8])) {
         for (argument, (access, key)) in (1..).zip(self.keys) {
             visit(argument, *access, key);
         }
@@ -83,8 +83,8 @@ impl AccessRequest for Wanted<'_> {
     }
 }
 
-fn command(name: &str) -> Wanted<'static> {
-    Wanted {
+fn command(name: &str) -> TestPermissions<'static> {
+    TestPermissions {
         command: catalogue().find(name.as_bytes()).expect("a command"),
         first: None,
         databases: &[],
@@ -94,7 +94,7 @@ fn command(name: &str) -> Wanted<'static> {
 }
 
 #[test]
-fn a_later_rule_takes_the_place_of_earlier_ones_about_the_same() {
+fn a_later_rule_replaces_earlier_rules_about_the_same_command() {
     let cases = [
         ("", "off resetchannels -@all"),
         ("on nopass +@all ~* &*", "on nopass ~* &* +@all"),
@@ -120,7 +120,7 @@ fn a_later_rule_takes_the_place_of_earlier_ones_about_the_same() {
 }
 
 #[test]
-fn wrong_rules_change_nothing_and_say_why() {
+fn invalid_rules_change_nothing_and_report_the_reason() {
     let cases = [
         ("nosuch", RuleError::Syntax),
         ("%~a", RuleError::Syntax),
@@ -130,7 +130,7 @@ fn wrong_rules_change_nothing_and_say_why() {
         ("+@nosuch", RuleError::UnknownCommand),
         ("+config|", RuleError::Syntax),
         ("+config|get|x", RuleError::FirstArgumentOfSubcommand),
-        ("#abc", RuleError::NotAHash),
+        ("#abc", RuleError::InvalidPasswordHash),
         ("<nosuch", RuleError::NoSuchPassword),
         ("db=-1", RuleError::DatabaseOutOfRange),
         ("db=2147483648", RuleError::DatabaseOutOfRange),
@@ -141,16 +141,26 @@ fn wrong_rules_change_nothing_and_say_why() {
     for (rule, expected) in cases {
         let mut changed = user("on ~k* +get");
         let before = changed.clone();
-        assert_eq!(changed.apply(rule.as_bytes(), ground()), Err(expected), "{rule}");
+        assert_eq!(
+            changed.apply(rule.as_bytes(), selector_defaults()),
+            Err(expected),
+            "{rule}"
+        );
         assert_eq!(changed, before, "{rule}");
     }
     let mut all = user("allkeys allchannels");
-    assert_eq!(all.apply(b"~a", ground()), Err(RuleError::KeysAfterAll));
-    assert_eq!(all.apply(b"&a", ground()), Err(RuleError::ChannelsAfterAll));
+    assert_eq!(
+        all.apply(b"~a", selector_defaults()),
+        Err(RuleError::KeyPatternAfterAllKeys)
+    );
+    assert_eq!(
+        all.apply(b"&a", selector_defaults()),
+        Err(RuleError::ChannelPatternAfterAllChannels)
+    );
 }
 
 #[test]
-fn a_description_makes_the_same_user_again() {
+fn a_description_recreates_the_same_user() {
     const RULES: &[&str] = &[
         "on",
         "off",
@@ -194,10 +204,10 @@ fn a_description_makes_the_same_user_again() {
     let seed = fastrand::u64(..);
     let mut rng = fastrand::Rng::with_seed(seed);
     for _ in 0..2000 {
-        let mut one = User::new(ground());
+        let mut one = UserRules::new(selector_defaults());
         for _ in 0..rng.usize(1..15) {
             // Some rules are refused, which must not matter.
-            let _ = one.apply(RULES[rng.usize(0..RULES.len())].as_bytes(), ground());
+            let _ = one.apply(RULES[rng.usize(0..RULES.len())].as_bytes(), selector_defaults());
         }
         let again = user(&described(&one));
         assert_eq!(again, one, "seed {seed}: {}", described(&one));
@@ -205,23 +215,23 @@ fn a_description_makes_the_same_user_again() {
 }
 
 #[test]
-fn of_several_selectors_reasons_the_one_that_came_furthest_counts() {
+fn the_denial_of_the_selector_that_allows_most_is_reported() {
     let get = |key: &'static [u8]| {
         let mut wanted = command("get");
         wanted.databases = &[0];
-        wanted.keys = Box::leak(Box::new([(Access::READ, key)]));
+        wanted.keys = Box::leak(Box::new([(KeyAccess::READ, key)]));
         wanted
     };
     let denied = |reason, argument| Err(Denial { reason, argument });
     let cases = [
         ("+get ~a", Ok(())),
         ("+get ~b (+get %R~a)", Ok(())),
-        ("+get %W~a", denied(Reason::Key, 1)),
-        ("-@all ~*", denied(Reason::Command, 0)),
-        ("db=1 +@all ~*", denied(Reason::Database, 0)),
-        ("db=1 +@all ~* (-@all)", denied(Reason::Command, 0)),
-        ("-@all (db=1 +@all ~*)", denied(Reason::Command, 0)),
-        ("+get ~b (db=1 +@all ~*) (-@all)", denied(Reason::Key, 1)),
+        ("+get %W~a", denied(DenialReason::Key, 1)),
+        ("-@all ~*", denied(DenialReason::Command, 0)),
+        ("db=1 +@all ~*", denied(DenialReason::Database, 0)),
+        ("db=1 +@all ~* (-@all)", denied(DenialReason::Command, 0)),
+        ("-@all (db=1 +@all ~*)", denied(DenialReason::Command, 0)),
+        ("+get ~b (db=1 +@all ~*) (-@all)", denied(DenialReason::Key, 1)),
     ];
     for (rules, expected) in cases {
         assert_eq!(user(rules).check(&get(b"a")), expected, "{rules}");
@@ -230,14 +240,14 @@ fn of_several_selectors_reasons_the_one_that_came_furthest_counts() {
 
 #[test]
 fn commands_are_allowed_one_by_one_by_category_and_by_first_argument() {
-    let allows = |rules: &str, wanted: &Wanted<'_>| user(rules).check(wanted).is_ok();
+    let allows = |rules: &str, wanted: &TestPermissions<'_>| user(rules).check(wanted).is_ok();
     assert!(allows("+config|get", &command("config|get")));
     assert!(!allows("+config|get", &command("config|set")));
     assert!(allows("+config", &command("config|set")));
     assert!(!allows("+@all -config", &command("config|set")));
     assert!(allows("+@string", &command("get")));
     assert!(!allows("+@string -@read", &command("get")));
-    let select = |first: &'static [u8]| Wanted {
+    let select = |first: &'static [u8]| TestPermissions {
         first: Some(first),
         ..command("select")
     };
@@ -261,19 +271,19 @@ fn channels_are_matched_and_patterns_of_channels_compared() {
     for (usage, channel, expected) in cases {
         let name = channel.escape_ascii();
         assert_eq!(allowed.allows_channel(usage, channel), expected, "{name}");
-        let wanted = Wanted {
+        let wanted = TestPermissions {
             channels: &[(usage, channel)],
             ..command("subscribe")
         };
         let mut allowed = allowed.clone();
-        assert_eq!(allowed.apply(b"+subscribe", ground()), Ok(()));
+        assert_eq!(allowed.apply(b"+subscribe", selector_defaults()), Ok(()));
         assert_eq!(allowed.check(&wanted).is_ok(), expected, "{name}");
     }
     assert!(user("&*").allows_channel(ChannelUse::Pattern, b"anything*"));
 }
 
 #[test]
-fn selectors_may_be_spread_over_words_but_must_end() {
+fn selectors_may_span_several_words_but_must_be_closed() {
     let merged = |words: &[&str]| merge_selectors(words);
     let texts = |words: &[&str]| words.iter().map(|word| word.as_bytes().to_vec()).collect::<Vec<_>>();
     assert_eq!(
@@ -282,31 +292,31 @@ fn selectors_may_be_spread_over_words_but_must_end() {
     );
     assert_eq!(merged(&["(", "+get", ")"]), Ok(texts(&["( +get )"])));
     assert_eq!(merged(&["(+get)", ")"]), Ok(texts(&["(+get)", ")"])));
-    assert_eq!(merged(&["on", "(+get", "~a"]), Err(rules::Unmatched(1)));
+    assert_eq!(merged(&["on", "(+get", "~a"]), Err(rules::UnclosedSelector(1)));
     assert_eq!(merged(&[]), Ok(Vec::new()));
 }
 
 #[test]
-fn only_the_very_same_password_is_accepted() {
+fn only_an_identical_password_is_accepted() {
     let same: [&[u8]; 4] = [b"", b"a", b"secret", b"\0\xff\0"];
     for password in same {
         let mut one = user("on");
-        assert_eq!(one.apply(&[b">", password].concat(), ground()), Ok(()));
-        assert!(one.accepts(password), "{password:?}");
-        assert!(!one.accepts(&[password, b"x"].concat()), "{password:?}");
-        assert_eq!(one.apply(b"off", ground()), Ok(()));
-        assert!(!one.accepts(password), "{password:?}");
+        assert_eq!(one.apply(&[b">", password].concat(), selector_defaults()), Ok(()));
+        assert!(one.accepts_password(password), "{password:?}");
+        assert!(!one.accepts_password(&[password, b"x"].concat()), "{password:?}");
+        assert_eq!(one.apply(b"off", selector_defaults()), Ok(()));
+        assert!(!one.accepts_password(password), "{password:?}");
     }
-    assert!(!user("on").accepts(b""));
-    assert!(user("on nopass").accepts(b"anything"));
-    assert!(!user("nopass").accepts(b"anything"));
+    assert!(!user("on").accepts_password(b""));
+    assert!(user("on nopass").accepts_password(b"anything"));
+    assert!(!user("nopass").accepts_password(b"anything"));
     let hash = PasswordHash::of(b"secret");
     assert_eq!(PasswordHash::parse(hash.digits().as_bytes()), Some(hash));
     assert_eq!(PasswordHash::parse(hash.digits().to_uppercase().as_bytes()), None);
 }
 
 #[test]
-fn random_digits_are_as_many_as_asked_and_never_the_same() {
+fn random_digits_have_the_requested_length_and_differ() {
     for count in [1, 2, 5, 64, 1024] {
         let digits = random_digits(count).expect("randomness");
         assert_eq!(digits.len(), count);
@@ -316,23 +326,29 @@ fn random_digits_are_as_many_as_asked_and_never_the_same() {
 }
 
 #[test]
-fn clients_hear_of_changes_to_their_user() {
+fn logins_are_refreshed_after_changes_of_their_user() {
     let acl = Acl::new(catalogue());
     let config = Config::defaults();
-    let mut login = acl.greet();
-    assert!(login.is_free(acl.version()));
+    let mut login = acl.new_login();
+    assert!(login.is_unrestricted(acl.version()));
     acl.set_user(b"joe", &["on", "nopass"], &config).expect("rules");
-    assert!(!login.is_free(acl.version()), "a change of any user is looked at");
+    assert!(
+        !login.is_unrestricted(acl.version()),
+        "a change of any user is looked at"
+    );
     assert!(login.refresh(&acl));
-    assert!(login.is_free(acl.version()));
+    assert!(login.is_unrestricted(acl.version()));
 
     let mut joe = acl.log_in(b"joe", b"x").expect("a login");
-    assert!(!joe.is_free(acl.version()));
+    assert!(!joe.is_unrestricted(acl.version()));
     acl.set_user(b"joe", &["+@all", "~*", "&*"], &config).expect("rules");
     assert!(joe.refresh(&acl));
-    assert!(joe.is_free(acl.version()));
+    assert!(joe.is_unrestricted(acl.version()));
     assert!(acl.set_user(b"joe", &["-@all", "nosuch"], &config).is_err());
-    assert!(joe.refresh(&acl) && joe.is_free(acl.version()), "all rules or none");
+    assert!(
+        joe.refresh(&acl) && joe.is_unrestricted(acl.version()),
+        "all rules or none"
+    );
     assert_eq!(acl.delete_users([&b"joe"[..], b"default", b"joe"].into_iter()).len(), 1);
     assert!(!joe.refresh(&acl));
     assert!(acl.log_in(b"joe", b"x").is_none());
@@ -343,9 +359,9 @@ fn clients_hear_of_changes_to_their_user() {
 fn requirepass_is_the_password_of_the_default_user() {
     let acl = Acl::new(catalogue());
     let config = Config::defaults();
-    assert!(acl.is_open() && acl.greet().is_authenticated());
+    assert!(acl.is_open() && acl.new_login().is_authenticated());
     acl.set_default_password(b"secret", &config);
-    assert!(!acl.is_open() && !acl.greet().is_authenticated());
+    assert!(!acl.is_open() && !acl.new_login().is_authenticated());
     assert!(acl.log_in(b"default", b"wrong").is_none());
     assert!(acl.log_in(b"default", b"secret").is_some());
     acl.set_default_password(b"", &config);
@@ -361,7 +377,11 @@ fn a_file_replaces_all_users_or_none() {
     acl.set_user(b"old", &["on", "nopass"], &config).expect("rules");
     let mut old = acl.log_in(b"old", b"x").expect("a login");
     let kept = acl.account(DEFAULT_USER).expect("the default user");
-    let users = parse_file(b"\n user a on +get (~k\t  +set)\r\nuser default off\n", b"f", ground());
+    let users = parse_file(
+        b"\n user a on +get (~k\t  +set)\r\nuser default off\n",
+        b"f",
+        selector_defaults(),
+    );
     acl.replace_all(users.unwrap_or_else(|errors| panic!("{}", errors.escape_ascii())));
     assert!(!old.refresh(&acl));
     assert!(Arc::ptr_eq(
@@ -369,7 +389,7 @@ fn a_file_replaces_all_users_or_none() {
         &acl.account(DEFAULT_USER).expect("the default user")
     ));
     let lines: Vec<String> = acl
-        .describe()
+        .describe_users()
         .iter()
         .map(|line| String::from_utf8_lossy(line).into_owned())
         .collect();
@@ -381,9 +401,11 @@ fn a_file_replaces_all_users_or_none() {
 }
 
 #[test]
-fn everything_that_is_wrong_with_a_file_is_told() {
+fn all_errors_of_a_file_are_reported() {
     let text = b"user a on\nuser a off\nfoo\nuser\nuser b +nosuch foo bar ~a\nuser c (+get\n\nuser d\tx on\n";
-    let errors = parse_file(text, b"users.acl", ground()).err().unwrap_or_default();
+    let errors = parse_file(text, b"users.acl", selector_defaults())
+        .err()
+        .unwrap_or_default();
     let expected = "WARNING: Duplicate user 'a' found on line 2. \
         users.acl:3 should start with user keyword followed by the username. \
         users.acl:4 should start with user keyword followed by the username. \
@@ -425,18 +447,18 @@ fn declarations_are_checked_before_the_start() {
 
 #[test]
 fn similar_refusals_within_a_minute_are_one_entry() {
-    let refusal = |object: &str, reason| Refusal {
+    let refusal = |object: &str, reason| DeniedAccess {
         reason,
-        scene: DenialContext::TopLevel,
+        context: DenialContext::TopLevel,
         object: object.into(),
         user: b"joe".to_vec(),
     };
-    let mut log = Log::default();
-    log.add(refusal("get", Reason::Command), b"one".to_vec(), 1000, 10);
-    log.add(refusal("k", Reason::Key), b"two".to_vec(), 2000, 10);
-    log.add(refusal("get", Reason::Command), b"three".to_vec(), 61_000, 10);
-    log.add(refusal("get", Reason::Key), b"four".to_vec(), 61_000, 10);
-    log.add(refusal("get", Reason::Command), b"five".to_vec(), 121_001, 10);
+    let mut log = AclLog::default();
+    log.add(refusal("get", DenialReason::Command), b"one".to_vec(), 1000, 10);
+    log.add(refusal("k", DenialReason::Key), b"two".to_vec(), 2000, 10);
+    log.add(refusal("get", DenialReason::Command), b"three".to_vec(), 61_000, 10);
+    log.add(refusal("get", DenialReason::Key), b"four".to_vec(), 61_000, 10);
+    log.add(refusal("get", DenialReason::Command), b"five".to_vec(), 121_001, 10);
     let shown: Vec<(u64, u64, Vec<u8>)> = log
         .latest(10)
         .into_iter()
@@ -450,9 +472,9 @@ fn similar_refusals_within_a_minute_are_one_entry() {
     ];
     assert_eq!(shown, expected);
     assert_eq!(log.latest(1).len(), 1);
-    log.add(refusal("x", Reason::Key), Vec::new(), 121_002, 2);
+    log.add(refusal("x", DenialReason::Key), Vec::new(), 121_002, 2);
     assert_eq!(log.latest(10).len(), 2);
-    log.add(refusal("y", Reason::Key), Vec::new(), 121_003, 0);
+    log.add(refusal("y", DenialReason::Key), Vec::new(), 121_003, 0);
     assert_eq!(log.latest(10).len(), 0);
 }
 
@@ -480,19 +502,19 @@ fn no_part_of_a_rule_can_begin_another_line() {
             "(~key",
             "(+select|\"1\\n2\"",
         ] {
-            let mut user = User::new(ground());
+            let mut user = UserRules::new(selector_defaults());
             let closes = if begins.starts_with('(') { ")" } else { "" };
             let rule = format!("{begins}{evil}{closes}");
-            if user.apply(rule.as_bytes(), ground()).is_err() {
+            if user.apply(rule.as_bytes(), selector_defaults()).is_err() {
                 continue;
             }
             let line = format!("user name {}\n", described(&user));
-            let users = parse_file(line.as_bytes(), b"users.acl", ground());
+            let users = parse_file(line.as_bytes(), b"users.acl", selector_defaults());
             let users = users.unwrap_or_else(|_| panic!("{rule:?} is not read back: {line:?}"));
             let acl = Acl::new(catalogue());
             acl.replace_all(users);
             let described: Vec<String> = acl
-                .describe()
+                .describe_users()
                 .iter()
                 .map(|line| String::from_utf8_lossy(line).into_owned())
                 .filter(|line| !line.starts_with("default "))

@@ -1,7 +1,7 @@
 //! An ACL user: its state, its passwords, and the selectors with its permissions.
 
-use super::catalogue::Catalogue;
-use super::check::{AccessRequest, ChannelUse, Denial, Reason};
+use super::catalogue::CommandCatalogue;
+use super::check::{AccessRequest, ChannelUse, Denial, DenialReason};
 use super::password::PasswordHash;
 use super::rules::{RuleError, is_word};
 use super::selector::Selector;
@@ -10,44 +10,44 @@ use super::selector::Selector;
 #[derive(Clone, Copy)]
 pub struct SelectorDefaults<'a> {
     /// The commands that rules may name.
-    pub catalogue: &'a Catalogue,
+    pub catalogue: &'a CommandCatalogue,
     /// `true` if `acl-pubsub-default` is `allchannels`.
     pub all_channels: bool,
 }
 
 /// A user without its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct User {
+pub struct UserRules {
     enabled: bool,
     no_password: bool,
     passwords: Vec<PasswordHash>,
     /// The permissions set by rules outside parentheses.
-    root: Selector,
+    root_selector: Selector,
     selectors: Vec<Selector>,
     /// `true` if one selector forbids nothing.
-    everything: bool,
+    is_unrestricted: bool,
 }
 
-impl User {
+impl UserRules {
     /// Creates a user that may neither log in nor do anything.
-    pub fn new(ground: SelectorDefaults<'_>) -> User {
-        User {
+    pub fn new(ground: SelectorDefaults<'_>) -> UserRules {
+        UserRules {
             enabled: false,
             no_password: false,
             passwords: Vec::new(),
-            root: Selector::new(ground.catalogue, ground.all_channels),
+            root_selector: Selector::new(ground.catalogue, ground.all_channels),
             selectors: Vec::new(),
-            everything: false,
+            is_unrestricted: false,
         }
     }
 
     /// Creates the initial user `default`, which needs no password and may do everything.
-    pub fn unrestricted(catalogue: &Catalogue) -> User {
+    pub fn unrestricted(catalogue: &CommandCatalogue) -> UserRules {
         let ground = SelectorDefaults {
             catalogue,
             all_channels: true,
         };
-        let mut user = User::new(ground);
+        let mut user = UserRules::new(ground);
         for rule in ["on", "nopass", "+@all", "~*", "&*"] {
             let applied = user.apply(rule.as_bytes(), ground);
             debug_assert_eq!(applied, Ok(()), "{rule}");
@@ -72,21 +72,23 @@ impl User {
                 self.passwords.clear();
             }
             [b'>', password @ ..] => self.add_password(PasswordHash::of(password)),
-            [b'#', digits @ ..] => self.add_password(PasswordHash::parse(digits).ok_or(RuleError::NotAHash)?),
+            [b'#', digits @ ..] => {
+                self.add_password(PasswordHash::parse(digits).ok_or(RuleError::InvalidPasswordHash)?)
+            }
             [b'<', password @ ..] => self.remove_password(&PasswordHash::of(password))?,
             [b'!', digits @ ..] => {
-                self.remove_password(&PasswordHash::parse(digits).ok_or(RuleError::NotAHash)?)?;
+                self.remove_password(&PasswordHash::parse(digits).ok_or(RuleError::InvalidPasswordHash)?)?;
             }
             [b'(', inner @ .., b')'] => {
                 self.selectors
                     .push(Selector::parse(inner, ground.catalogue, ground.all_channels)?);
             }
             _ if is("clearselectors") => self.selectors.clear(),
-            _ if is("reset") => *self = User::new(ground),
-            rule => self.root.apply(rule, ground.catalogue)?,
+            _ if is("reset") => *self = UserRules::new(ground),
+            rule => self.root_selector.apply(rule, ground.catalogue)?,
         }
         let everything = self.all_selectors().any(Selector::allows_everything);
-        self.everything = everything;
+        self.is_unrestricted = everything;
         Ok(())
     }
 
@@ -104,12 +106,12 @@ impl User {
     }
 
     fn all_selectors(&self) -> impl Iterator<Item = &Selector> {
-        std::iter::once(&self.root).chain(&self.selectors)
+        std::iter::once(&self.root_selector).chain(&self.selectors)
     }
 
     /// Returns the permissions outside parentheses.
     pub fn root(&self) -> &Selector {
-        &self.root
+        &self.root_selector
     }
 
     /// Returns the permissions in parentheses.
@@ -133,7 +135,7 @@ impl User {
     }
 
     /// Returns `true` if the user may log in with this password.
-    pub fn accepts(&self, password: &[u8]) -> bool {
+    pub fn accepts_password(&self, password: &[u8]) -> bool {
         if !self.enabled {
             return false;
         }
@@ -147,8 +149,8 @@ impl User {
     }
 
     /// Returns `true` if nothing is forbidden.
-    pub fn may_do_everything(&self) -> bool {
-        self.everything
+    pub fn is_unrestricted(&self) -> bool {
+        self.is_unrestricted
     }
 
     /// Checks if one selector allows the permissions that a command requires.
@@ -157,7 +159,7 @@ impl User {
     /// The denial of the selector that allows most of them.
     pub fn check(&self, permission: &dyn AccessRequest) -> Result<(), Denial> {
         let mut worst = Denial {
-            reason: Reason::Database,
+            reason: DenialReason::Database,
             argument: 0,
         };
         for selector in self.all_selectors() {
@@ -175,14 +177,14 @@ impl User {
     }
 
     /// Returns `true` if a selector that allows the command may also read all keys.
-    pub fn reads_every_key_in(&self, permission: &dyn AccessRequest) -> bool {
-        let allows = |selector: &Selector| selector.reads_every_key() && selector.check(permission).is_ok();
-        self.everything || self.all_selectors().any(allows)
+    pub fn may_read_all_keys(&self, permission: &dyn AccessRequest) -> bool {
+        let allows = |selector: &Selector| selector.may_read_all_keys() && selector.check(permission).is_ok();
+        self.is_unrestricted || self.all_selectors().any(allows)
     }
 
     /// Returns `true` if a channel allowed by `old` may no longer be allowed, judging by the rules alone.
-    pub fn narrows_channels(&self, old: &User) -> bool {
-        let allows_all = |user: &User| user.all_selectors().any(Selector::allows_every_channel);
+    pub fn loses_channels_of(&self, old: &UserRules) -> bool {
+        let allows_all = |user: &UserRules| user.all_selectors().any(Selector::allows_all_channels);
         let has = |pattern: &[u8]| {
             self.all_selectors()
                 .any(|selector| selector.channel_patterns().any(|known| known == pattern))
@@ -213,7 +215,7 @@ impl User {
                 .iter()
                 .map(|hash| format!("#{}", hash.digits()).into_bytes()),
         );
-        parts.push(self.root.describe());
+        parts.push(self.root_selector.describe());
         parts.extend(
             self.selectors
                 .iter()

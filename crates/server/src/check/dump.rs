@@ -4,16 +4,16 @@ use std::io::{Read, Write};
 
 use weft_reactor::unix_ms;
 
-use super::statistics::{CountedKey, Statistics};
+use super::statistics::{CountedKey, RdbStatistics};
 use crate::config::Config;
 use crate::persistence::rdb_file::{Fault, MAGIC_BYTES, Source, is_empty, module_name, opcode, skip_value};
 use crate::rdb::dump_payload::{self, FOREIGN_VERSIONS, VERSION};
 use crate::rdb::strings::Reader;
 
 /// The first version with a checksum.
-const FIRST_CHECKED_VERSION: u32 = 5;
+const FIRST_VERSION_WITH_CHECKSUM: u32 = 5;
 /// The last type that exists in all foreign versions.
-const LAST_SHARED_TYPE: u8 = 21;
+const LAST_FOREIGN_TYPE: u8 = 21;
 /// The opcode of a number in module data.
 const MODULE_NUMBER: usize = 2;
 /// The type of a module value.
@@ -58,16 +58,16 @@ impl From<Fault> for DumpFault {
     }
 }
 
-fn wrong<T>(what: impl Into<String>) -> Result<T, DumpFault> {
+fn rdb_error<T>(what: impl Into<String>) -> Result<T, DumpFault> {
     Err(DumpFault(what.into()))
 }
 
 /// A check under way.
-pub struct Check<'o, R> {
+pub struct RdbCheck<'o, R> {
     source: Source<R>,
     out: &'o mut dyn Write,
     /// The part being read, for error reports.
-    doing: &'static str,
+    current_step: &'static str,
     key: Option<Vec<u8>>,
     kind: Option<u8>,
     version: u32,
@@ -77,16 +77,16 @@ pub struct Check<'o, R> {
     expired: u64,
     functions: u64,
     scripts: u64,
-    statistics: Option<Statistics>,
+    statistics: Option<RdbStatistics>,
 }
 
-impl<'o, R: Read> Check<'o, R> {
+impl<'o, R: Read> RdbCheck<'o, R> {
     /// Creates a check of a file. `counts` is `true` if statistics are required.
     pub fn new(input: R, counts: bool, out: &'o mut dyn Write) -> Self {
-        Check {
+        RdbCheck {
             source: Source::new(input, true),
             out,
-            doing: "start",
+            current_step: "start",
             key: None,
             kind: None,
             version: 0,
@@ -96,7 +96,7 @@ impl<'o, R: Read> Check<'o, R> {
             expired: 0,
             functions: 0,
             scripts: 0,
-            statistics: counts.then(Statistics::default),
+            statistics: counts.then(RdbStatistics::default),
         }
     }
 
@@ -112,7 +112,7 @@ impl<'o, R: Read> Check<'o, R> {
     }
 
     /// Returns the statistics.
-    pub fn statistics(&mut self) -> Statistics {
+    pub fn statistics(&mut self) -> RdbStatistics {
         self.statistics.take().unwrap_or_default()
     }
 
@@ -122,12 +122,12 @@ impl<'o, R: Read> Check<'o, R> {
     }
 
     /// Prints the result.
-    pub fn conclude(&mut self, sound: bool) {
+    pub fn print_result(&mut self, sound: bool) {
         let code = u8::from(!sound);
-        self.info(&format!("Check RDB returned error code {code} (0 means success)"));
+        self.print_with_offset(&format!("Check RDB returned error code {code} (0 means success)"));
         if sound {
-            self.info("\\o/ RDB looks OK! \\o/");
-            self.figures();
+            self.print_with_offset("\\o/ RDB looks OK! \\o/");
+            self.print_counts();
         }
     }
 
@@ -136,15 +136,15 @@ impl<'o, R: Read> Check<'o, R> {
         let _ = writeln!(self.out, "{text}");
     }
 
-    fn info(&mut self, text: &str) {
+    fn print_with_offset(&mut self, text: &str) {
         let offset = self.source.offset();
         self.line(&format!("[offset {offset}] {text}"));
     }
 
     fn report(&mut self, what: &str) {
         self.line("--- RDB ERROR DETECTED ---");
-        self.info(what);
-        self.line(&format!("[additional info] While doing: {}", self.doing));
+        self.print_with_offset(what);
+        self.line(&format!("[additional info] While doing: {}", self.current_step));
         if let Some(key) = &self.key {
             let key = String::from_utf8_lossy(key).into_owned();
             self.line(&format!("[additional info] Reading key '{key}'"));
@@ -153,10 +153,10 @@ impl<'o, R: Read> Check<'o, R> {
             let name = TYPES.get(usize::from(kind)).copied().unwrap_or("unknown");
             self.line(&format!("[additional info] Reading type {kind} ({name})"));
         }
-        self.figures();
+        self.print_counts();
     }
 
-    fn figures(&mut self) {
+    fn print_counts(&mut self) {
         let (keys, expires, expired, functions) = (self.keys, self.expires, self.expired, self.functions);
         self.line(&format!("[info] {keys} keys read"));
         self.line(&format!("[info] {expires} expires"));
@@ -173,36 +173,36 @@ impl<'o, R: Read> Check<'o, R> {
         let (mut db, mut expire_at_ms) = (0, None);
         loop {
             self.source.begin_record();
-            self.doing = "read-type";
+            self.current_step = "read-type";
             match self.source.byte()? {
                 opcode::EXPIRY_S => {
-                    self.doing = "read-expire";
+                    self.current_step = "read-expire";
                     let seconds = i32::from_le_bytes(self.source.array()?);
                     expire_at_ms = Some(i64::from(seconds) * 1000);
                 }
                 opcode::EXPIRY_MS => {
-                    self.doing = "read-expire";
+                    self.current_step = "read-expire";
                     expire_at_ms = Some(i64::from_le_bytes(self.source.array()?));
                 }
                 opcode::FREQUENCY => drop(self.source.byte()?),
                 opcode::IDLE => drop(self.source.length()?),
                 opcode::END => break,
                 opcode::DATABASE => {
-                    self.doing = "read-len";
+                    self.current_step = "read-len";
                     db = self.source.length()?;
-                    self.info(&format!("Selecting DB ID {db}"));
+                    self.print_with_offset(&format!("Selecting DB ID {db}"));
                 }
                 opcode::DATABASE_SIZE => self.skip_lengths("read-len", 2)?,
                 opcode::SLOT_INFO => self.skip_lengths("read-len", 3)?,
                 opcode::SLOT_IMPORT => self.skip_slot_import()?,
-                opcode::AUX => self.read_note()?,
-                opcode::MODULE => self.read_module_note()?,
+                opcode::AUX => self.read_aux_field()?,
+                opcode::MODULE => self.read_module_aux()?,
                 opcode::FUNCTION_BEFORE_RELEASE => {
                     let version = self.version;
-                    return wrong(format!("Pre-release function format not supported {version}"));
+                    return rdb_error(format!("Pre-release function format not supported {version}"));
                 }
                 opcode::FUNCTION => {
-                    self.doing = "read-functions";
+                    self.current_step = "read-functions";
                     self.source.string()?;
                     self.functions += 1;
                 }
@@ -215,7 +215,7 @@ impl<'o, R: Read> Check<'o, R> {
     }
 
     fn skip_lengths(&mut self, doing: &'static str, count: usize) -> Result<(), DumpFault> {
-        self.doing = doing;
+        self.current_step = doing;
         for _ in 0..count {
             self.source.length()?;
         }
@@ -226,7 +226,7 @@ impl<'o, R: Read> Check<'o, R> {
     fn skip_slot_import(&mut self) -> Result<(), DumpFault> {
         const NAME_BYTES: usize = 40;
         if self.source.string()?.len() != NAME_BYTES {
-            return wrong("Invalid slot import job name length in RDB");
+            return rdb_error("Invalid slot import job name length in RDB");
         }
         let ranges = self.source.length()?;
         for _ in 0..ranges {
@@ -240,19 +240,19 @@ impl<'o, R: Read> Check<'o, R> {
         let (digits, shared) = match &magic {
             [b'R', b'E', b'D', b'I', b'S', digits @ ..] => (&digits[..], true),
             [b'V', b'A', b'L', b'K', b'E', b'Y', digits @ ..] => (&digits[..], false),
-            _ => return wrong("Wrong signature trying to load DB from file"),
+            _ => return rdb_error("Wrong signature trying to load DB from file"),
         };
         let digits = digits.iter().take_while(|digit| digit.is_ascii_digit());
         self.version = digits.fold(0, |number, digit| number * 10 + u32::from(digit - b'0'));
         let version = self.version;
         let last_foreign = u32::from(*FOREIGN_VERSIONS.end());
         if version == 0 || shared != (version <= last_foreign) {
-            return wrong(format!("Can't handle RDB format version {version}"));
+            return rdb_error(format!("Can't handle RDB format version {version}"));
         }
         if version > u32::from(VERSION) {
-            self.info(&format!("Future RDB version {version} detected"));
+            self.print_with_offset(&format!("Future RDB version {version} detected"));
         } else if self.is_foreign() {
-            self.info(&format!("Foreign RDB version {version} detected"));
+            self.print_with_offset(&format!("Foreign RDB version {version} detected"));
         }
         Ok(())
     }
@@ -262,25 +262,25 @@ impl<'o, R: Read> Check<'o, R> {
         range.contains(&self.version)
     }
 
-    fn read_note(&mut self) -> Result<(), DumpFault> {
-        self.doing = "read-aux";
+    fn read_aux_field(&mut self) -> Result<(), DumpFault> {
+        self.current_step = "read-aux";
         let (name, text) = (self.source.string()?, self.source.string()?);
         self.scripts += u64::from(name.eq_ignore_ascii_case(b"lua"));
         let (name, text) = (String::from_utf8_lossy(&name), String::from_utf8_lossy(&text));
-        self.info(&format!("AUX FIELD {name} = '{text}'"));
+        self.print_with_offset(&format!("AUX FIELD {name} = '{text}'"));
         Ok(())
     }
 
-    fn read_module_note(&mut self) -> Result<(), DumpFault> {
-        self.doing = "read-module-aux";
+    fn read_module_aux(&mut self) -> Result<(), DumpFault> {
+        self.current_step = "read-module-aux";
         let module = self.source.length()?;
         let mark = self.source.length()?;
         self.source.length()?;
         if mark != MODULE_NUMBER {
-            return wrong("bad when_opcode");
+            return rdb_error("bad when_opcode");
         }
         let name = module_name(module as u64);
-        self.info(&format!("MODULE AUX for: {name}"));
+        self.print_with_offset(&format!("MODULE AUX for: {name}"));
         self.skip_module_data()
     }
 
@@ -303,19 +303,19 @@ impl<'o, R: Read> Check<'o, R> {
     fn read_key(&mut self, kind: u8, db: usize, expire_at_ms: Option<i64>, now_ms: i64) -> Result<(), DumpFault> {
         self.check_type(kind)?;
         self.kind = Some(kind);
-        self.doing = "read-key";
+        self.current_step = "read-key";
         let name = self.source.string()?;
         let name_bytes = name.len();
         self.key = Some(name);
         self.keys += 1;
-        self.doing = "read-object-value";
+        self.current_step = "read-object-value";
         let expired = expire_at_ms.is_some_and(|at_ms| at_ms < now_ms);
         let found = |content| CountedKey {
             db,
             name_bytes,
             content,
-            expires: expire_at_ms.is_some(),
-            expired,
+            has_expiry: expire_at_ms.is_some(),
+            is_expired: expired,
         };
         if kind == TYPE_MODULE {
             self.source.length()?;
@@ -347,27 +347,27 @@ impl<'o, R: Read> Check<'o, R> {
         let version = self.version;
         let known = usize::from(kind) < TYPES.len() && kind != 8;
         match () {
-            () if self.is_foreign() && kind > LAST_SHARED_TYPE => wrong(format!(
+            () if self.is_foreign() && kind > LAST_FOREIGN_TYPE => rdb_error(format!(
                 "Unknown object type {kind} in RDB file with foreign version {version}"
             )),
             () if known => Ok(()),
-            () if version > u32::from(VERSION) => wrong(format!(
+            () if version > u32::from(VERSION) => rdb_error(format!(
                 "Unknown object type {kind} in RDB file with future version {version}"
             )),
-            () => wrong(format!("Invalid object type: {kind}")),
+            () => rdb_error(format!("Invalid object type: {kind}")),
         }
     }
 
     fn check_sum(&mut self) -> Result<(), DumpFault> {
-        if self.version < FIRST_CHECKED_VERSION {
+        if self.version < FIRST_VERSION_WITH_CHECKSUM {
             return Ok(());
         }
-        self.doing = "check-sum";
+        self.current_step = "check-sum";
         let expected = self.source.checksum();
         match u64::from_le_bytes(self.source.array()?) {
-            0 => self.info("RDB file was saved with checksum disabled: no check performed."),
-            found if found == expected => self.info("Checksum OK"),
-            _ => return wrong("RDB CRC error"),
+            0 => self.print_with_offset("RDB file was saved with checksum disabled: no check performed."),
+            found if found == expected => self.print_with_offset("Checksum OK"),
+            _ => return rdb_error("RDB CRC error"),
         }
         Ok(())
     }

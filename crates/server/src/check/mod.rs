@@ -19,7 +19,7 @@ pub use append_only::check as check_append_only;
 /// The path and the options of an RDB check.
 struct DumpOptions<'a> {
     path: &'a Path,
-    format: Option<statistics::Format>,
+    format: Option<statistics::StatisticsFormat>,
     output: Option<File>,
 }
 
@@ -31,7 +31,7 @@ pub fn check_dump(program: &str, arguments: &[OsString]) -> u8 {
         println!("valkey-check-rdb {}", program_version());
         return 0;
     }
-    let Some(options) = dump_options(arguments) else {
+    let Some(options) = parse_dump_options(arguments) else {
         eprint!("Usage: {program} <rdb-file-name> [--format table|info|csv] [--stats] [--output <file>]");
         return 1;
     };
@@ -44,14 +44,14 @@ pub fn check_dump(program: &str, arguments: &[OsString]) -> u8 {
     u8::from(!sound)
 }
 
-fn check_dump_file(path: &Path, format: Option<statistics::Format>, out: &mut dyn Write) -> bool {
+fn check_dump_file(path: &Path, format: Option<statistics::StatisticsFormat>, out: &mut dyn Write) -> bool {
     let Ok(file) = File::open(path) else {
         let _ = writeln!(out, "[offset 0] Check RDB returned error code 1 (0 means success)");
         return false;
     };
-    let mut check = dump::Check::new(file, format.is_some(), out);
+    let mut check = dump::RdbCheck::new(file, format.is_some(), out);
     let sound = check.run();
-    check.conclude(sound);
+    check.print_result(sound);
     if let Some(format) = format {
         check.statistics().print(format, out);
     }
@@ -59,19 +59,19 @@ fn check_dump_file(path: &Path, format: Option<statistics::Format>, out: &mut dy
     sound
 }
 
-fn dump_options(arguments: &[OsString]) -> Option<DumpOptions<'_>> {
+fn parse_dump_options(arguments: &[OsString]) -> Option<DumpOptions<'_>> {
     let (path, rest) = arguments.split_first()?;
     let mut options = DumpOptions {
         path: Path::new(path),
         format: None,
         output: None,
     };
-    let (mut wanted, mut format) = (false, statistics::Format::Table);
+    let (mut wanted, mut format) = (false, statistics::StatisticsFormat::Table);
     let mut rest = rest.iter();
     while let Some(option) = rest.next() {
         match option.to_str()? {
             "--stats" => wanted = true,
-            "--format" => format = statistics::Format::named(rest.next()?.to_str()?)?,
+            "--format" => format = statistics::StatisticsFormat::from_name(rest.next()?.to_str()?)?,
             // If the file cannot be created, the output goes to standard output.
             "--output" => options.output = File::create(rest.next()?).ok(),
             _ => return None,

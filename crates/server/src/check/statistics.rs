@@ -15,7 +15,7 @@ const TYPES: [&str; 7] = ["string", "list", "set", "zset", "hash", "module", "st
 
 /// The output format of the statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum StatisticsFormat {
     /// Columns.
     Table,
     /// A line per figure.
@@ -24,13 +24,13 @@ pub enum Format {
     Csv,
 }
 
-impl Format {
+impl StatisticsFormat {
     /// Returns the format with this name.
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         match name {
-            "table" => Some(Format::Table),
-            "info" => Some(Format::Info),
-            "csv" => Some(Format::Csv),
+            "table" => Some(StatisticsFormat::Table),
+            "info" => Some(StatisticsFormat::Info),
+            "csv" => Some(StatisticsFormat::Csv),
             _ => None,
         }
     }
@@ -45,9 +45,9 @@ pub struct CountedKey<'v> {
     /// Its value; `None` for a module value.
     pub content: Option<PayloadContent<'v>>,
     /// `true` if it has an expiry.
-    pub expires: bool,
+    pub has_expiry: bool,
     /// `true` if it has expired.
-    pub expired: bool,
+    pub is_expired: bool,
 }
 
 /// A histogram of numbers.
@@ -96,7 +96,7 @@ struct TypeStatistics {
 
 impl TypeStatistics {
     /// Counts an element of `bytes` bytes as `parts` elements.
-    fn element(&mut self, parts: u64, bytes: usize) {
+    fn add_element(&mut self, parts: u64, bytes: usize) {
         self.elements += parts;
         self.bytes += bytes as u64;
         self.sizes.add(bytes as u64);
@@ -104,8 +104,8 @@ impl TypeStatistics {
 
     fn add(&mut self, found: &CountedKey<'_>) {
         self.keys += 1;
-        self.expires += u64::from(found.expires);
-        self.expired += u64::from(found.expired);
+        self.expires += u64::from(found.has_expiry);
+        self.expired += u64::from(found.is_expired);
         self.name_bytes += found.name_bytes as u64;
         let before = self.elements;
         if let Some(content) = &found.content {
@@ -116,28 +116,28 @@ impl TypeStatistics {
 
     fn add_elements(&mut self, content: &PayloadContent<'_>) {
         match content {
-            PayloadContent::String(bytes) => self.element(1, bytes.len()),
+            PayloadContent::String(bytes) => self.add_element(1, bytes.len()),
             PayloadContent::List(list) => list.visit(0, Direction::Forward, |element| {
-                self.element(1, length(element));
+                self.add_element(1, length(element));
                 ControlFlow::Continue(())
             }),
-            PayloadContent::Set(set) => set.iter().for_each(|member| self.element(1, length(member))),
+            PayloadContent::Set(set) => set.iter().for_each(|member| self.add_element(1, length(member))),
             PayloadContent::SortedSet(set) => {
                 let mut text = Vec::new();
                 for (member, score) in set.iter() {
                     text.clear();
                     format_f64_shortest(score, &mut text);
                     // A member and its score count as two elements.
-                    self.element(2, length(member) + text.len());
+                    self.add_element(2, length(member) + text.len());
                 }
             }
             PayloadContent::Hash(hash) => hash.for_each(0, |field| {
-                self.element(1, length(field.name) + length(field.value));
+                self.add_element(1, length(field.name) + length(field.value));
             }),
             PayloadContent::Stream(stream) => {
                 for entry in stream.entries(StreamId::MIN, StreamId::MAX) {
                     let bytes = entry.pairs().map(|(name, value)| length(name) + length(value));
-                    self.element(1, bytes.sum());
+                    self.add_element(1, bytes.sum());
                 }
             }
         }
@@ -184,12 +184,12 @@ fn decimals(number: f64) -> String {
 
 /// The statistics of an RDB file.
 #[derive(Default)]
-pub struct Statistics {
+pub struct RdbStatistics {
     /// The statistics by database. A database that does not occur in the file has no entry.
     databases: BTreeMap<usize, [TypeStatistics; 7]>,
 }
 
-impl Statistics {
+impl RdbStatistics {
     /// Counts a key.
     pub fn add(&mut self, found: &CountedKey<'_>) {
         let place = match &found.content {
@@ -205,7 +205,7 @@ impl Statistics {
     }
 
     /// Prints the figures of all databases up to the last one that has keys.
-    pub fn print(&self, format: Format, out: &mut dyn Write) {
+    pub fn print(&self, format: StatisticsFormat, out: &mut dyn Write) {
         let nothing: [TypeStatistics; 7] = Default::default();
         let last = self.databases.keys().next_back().copied().unwrap_or(0);
         for db in 0..=last {
@@ -216,13 +216,18 @@ impl Statistics {
     }
 }
 
-fn print_database(db: usize, types: &[TypeStatistics; 7], format: Format, out: &mut dyn Write) -> std::io::Result<()> {
-    if format != Format::Info {
+fn print_database(
+    db: usize,
+    types: &[TypeStatistics; 7],
+    format: StatisticsFormat,
+    out: &mut dyn Write,
+) -> std::io::Result<()> {
+    if format != StatisticsFormat::Info {
         print_row(db, "type.name", &TYPES.map(str::to_owned), format, out)?;
     }
     for (name, figure) in FIGURES {
         let figures = types.each_ref().map(figure);
-        if format != Format::Info {
+        if format != StatisticsFormat::Info {
             print_row(db, name, &figures, format, out)?;
             continue;
         }
@@ -233,9 +238,15 @@ fn print_database(db: usize, types: &[TypeStatistics; 7], format: Format, out: &
     Ok(())
 }
 
-fn print_row(db: usize, name: &str, row: &[String; 7], format: Format, out: &mut dyn Write) -> std::io::Result<()> {
+fn print_row(
+    db: usize,
+    name: &str,
+    row: &[String; 7],
+    format: StatisticsFormat,
+    out: &mut dyn Write,
+) -> std::io::Result<()> {
     let name = format!("db.{db}.{name}");
-    if format == Format::Csv {
+    if format == StatisticsFormat::Csv {
         return writeln!(out, "{name},{}", row.join(","));
     }
     write!(out, "{name:<30}")?;

@@ -1,8 +1,8 @@
-//! Keys that clients watch (WATCH), and how a client learns that one of them changed.
+//! Watched keys (WATCH), and how a client learns that one of them has changed.
 //!
-//! A watch lies in the slot of its key, put there and taken out under the slot's write lease. Whoever changes the key
-//! holds that lease, too, and marks all its watches; the mark is an atomic that the client's next EXEC looks at. So a
-//! change costs its author nothing when nobody watches, and nobody's mailbox when somebody does.
+//! A watch lies in the slot of its key, where it is added and removed under the slot's write lease. A writer of the key
+//! holds that lease, too, and marks all its watches. The mark is an atomic that the client's next EXEC checks. So a
+//! change costs its writer nothing when no client watches, and no mail when one does.
 //!
 //! ```text
 //!   client A ── Watches ─┬─ dirty ◀──────────────────┐
@@ -11,27 +11,27 @@
 //!   slot 4711 ── Watching: "k" ── Watch ◀── KeyWrite of client B
 //! ```
 //!
-//! 1. EXEC looks at the mark under write leases of all that it watches and all that it touches: what it decides then
-//!    holds until it is done.
-//! 2. A key that is there but has expired when WATCH comes counts as missing. That it is deleted later is no change.
-//! 3. A watch that nobody needs any more is taken out when its slot is free. Until then it marks what nobody looks at.
+//! 1. EXEC checks the mark under write leases of all keys that it watches or accesses, so its decision holds until it
+//!    is done.
+//! 2. A key that exists but has expired at the time of WATCH counts as missing. Its later deletion is not a change.
+//! 3. A watch that is no longer needed is removed when its slot is free. Until then its mark has no effect.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// How many keys are watched, in the whole process.
+/// The number of watched keys in the whole process.
 #[derive(Default)]
 pub struct Counts(AtomicUsize);
 
 impl Counts {
-    /// Keys that somebody watches.
+    /// Returns the number of watched keys.
     pub fn keys(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// What is to be found under a name.
+/// The state of the key with a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyPresence {
     /// Nothing.
@@ -48,13 +48,13 @@ pub struct Watch {
     pub db: usize,
     /// The hash of its name.
     pub hash: u64,
-    /// Its slot.
+    /// The slot.
     pub slot: u16,
-    /// Its name.
+    /// The name.
     pub name: Box<[u8]>,
-    /// Tells the watches of a key apart.
+    /// Distinguishes the watches of a key.
     pub ticket: u64,
-    /// Whether the key lies there and has been expired since before the watch began.
+    /// `true` while the key exists and has been expired since before the watch began.
     expired: AtomicBool,
     dirty: Arc<AtomicBool>,
 }
@@ -80,7 +80,7 @@ impl Watch {
         }
     }
 
-    /// Whether the key was expired already when the watch began, and still lies there.
+    /// Returns `true` if the key was expired already when the watch began, and still exists.
     pub fn was_expired_at_watch(&self) -> bool {
         self.expired.load(Ordering::Relaxed)
     }
@@ -95,12 +95,12 @@ pub struct Watches {
 }
 
 impl Watches {
-    /// Whether one of the keys changed.
+    /// Returns `true` if one of the keys has changed.
     pub fn is_dirty(&self) -> bool {
         self.dirty.load(Ordering::Acquire)
     }
 
-    /// Whether a key is among them.
+    /// Returns `true` if the key is watched.
     pub fn contains(&self, db: usize, hash: u64, name: &[u8]) -> bool {
         let same = |watch: &Arc<Watch>| watch.hash == hash && watch.db == db && *watch.name == *name;
         self.keys.iter().any(same)
@@ -123,7 +123,7 @@ impl Watches {
     }
 }
 
-/// The watches of one key, by database and ticket.
+/// The watches of one key, by database and id.
 type Databases = BTreeMap<usize, BTreeMap<u64, Arc<Watch>>>;
 
 /// The watches of one slot. Changed under its write lease.
@@ -134,13 +134,13 @@ pub struct Watching {
 }
 
 impl Watching {
-    /// Whether nothing is watched.
+    /// Returns `true` if nothing is watched.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
 
-    /// How many keys are watched; the same name in several databases is one.
+    /// Returns the number of watched keys. The same name in several databases counts as one.
     pub fn len(&self) -> usize {
         self.keys.len()
     }
@@ -179,7 +179,7 @@ impl Watching {
         }
     }
 
-    /// Marks the watches of a key that changed; `exists` tells whether it is there now.
+    /// Marks the watches of a key that has changed; `exists` is `true` if the key exists now.
     pub fn touch(&self, db: usize, name: &[u8], exists: bool) {
         let watches = self.keys.get(name).and_then(|databases| databases.get(&db));
         for watch in watches.into_iter().flat_map(BTreeMap::values) {
@@ -194,8 +194,8 @@ impl Watching {
             .flat_map(BTreeMap::values)
     }
 
-    /// Marks the watches of a database's keys when all of it is about to change at once. `presences` gets hash and name of
-    /// a key and tells what is there before and after.
+    /// Marks the watches of a database's keys when all of it is about to change at once. `presences` returns the state
+    /// before and after for the hash and the name of a key.
     pub fn touch_database(&self, db: usize, presences: impl Fn(u64, &[u8]) -> (KeyPresence, KeyPresence)) {
         for watch in self.of_database(db) {
             let (before, after) = presences(watch.hash, &watch.name);

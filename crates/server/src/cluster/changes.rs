@@ -3,12 +3,12 @@
 
 use super::node::{Node, NodeFlags, NodeId};
 use super::slot_set::SlotSet;
-use super::state::State;
+use super::state::ClusterState;
 use crate::observability::log;
 use weft_reactor::unix_ms;
 
 /// The reason for which a change was refused.
-pub type Refusal = String;
+pub type ClusterRefusal = String;
 
 /// The change that CLUSTER SETSLOT makes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,21 +23,21 @@ pub enum SlotChange {
     Node(Vec<u8>),
 }
 
-fn shown(word: &[u8]) -> String {
+fn lossy(word: &[u8]) -> String {
     String::from_utf8_lossy(word).into_owned()
 }
 
-impl State {
+impl ClusterState {
     /// Returns the node that a client names.
-    pub fn named(&self, word: &[u8]) -> Option<&Node> {
-        NodeId::of(word).and_then(|id| self.nodes.get(&id))
+    pub fn node_by_id(&self, word: &[u8]) -> Option<&Node> {
+        NodeId::parse(word).and_then(|id| self.nodes.get(&id))
     }
 
     /// Adds or deletes slots (ADDSLOTS, DELSLOTS). The ranges must not overlap.
     ///
     /// # Errors
     /// When a slot is busy, unassigned, or specified twice. Nothing has changed then.
-    pub fn change_slots(&mut self, ranges: &[(u16, u16)], delete: bool) -> Result<(), Refusal> {
+    pub fn change_slots(&mut self, ranges: &[(u16, u16)], delete: bool) -> Result<(), ClusterRefusal> {
         let mut named = SlotSet::default();
         for slot in ranges.iter().flat_map(|(first, last)| *first..=*last) {
             match (delete, self.owner(slot)) {
@@ -45,7 +45,7 @@ impl State {
                 (false, Some(_)) => return Err(format!("Slot {slot} is already busy")),
                 _ => {}
             }
-            if !named.put(slot, true) {
+            if !named.set(slot, true) {
                 return Err(format!("Slot {slot} specified multiple times"));
             }
         }
@@ -65,7 +65,7 @@ impl State {
     ///
     /// # Errors
     /// When the node or the slot does not permit the change.
-    pub fn set_slot(&mut self, slot: u16, change: &SlotChange, keys: usize) -> Result<(), Refusal> {
+    pub fn change_slot(&mut self, slot: u16, change: &SlotChange, keys: usize) -> Result<(), ClusterRefusal> {
         self.check_slot_change(slot, change, keys)?;
         self.apply_slot_change(slot, change, keys)
     }
@@ -74,11 +74,16 @@ impl State {
     ///
     /// # Errors
     /// When a node is unknown here.
-    pub fn follow_slot_change(&mut self, slot: u16, change: &SlotChange, keys: usize) -> Result<(), Refusal> {
+    pub fn apply_propagated_slot_change(
+        &mut self,
+        slot: u16,
+        change: &SlotChange,
+        keys: usize,
+    ) -> Result<(), ClusterRefusal> {
         self.apply_slot_change(slot, change, keys)
     }
 
-    fn apply_slot_change(&mut self, slot: u16, change: &SlotChange, keys: usize) -> Result<(), Refusal> {
+    fn apply_slot_change(&mut self, slot: u16, change: &SlotChange, keys: usize) -> Result<(), ClusterRefusal> {
         match change {
             SlotChange::Stable => {
                 log::notice!("Marking slot {slot} stable");
@@ -86,18 +91,18 @@ impl State {
                 self.set_importing(slot, None);
             }
             SlotChange::Migrating(word) => {
-                let node = self.target(word, "I don't know about node ")?;
-                log::notice!("Migrating slot {slot} to node {}", self.nodes[&node].named());
+                let node = self.target_primary(word, "I don't know about node ")?;
+                log::notice!("Migrating slot {slot} to node {}", self.nodes[&node].log_name());
                 self.set_migrating(slot, Some(node));
             }
             SlotChange::Importing(word) => {
-                let node = self.target(word, "I don't know about node ")?;
-                log::notice!("Importing slot {slot} from node {}", self.nodes[&node].named());
+                let node = self.target_primary(word, "I don't know about node ")?;
+                log::notice!("Importing slot {slot} from node {}", self.nodes[&node].log_name());
                 self.set_importing(slot, Some(node));
             }
             SlotChange::Node(word) => {
-                let node = self.target(word, "Unknown node ")?;
-                self.assign(slot, node, keys);
+                let node = self.target_primary(word, "Unknown node ")?;
+                self.assign_slot(slot, node, keys);
             }
         }
         self.todo.save = true;
@@ -108,7 +113,7 @@ impl State {
     ///
     /// # Errors
     /// The reason for refusal.
-    pub fn check_slot_change(&self, slot: u16, change: &SlotChange, keys: usize) -> Result<(), Refusal> {
+    pub fn check_slot_change(&self, slot: u16, change: &SlotChange, keys: usize) -> Result<(), ClusterRefusal> {
         if self.me().is_replica() {
             return Err("Please use SETSLOT only with masters.".into());
         }
@@ -118,13 +123,13 @@ impl State {
             SlotChange::Migrating(_) if !mine => Err(format!("I'm not the owner of hash slot {slot}")),
             SlotChange::Importing(_) if mine => Err(format!("I'm already the owner of hash slot {slot}")),
             SlotChange::Migrating(word) | SlotChange::Importing(word) => {
-                match self.target(word, "I don't know about node ")? == self.myself {
+                match self.target_primary(word, "I don't know about node ")? == self.myself {
                     true => Err("Target node is myself".into()),
                     false => Ok(()),
                 }
             }
             SlotChange::Node(word) => {
-                let node = self.target(word, "Unknown node ")?;
+                let node = self.target_primary(word, "Unknown node ")?;
                 match mine && node != self.myself && keys > 0 {
                     true => Err(format!(
                         "Can't assign hashslot {slot} to a different node while I still hold keys for this hash slot."
@@ -135,18 +140,20 @@ impl State {
         }
     }
 
-    fn target(&self, word: &[u8], unknown: &str) -> Result<NodeId, Refusal> {
-        let node = self.named(word).ok_or_else(|| format!("{unknown}{}", shown(word)))?;
+    fn target_primary(&self, word: &[u8], unknown: &str) -> Result<NodeId, ClusterRefusal> {
+        let node = self
+            .node_by_id(word)
+            .ok_or_else(|| format!("{unknown}{}", lossy(word)))?;
         if node.is_replica() {
             return Err("Target node is not a master".into());
         }
         Ok(node.id)
     }
 
-    fn assign(&mut self, slot: u16, node: NodeId, keys: usize) {
+    fn assign_slot(&mut self, slot: u16, node: NodeId, keys: usize) {
         log::notice!(
             "Assigning slot {slot} to node {} in shard {}",
-            self.nodes[&node].named(),
+            self.nodes[&node].log_name(),
             self.nodes[&node].shard
         );
         if keys == 0 {
@@ -158,10 +165,10 @@ impl State {
         self.add_slot(node, slot);
         let is_bare = self.nodes.get(&primary).is_some_and(|primary| primary.slots.is_empty());
         let lost_last = was_ours && node != primary && is_bare;
-        if lost_last && self.settings.replica_migration {
+        if lost_last && self.settings.allows_replica_migration {
             log::notice!(
                 "Lost my last slot during slot migration. Reconfiguring myself as a replica of {} in shard {}",
-                self.nodes[&node].named(),
+                self.nodes[&node].log_name(),
                 self.nodes[&node].shard
             );
             // The other shard has its own replication history.
@@ -170,7 +177,7 @@ impl State {
         } else if lost_last && self.me().is_primary() {
             log::notice!(
                 "My last slot was migrated to node {} in shard {}. I am now an empty primary.",
-                self.nodes[&node].named(),
+                self.nodes[&node].log_name(),
                 self.nodes[&node].shard
             );
         }
@@ -190,9 +197,9 @@ impl State {
     ///
     /// # Errors
     /// When the node cannot be followed, or this node has slots or keys.
-    pub fn replicate(&mut self, word: &[u8], has_keys: bool, now_ms: u64) -> Result<(), Refusal> {
-        let Some(node) = self.named(word) else {
-            return Err(format!("Unknown node {}", shown(word)));
+    pub fn replicate(&mut self, word: &[u8], has_keys: bool, now_ms: u64) -> Result<(), ClusterRefusal> {
+        let Some(node) = self.node_by_id(word) else {
+            return Err(format!("Unknown node {}", lossy(word)));
         };
         let id = node.id;
         if id == self.myself {
@@ -220,10 +227,10 @@ impl State {
         log::notice!("Stop replication and turning myself into empty primary.");
         let myself = self.myself;
         self.make_primary(myself);
-        self.close_slots();
-        self.reset_manual();
+        self.end_slot_migrations();
+        self.end_manual_failover();
         self.election = Default::default();
-        self.resync = false;
+        self.needs_full_sync = false;
         self.me_mut().shard = NodeId::random();
         (self.todo.save, self.todo.sync, self.todo.publish) = (true, true, true);
         self.broadcast_pong(now_ms);
@@ -234,7 +241,7 @@ impl State {
     ///
     /// # Errors
     /// When the epoch is invalid, or this node is not new any more.
-    pub fn set_config_epoch(&mut self, epoch: i64) -> Result<(), Refusal> {
+    pub fn set_config_epoch(&mut self, epoch: i64) -> Result<(), ClusterRefusal> {
         let epoch = u64::try_from(epoch).map_err(|_| format!("Invalid config epoch specified: {epoch}"))?;
         if self.nodes.len() > 1 {
             return Err("The user can assign a config epoch only when the node does not know any other node.".into());
@@ -253,13 +260,13 @@ impl State {
     ///
     /// # Errors
     /// When the node is unknown, or is this node or its primary.
-    pub fn forget_node(&mut self, word: &[u8], now_ms: u64) -> Result<(), Refusal> {
-        let Some(node) = self.named(word) else {
-            let gone = NodeId::of(word).is_some_and(|id| self.is_forgotten(&id, now_ms));
+    pub fn forget_node(&mut self, word: &[u8], now_ms: u64) -> Result<(), ClusterRefusal> {
+        let Some(node) = self.node_by_id(word) else {
+            let gone = NodeId::parse(word).is_some_and(|id| self.is_forgotten(&id, now_ms));
             return if gone {
                 Ok(())
             } else {
-                Err(format!("Unknown node {}", shown(word)))
+                Err(format!("Unknown node {}", lossy(word)))
             };
         };
         let id = node.id;
@@ -289,8 +296,8 @@ impl State {
             .values()
             .any(|node| node.is_in_handshake() && node.address.ip == ip && node.address.bus_port == bus_port);
         if !under_way {
-            let flags = NodeFlags::HANDSHAKE.with(NodeFlags::MEET);
-            let ports = self.settings.in_order((port, 0));
+            let flags = NodeFlags::HANDSHAKE.union(NodeFlags::MEET);
+            let ports = self.settings.swap_ports_for_tls((port, 0));
             self.begin_handshake(&ip, ports, bus_port, flags, now_ms);
         }
         true

@@ -17,13 +17,13 @@
 //! 5. A replica without the data of its primary, because a full synchronisation has begun and not ended, is no
 //!    candidate unless an operator forces it (FORCE, TAKEOVER).
 
-use super::message::{Header, Message, switch};
+use super::message::{BusMessage, Header, switch};
 use super::node::{Node, NodeFlags, NodeId};
-use super::state::State;
+use super::state::ClusterState;
 use crate::observability::log;
 
 /// The minimum duration of an election, in milliseconds.
-const LEAST_ELECTION_MS: u64 = 2000;
+const MIN_ELECTION_TIMEOUT_MS: u64 = 2000;
 /// The fixed delay before an election, so that the news of the failure can spread, in milliseconds.
 const FIXED_DELAY_MS: u64 = 500;
 /// The maximum random delay in addition, in milliseconds.
@@ -34,14 +34,14 @@ const RANK_DELAY_MS: i64 = 1000;
 /// other.
 const PRIMARY_RANK_DELAY_MS: i64 = 500;
 /// The interval after which a reason is logged again, in milliseconds.
-const TELL_AGAIN_MS: u64 = 10_000;
+const REASON_LOG_INTERVAL_MS: u64 = 10_000;
 /// The interval after which old data is logged again as the reason, in milliseconds.
-const TELL_AGE_AGAIN_MS: u64 = 100_000;
+const DATA_AGE_LOG_INTERVAL_MS: u64 = 100_000;
 
 /// The reason for which there is no failover yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FailoverObstacle {
-    Hollow,
+    NoData,
     DataAge,
     Delay,
     Expired,
@@ -49,9 +49,9 @@ enum FailoverObstacle {
 }
 
 impl FailoverObstacle {
-    fn words(self) -> &'static str {
+    fn as_str(self) -> &'static str {
         match self {
-            FailoverObstacle::Hollow => "The data of the primary has not been received completely.",
+            FailoverObstacle::NoData => "The data of the primary has not been received completely.",
             FailoverObstacle::DataAge => {
                 "Disconnected from primary for longer than allowed. Please check the 'cluster-replica-validity-factor' \
                  configuration option."
@@ -67,9 +67,9 @@ impl FailoverObstacle {
 #[derive(Clone, Debug, Default)]
 pub struct Election {
     /// The time at which votes are requested, in milliseconds since the Unix epoch; 0 if no election is scheduled.
-    at_ms: u64,
+    starts_at_ms: u64,
     /// Set after votes have been requested.
-    sent: bool,
+    votes_requested: bool,
     /// The nodes that have voted for this node.
     voters: Vec<NodeId>,
     /// The number of replicas of the same primary with precedence.
@@ -78,20 +78,23 @@ pub struct Election {
     primary_rank: usize,
     /// The epoch of the election.
     pub epoch: u64,
-    told: Option<(FailoverObstacle, u64)>,
+    last_logged: Option<(FailoverObstacle, u64)>,
 }
 
 impl Election {
     /// Returns `true` if an election is scheduled, or began at most `retry_ms` ago.
-    pub(super) fn is_due_after(&self, now_ms: u64, retry_ms: u64) -> bool {
-        self.at_ms.saturating_add(retry_ms) >= now_ms && self.at_ms != 0
+    pub(super) fn is_recent(&self, now_ms: u64, retry_ms: u64) -> bool {
+        self.starts_at_ms.saturating_add(retry_ms) >= now_ms && self.starts_at_ms != 0
     }
 }
 
-impl State {
+impl ClusterState {
     /// Returns the maximum duration of an election, in milliseconds.
     fn election_timeout_ms(&self) -> u64 {
-        self.settings.node_timeout_ms.saturating_mul(2).max(LEAST_ELECTION_MS)
+        self.settings
+            .node_timeout_ms
+            .saturating_mul(2)
+            .max(MIN_ELECTION_TIMEOUT_MS)
     }
 
     /// Returns the time after which a new election starts, in milliseconds.
@@ -109,35 +112,35 @@ impl State {
         };
         let wanted = primary.has_failed() && !self.settings.replica_no_failover;
         if !manual && !wanted {
-            self.election.told = None;
+            self.election.last_logged = None;
             return;
         }
-        if !manual && self.data.hollow {
-            return self.tell_hindrance(FailoverObstacle::Hollow, now_ms);
+        if !manual && self.data.awaits_full_sync {
+            return self.log_failover_delay(FailoverObstacle::NoData, now_ms);
         }
         if !manual && self.data_is_too_old() {
-            return self.tell_hindrance(FailoverObstacle::DataAge, now_ms);
+            return self.log_failover_delay(FailoverObstacle::DataAge, now_ms);
         }
-        if !self.election.is_due_after(now_ms, self.election_retry_ms()) {
+        if !self.election.is_recent(now_ms, self.election_retry_ms()) {
             self.schedule_election(now_ms);
             if !manual {
                 return;
             }
         }
-        if !self.election.sent && self.manual.end_ms == 0 {
+        if !self.election.votes_requested && self.manual.end_ms == 0 {
             self.adjust_election(now_ms);
         }
-        if now_ms < self.election.at_ms {
-            return self.tell_hindrance(FailoverObstacle::Delay, now_ms);
+        if now_ms < self.election.starts_at_ms {
+            return self.log_failover_delay(FailoverObstacle::Delay, now_ms);
         }
-        if now_ms - self.election.at_ms > self.election_timeout_ms() {
-            return self.tell_hindrance(FailoverObstacle::Expired, now_ms);
+        if now_ms - self.election.starts_at_ms > self.election_timeout_ms() {
+            return self.log_failover_delay(FailoverObstacle::Expired, now_ms);
         }
-        if !self.election.sent {
-            return self.ask_for_votes();
+        if !self.election.votes_requested {
+            return self.request_votes();
         }
         if self.election.voters.len() < self.size / 2 + 1 {
-            return self.tell_hindrance(FailoverObstacle::Votes, now_ms);
+            return self.log_failover_delay(FailoverObstacle::Votes, now_ms);
         }
         log::notice!("Failover election won: I'm the new primary.");
         let epoch = self.election.epoch;
@@ -158,31 +161,31 @@ impl State {
             age_ms
         };
         let limit_ms = timeout_ms.saturating_mul(settings.validity_factor);
-        settings.validity_factor != 0 && age_ms > limit_ms.saturating_add(settings.sign_of_life_ms)
+        settings.validity_factor != 0 && age_ms > limit_ms.saturating_add(settings.replica_ping_interval_ms)
     }
 
     fn schedule_election(&mut self, now_ms: u64) {
         let (rank, primary_rank) = (self.rank(), self.primary_rank());
         let mut election = Election {
-            at_ms: now_ms,
+            starts_at_ms: now_ms,
             ..Election::default()
         };
         if self.manual.end_ms == 0 {
             let delay = FIXED_DELAY_MS + fastrand::u64(..RANDOM_DELAY_MS);
             let ranks = rank as i64 * RANK_DELAY_MS + primary_rank as i64 * PRIMARY_RANK_DELAY_MS;
-            election.at_ms += delay + ranks as u64;
+            election.starts_at_ms += delay + ranks as u64;
             (election.rank, election.primary_rank) = (rank, primary_rank);
         }
         log::notice!(
             "Start of election delayed for {} milliseconds (rank #{}, primary rank #{}, offset {}).",
-            election.at_ms - now_ms,
+            election.starts_at_ms - now_ms,
             election.rank,
             election.primary_rank,
             self.me().offset
         );
         self.election = election;
         // The other replicas learn this node's offset, and that it considers the primary failed.
-        self.greet_siblings(now_ms);
+        self.send_pong_to_siblings(now_ms);
     }
 
     /// Adjusts the delay to what other replicas have announced since: greater offsets, or agreement that the primary
@@ -193,44 +196,46 @@ impl State {
         let added = (rank as i64 - election.rank as i64) * RANK_DELAY_MS
             + (primary_rank as i64 - election.primary_rank as i64) * PRIMARY_RANK_DELAY_MS;
         if added != 0 {
-            election.at_ms = election.at_ms.saturating_add_signed(added);
+            election.starts_at_ms = election.starts_at_ms.saturating_add_signed(added);
             (election.rank, election.primary_rank) = (rank, primary_rank);
             log::notice!(
                 "Replica rank updated to #{rank}, primary rank to #{primary_rank}, added {added} milliseconds of delay."
             );
         }
-        if now_ms < self.election.at_ms && rank == 0 && primary_rank == 0 && self.all_siblings_agree() {
-            self.election.at_ms = now_ms;
+        if now_ms < self.election.starts_at_ms && rank == 0 && primary_rank == 0 && self.all_siblings_agree() {
+            self.election.starts_at_ms = now_ms;
             log::notice!("This is the best ranked replica and can initiate the election immediately.");
         }
     }
 
-    fn ask_for_votes(&mut self) {
+    fn request_votes(&mut self) {
         self.current_epoch += 1;
         self.election.epoch = self.current_epoch;
-        self.election.sent = true;
+        self.election.votes_requested = true;
         log::notice!("Starting a failover election for epoch {}.", self.current_epoch);
         let mut header = self.header();
         if self.manual.end_ms != 0 {
             header.switches |= switch::FORCED;
         }
-        (self.todo.save, self.todo.sync, self.look) = (true, true, true);
-        self.broadcast(&Message::VoteRequest(header));
+        (self.todo.save, self.todo.sync, self.health_may_have_changed) = (true, true, true);
+        self.broadcast(&BusMessage::VoteRequest(header));
     }
 
     /// Counts a received vote.
     pub(super) fn count_vote(&mut self, id: NodeId, header: &Header, now_ms: u64) {
-        let votes = self.nodes.get(&id).is_some_and(Node::votes);
+        let votes = self.nodes.get(&id).is_some_and(Node::has_vote);
         let election = &mut self.election;
-        if election.sent && votes && header.current_epoch >= election.epoch && !election.voters.contains(&id) {
+        if election.votes_requested && votes && header.current_epoch >= election.epoch && !election.voters.contains(&id)
+        {
             election.voters.push(id);
             self.advance_failover(now_ms);
         }
     }
 
     /// Resets the election if another node claims slots with an epoch that the election can no longer exceed.
-    pub(super) fn heed_claim(&mut self, id: NodeId, epoch: u64) {
-        if self.election.sent && self.me().is_replica() && epoch >= self.election.epoch && id != self.myself {
+    pub(super) fn reset_election_if_outdated(&mut self, id: NodeId, epoch: u64) {
+        if self.election.votes_requested && self.me().is_replica() && epoch >= self.election.epoch && id != self.myself
+        {
             log::notice!(
                 "Failover election in progress for epoch {}, but received a claim from node {id} with an equal or higher \
                  epoch {epoch}. Resetting the election since we cannot win an election in the past.",
@@ -256,11 +261,11 @@ impl State {
             self.delete_slot(slot);
             self.add_slot(myself, slot);
         }
-        self.resync = false;
+        self.needs_full_sync = false;
         self.election = Election::default();
         self.update_health(now_ms);
         (self.todo.save, self.todo.sync, self.todo.publish) = (true, true, true);
-        self.reset_manual();
+        self.end_manual_failover();
         self.broadcast_pong(now_ms);
     }
 
@@ -287,7 +292,7 @@ impl State {
         let (primary, shard) = (self.me().primary, self.me().shard);
         self.nodes
             .values()
-            .filter(|node| node.has_failed() && node.votes() && Some(node.id) != primary && node.shard < shard)
+            .filter(|node| node.has_failed() && node.has_vote() && Some(node.id) != primary && node.shard < shard)
             .filter(|node| self.replicas(node.id).next().is_some())
             .count()
     }
@@ -297,24 +302,24 @@ impl State {
             .all(|node| node.flags.has_any(NodeFlags::PRIMARY_FAILED))
     }
 
-    fn greet_siblings(&mut self, now_ms: u64) {
+    fn send_pong_to_siblings(&mut self, now_ms: u64) {
         let links: Vec<_> = self.siblings().filter_map(|node| node.link).collect();
         for link in links {
-            self.greet(link, super::message::Kind::Pong, now_ms);
+            self.send_ping(link, super::message::MessageType::Pong, now_ms);
         }
     }
 
-    fn tell_hindrance(&mut self, hindrance: FailoverObstacle, now_ms: u64) {
+    fn log_failover_delay(&mut self, hindrance: FailoverObstacle, now_ms: u64) {
         let again_ms = match hindrance {
-            FailoverObstacle::DataAge => TELL_AGE_AGAIN_MS,
-            _ => TELL_AGAIN_MS,
+            FailoverObstacle::DataAge => DATA_AGE_LOG_INTERVAL_MS,
+            _ => REASON_LOG_INTERVAL_MS,
         };
-        let told = self.election.told;
+        let told = self.election.last_logged;
         if told.is_some_and(|(last, at_ms)| last == hindrance && now_ms.saturating_sub(at_ms) < again_ms) {
             return;
         }
-        self.election.told = Some((hindrance, now_ms));
-        log::notice!("Currently unable to failover: {}", hindrance.words());
+        self.election.last_logged = Some((hindrance, now_ms));
+        log::notice!("Currently unable to failover: {}", hindrance.as_str());
         if matches!(hindrance, FailoverObstacle::Votes | FailoverObstacle::Expired) {
             log::notice!(
                 "Needed quorum: {}. Number of votes received so far: {}",
@@ -326,28 +331,28 @@ impl State {
 
     // ---- the voter --------------------------------------------------------------------------------------------------
     /// Votes for a replica that wants to take over from its primary, if it is entitled to the vote.
-    pub(super) fn vote(&mut self, id: NodeId, request: &Header) {
-        if !self.me().votes() {
+    pub(super) fn consider_vote(&mut self, id: NodeId, request: &Header) {
+        if !self.me().has_vote() {
             return;
         }
         let Some(node) = self.nodes.get(&id) else {
             return;
         };
-        let (named, link) = (node.named(), node.link);
-        if let Some(reason) = self.denial(node, request) {
+        let (named, link) = (node.log_name(), node.link);
+        if let Some(reason) = self.vote_refusal_reason(node, request) {
             log::warning!("Failover auth denied to {named}: {reason}");
             return;
         }
         self.last_vote_epoch = self.current_epoch;
         (self.todo.save, self.todo.sync) = (true, true);
         if let Some(link) = link {
-            self.send(link, &Message::Vote(self.header()));
+            self.send(link, &BusMessage::Vote(self.header()));
         }
         log::notice!("Failover auth granted to {named} for epoch {}", self.current_epoch);
     }
 
     /// Returns the reason for which a replica gets no vote.
-    fn denial(&self, node: &Node, request: &Header) -> Option<String> {
+    fn vote_refusal_reason(&self, node: &Node, request: &Header) -> Option<String> {
         if request.current_epoch < self.current_epoch {
             let (asked, current) = (request.current_epoch, self.current_epoch);
             return Some(format!("reqEpoch ({asked}) < curEpoch({current})"));

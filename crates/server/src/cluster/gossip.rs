@@ -1,41 +1,47 @@
 //! Processes gossip: what nodes report about other nodes, their addresses and failures.
 
-use super::message::{Extensions, Gossip, Message};
+use super::message::{BusMessage, Extensions, GossipEntry};
 use super::node::{Address, Node, NodeFlags, NodeId};
-use super::state::State;
+use super::state::ClusterState;
 use crate::observability::log;
 
-impl State {
+impl ClusterState {
     /// Processes the gossip of a node. Unknown nodes are added only if the sender is known or is being met.
-    pub(super) fn hear_of_others(&mut self, sender: Option<NodeId>, gossip: &[Gossip], meeting: bool, now_ms: u64) {
-        let votes = sender.and_then(|id| self.nodes.get(&id)).is_some_and(Node::votes);
+    pub(super) fn process_gossip(
+        &mut self,
+        sender: Option<NodeId>,
+        gossip: &[GossipEntry],
+        meeting: bool,
+        now_ms: u64,
+    ) {
+        let votes = sender.and_then(|id| self.nodes.get(&id)).is_some_and(Node::has_vote);
         for entry in gossip {
             if entry.id == self.myself {
                 continue;
             }
             if self.nodes.contains_key(&entry.id) {
-                self.hear_of(sender.filter(|_| votes), entry, now_ms);
+                self.process_gossip_entry(sender.filter(|_| votes), entry, now_ms);
             } else if (sender.is_some() || meeting)
                 && !entry.flags.has_any(NodeFlags::NO_ADDRESS)
                 && !self.is_forgotten(&entry.id, now_ms)
             {
-                self.learn(entry, now_ms);
+                self.add_gossiped_node(entry, now_ms);
             }
         }
     }
 
-    fn hear_of(&mut self, voter: Option<NodeId>, entry: &Gossip, now_ms: u64) {
-        let silent = NodeFlags::FAIL.with(NodeFlags::PFAIL);
+    fn process_gossip_entry(&mut self, voter: Option<NodeId>, entry: &GossipEntry, now_ms: u64) {
+        let silent = NodeFlags::FAIL.union(NodeFlags::PFAIL);
         let fails = entry.flags.has_any(silent);
         if let Some(voter) = voter {
             match fails {
                 true => {
-                    self.report(entry.id, voter, now_ms);
+                    self.record_failure_report(entry.id, voter, now_ms);
                     self.mark_failing(entry.id, now_ms);
                 }
                 false => {
                     if let Some(node) = self.nodes.get_mut(&entry.id) {
-                        node.reports.retain(|(reporter, _)| *reporter != voter);
+                        node.failure_reports.retain(|(reporter, _)| *reporter != voter);
                     }
                 }
             }
@@ -59,14 +65,14 @@ impl State {
             && !entry.flags.has_any(NodeFlags::NO_ADDRESS)
             && node.address != address
         {
-            self.move_to(entry.id, address);
+            self.change_address(entry.id, address);
         }
     }
 
-    fn learn(&mut self, entry: &Gossip, now_ms: u64) {
-        let own = NodeFlags::MYSELF.with(NodeFlags::MEET).with(NodeFlags::HANDSHAKE);
+    fn add_gossiped_node(&mut self, entry: &GossipEntry, now_ms: u64) {
+        let own = NodeFlags::MYSELF.union(NodeFlags::MEET).union(NodeFlags::HANDSHAKE);
         let mut flags = entry.flags;
-        flags.put(own, false);
+        flags.set(own, false);
         let mut node = Node::new(entry.id, flags, now_ms);
         node.address = self.address_of(entry);
         self.nodes.insert(entry.id, node);
@@ -74,16 +80,16 @@ impl State {
     }
 
     /// Records a failure report of a voting node.
-    fn report(&mut self, failing: NodeId, by: NodeId, now_ms: u64) {
-        let reporter = self.nodes.get(&by).map(Node::named).unwrap_or_default();
+    fn record_failure_report(&mut self, failing: NodeId, by: NodeId, now_ms: u64) {
+        let reporter = self.nodes.get(&by).map(Node::log_name).unwrap_or_default();
         let Some(node) = self.nodes.get_mut(&failing) else {
             return;
         };
-        match node.reports.iter_mut().find(|(reporter, _)| *reporter == by) {
+        match node.failure_reports.iter_mut().find(|(reporter, _)| *reporter == by) {
             Some((_, at_ms)) => *at_ms = now_ms,
             None => {
-                log::notice!("Node {reporter} reported node {} as not reachable.", node.named());
-                node.reports.push((by, now_ms));
+                log::notice!("Node {reporter} reported node {} as not reachable.", node.log_name());
+                node.failure_reports.push((by, now_ms));
             }
         }
     }
@@ -97,27 +103,27 @@ impl State {
         else {
             return;
         };
-        let votes = self.failure_reports(node, now_ms) + usize::from(self.me().votes());
+        let votes = self.failure_reports(node, now_ms) + usize::from(self.me().has_vote());
         if votes < self.size / 2 + 1 {
             return;
         }
-        log::notice!("Marking node {} as failing (quorum reached).", node.named());
+        log::notice!("Marking node {} as failing (quorum reached).", node.log_name());
         if let Some(node) = self.nodes.get_mut(&id) {
-            node.flags.put(NodeFlags::PFAIL, false);
-            node.flags.put(NodeFlags::FAIL, true);
+            node.flags.set(NodeFlags::PFAIL, false);
+            node.flags.set(NodeFlags::FAIL, true);
             node.failed_ms = now_ms;
         }
-        self.broadcast(&Message::Fail(self.header(), id));
-        (self.todo.save, self.look) = (true, true);
+        self.broadcast(&BusMessage::Fail(self.header(), id));
+        (self.todo.save, self.health_may_have_changed) = (true, true);
     }
 
-    pub(super) fn note_extensions(&mut self, id: NodeId, extensions: &Extensions, now_ms: u64) {
+    pub(super) fn apply_extensions(&mut self, id: NodeId, extensions: &Extensions, now_ms: u64) {
         for (forgotten, seconds) in &extensions.forgotten {
             let needed = *forgotten == self.myself || (self.me().is_replica() && self.me().primary == Some(*forgotten));
             if !needed && self.nodes.contains_key(forgotten) {
                 self.forget(*forgotten, *seconds, now_ms);
                 self.delete_node(*forgotten);
-                (self.todo.save, self.look) = (true, true);
+                (self.todo.save, self.health_may_have_changed) = (true, true);
             }
         }
         let of_primary = self.nodes.get(&id).and_then(|node| self.shard_of(&node.primary?));
@@ -141,9 +147,9 @@ impl State {
     }
 }
 
-impl State {
-    fn address_of(&self, entry: &Gossip) -> Address {
-        let (tcp_port, tls_port) = self.settings.in_order((entry.port, entry.other_port));
+impl ClusterState {
+    fn address_of(&self, entry: &GossipEntry) -> Address {
+        let (tcp_port, tls_port) = self.settings.swap_ports_for_tls((entry.port, entry.other_port));
         Address {
             ip: entry.ip.clone(),
             tcp_port,

@@ -1,8 +1,8 @@
 //! The state of links: which exist, the nodes they belong to, and the consequences of making or losing one.
 
-use super::message::Kind;
+use super::message::MessageType;
 use super::node::{LinkId, NodeFlags, NodeId};
-use super::state::{Action, LinkFigures, State};
+use super::state::{BusAction, ClusterState, LinkInfo};
 
 /// The IP addresses of the two endpoints of a link.
 #[derive(Clone, Debug, Default)]
@@ -13,17 +13,17 @@ pub struct LinkAddresses {
     pub local: String,
 }
 
-impl State {
+impl ClusterState {
     /// Records a new link: an outgoing one to `node`, or an inbound one.
-    pub fn link_made(&mut self, link: LinkId, node: Option<NodeId>, now_ms: u64) {
+    pub fn on_link_made(&mut self, link: LinkId, node: Option<NodeId>, now_ms: u64) {
         self.links.insert(
             link,
-            LinkFigures {
-                inbound: node.is_none(),
+            LinkInfo {
+                is_inbound: node.is_none(),
                 node,
                 created_ms: now_ms,
                 queued_bytes: 0,
-                blocked: false,
+                is_blocked: false,
             },
         );
         let Some(node) = node.and_then(|id| self.nodes.get_mut(&id)) else {
@@ -32,10 +32,10 @@ impl State {
         node.link = Some(link);
         let (id, before) = (node.id, node.ping_sent_ms);
         let kind = match node.flags.has_any(NodeFlags::MEET) {
-            true => Kind::Meet,
-            false => Kind::Ping,
+            true => MessageType::Meet,
+            false => MessageType::Ping,
         };
-        self.greet(link, kind, now_ms);
+        self.send_ping(link, kind, now_ms);
         if let Some(node) = self.nodes.get_mut(&id) {
             // A ping that was not answered before the link broke still counts.
             node.ping_sent_ms = if before > 0 { before } else { now_ms };
@@ -43,7 +43,7 @@ impl State {
     }
 
     /// Records that a link is gone.
-    pub fn link_lost(&mut self, link: LinkId) {
+    pub fn on_link_lost(&mut self, link: LinkId) {
         let Some(figures) = self.links.remove(&link) else {
             return;
         };
@@ -59,13 +59,13 @@ impl State {
     /// Closes a link.
     pub fn close_link(&mut self, link: LinkId) {
         if self.links.contains_key(&link) {
-            self.link_lost(link);
-            self.actions.push(Action::Close(link));
+            self.on_link_lost(link);
+            self.actions.push(BusAction::Close(link));
         }
     }
 
     /// Assigns an inbound link to a node.
-    pub(super) fn belongs(&mut self, link: LinkId, id: NodeId) {
+    pub(super) fn assign_link(&mut self, link: LinkId, id: NodeId) {
         let Some(node) = self.nodes.get_mut(&id) else {
             return;
         };
@@ -88,6 +88,6 @@ impl State {
     }
 
     pub(super) fn is_inbound(&self, link: LinkId) -> bool {
-        self.links.get(&link).is_some_and(|figures| figures.inbound)
+        self.links.get(&link).is_some_and(|figures| figures.is_inbound)
     }
 }

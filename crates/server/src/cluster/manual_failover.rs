@@ -15,17 +15,17 @@
 //! 3. FORCE omits the coordination with the primary, TAKEOVER omits the votes, too.
 
 use super::election::Election;
-use super::message::{Header, Kind, Message, switch};
+use super::message::{BusMessage, Header, MessageType, switch};
 use super::node::NodeId;
-use super::state::{Action, State};
+use super::state::{BusAction, ClusterState};
 use crate::observability::log;
 
 /// The factor by which the primary pauses writes longer than the failover may take.
-const HOLD_FACTOR: u64 = 2;
+const PAUSE_FACTOR: u64 = 2;
 
 /// The state of a manual failover, on either side.
 #[derive(Clone, Debug, Default)]
-pub struct Manual {
+pub struct ManualFailover {
     /// The time at which it times out, in milliseconds since the Unix epoch; 0 if there is none.
     pub end_ms: u64,
     /// On the replica: set once it may request votes.
@@ -35,21 +35,21 @@ pub struct Manual {
     /// On the primary: the replica that takes over.
     pub replica: Option<NodeId>,
     /// On the primary: set once its offset no longer changes.
-    pub still: bool,
+    pub has_stopped: bool,
 }
 
 /// The mode of CLUSTER FAILOVER.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailoverMode {
     /// Coordinated with the primary.
-    Agreed,
+    Coordinated,
     /// Without the primary (FORCE).
     Force,
     /// Without the primary and without votes (TAKEOVER).
     Takeover,
 }
 
-impl State {
+impl ClusterState {
     /// Executes CLUSTER FAILOVER.
     ///
     /// # Errors
@@ -62,12 +62,12 @@ impl State {
             return Err("I'm a replica but my master is unknown to me".into());
         };
         let (failed, link) = (primary.has_failed(), primary.link);
-        if manner == FailoverMode::Agreed && (failed || link.is_none()) {
+        if manner == FailoverMode::Coordinated && (failed || link.is_none()) {
             return Err("Master is down or failed, please use CLUSTER FAILOVER FORCE".into());
         }
-        self.reset_manual();
+        self.end_manual_failover();
         self.manual.end_ms = now_ms.saturating_add(self.settings.manual_failover_ms);
-        if self.election.is_due_after(now_ms, self.election_retry_ms()) {
+        if self.election.is_recent(now_ms, self.election_retry_ms()) {
             log::notice!(
                 "Failover election in progress for epoch {}, but received a new manual failover. Resetting the election.",
                 self.election.epoch
@@ -85,10 +85,10 @@ impl State {
                 self.manual.can_start = true;
                 self.advance_failover(now_ms);
             }
-            FailoverMode::Agreed => {
+            FailoverMode::Coordinated => {
                 log::notice!("Manual failover user request accepted (user request from '{client}').");
                 if let Some(link) = link {
-                    self.send(link, &Message::ManualFailover(self.header()));
+                    self.send(link, &BusMessage::ManualFailover(self.header()));
                 }
             }
         }
@@ -96,7 +96,7 @@ impl State {
     }
 
     /// Pauses writes because a replica of this node requested a manual failover.
-    pub(super) fn prepare_for(&mut self, replica: NodeId, now_ms: u64) {
+    pub(super) fn pause_for_replica(&mut self, replica: NodeId, now_ms: u64) {
         let is_mine = self
             .nodes
             .get(&replica)
@@ -104,42 +104,42 @@ impl State {
         if !is_mine || !self.me().is_primary() {
             return;
         }
-        self.reset_manual();
+        self.end_manual_failover();
         let time_ms = self.settings.manual_failover_ms;
         self.manual.end_ms = now_ms.saturating_add(time_ms);
         self.manual.replica = Some(replica);
-        let until_ms = now_ms.saturating_add(time_ms.saturating_mul(HOLD_FACTOR));
-        self.actions.push(Action::HoldWrites(until_ms));
+        let until_ms = now_ms.saturating_add(time_ms.saturating_mul(PAUSE_FACTOR));
+        self.actions.push(BusAction::PauseWrites(until_ms));
         log::notice!("Manual failover requested by replica {replica}.");
     }
 
     /// Records that no write is under way any more and that this node's offset is final. Called by the bus.
-    pub fn stand_still(&mut self, now_ms: u64) {
-        let Some(replica) = self.manual.replica.filter(|_| !self.manual.still) else {
+    pub fn record_writes_stopped(&mut self, now_ms: u64) {
+        let Some(replica) = self.manual.replica.filter(|_| !self.manual.has_stopped) else {
             return;
         };
-        self.manual.still = true;
-        self.tell_offset(replica, now_ms);
+        self.manual.has_stopped = true;
+        self.send_offset(replica, now_ms);
     }
 
     /// Returns `true` if the bus has to check if writes have stopped.
     pub fn is_stopping(&self) -> bool {
-        self.manual.replica.is_some() && !self.manual.still
+        self.manual.replica.is_some() && !self.manual.has_stopped
     }
 
     /// Returns `true` if a check is due very soon: writes are about to stop, or an offset is about to be reached.
-    pub fn is_pressed(&self) -> bool {
+    pub fn is_urgent(&self) -> bool {
         self.is_stopping() || (self.manual.primary_offset.is_some() && !self.manual.can_start)
     }
 
-    fn tell_offset(&mut self, replica: NodeId, now_ms: u64) {
+    fn send_offset(&mut self, replica: NodeId, now_ms: u64) {
         if let Some(link) = self.nodes.get(&replica).and_then(|node| node.link) {
-            self.greet(link, Kind::Ping, now_ms);
+            self.send_ping(link, MessageType::Ping, now_ms);
         }
     }
 
     /// Records the offset at which this replica's primary has stopped.
-    pub(super) fn note_standstill(&mut self, id: NodeId, header: &Header, now_ms: u64) {
+    pub(super) fn record_primary_offset(&mut self, id: NodeId, header: &Header, now_ms: u64) {
         let is_primary = self.me().is_replica() && self.me().primary == Some(id);
         let wanted = self.manual.end_ms != 0 && self.manual.primary_offset.is_none();
         if is_primary && wanted && header.switches & switch::PAUSED != 0 {
@@ -148,28 +148,28 @@ impl State {
                 header.offset
             );
             self.manual.primary_offset = Some(header.offset);
-            self.look_at_offset(now_ms);
+            self.check_primary_offset(now_ms);
         }
     }
 
     /// Advances a manual failover, or ends it after its timeout.
-    pub fn advance_manual(&mut self, now_ms: u64) {
+    pub fn advance_manual_failover(&mut self, now_ms: u64) {
         if self.manual.end_ms == 0 {
             return;
         }
         if self.manual.end_ms < now_ms {
             log::warning!("Manual failover timed out.");
-            self.reset_manual();
+            self.end_manual_failover();
             return;
         }
-        if let Some(replica) = self.manual.replica.filter(|_| self.manual.still) {
-            self.tell_offset(replica, now_ms);
+        if let Some(replica) = self.manual.replica.filter(|_| self.manual.has_stopped) {
+            self.send_offset(replica, now_ms);
         }
-        self.look_at_offset(now_ms);
+        self.check_primary_offset(now_ms);
     }
 
     /// On the replica: starts the failover once its data has reached the primary's offset.
-    pub fn look_at_offset(&mut self, now_ms: u64) {
+    pub fn check_primary_offset(&mut self, now_ms: u64) {
         if self.me().is_replica() && !self.manual.can_start && self.manual.primary_offset == Some(self.me().offset) {
             log::notice!("All primary replication stream processed, manual failover can start.");
             self.manual.can_start = true;
@@ -178,9 +178,9 @@ impl State {
     }
 
     /// Ends the manual failover.
-    pub(super) fn reset_manual(&mut self) {
+    pub(super) fn end_manual_failover(&mut self) {
         if std::mem::take(&mut self.manual).replica.is_some() {
-            self.actions.push(Action::LetWrites);
+            self.actions.push(BusAction::ResumeWrites);
         }
     }
 }

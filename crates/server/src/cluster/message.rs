@@ -13,7 +13,7 @@
 //!
 //! Received bytes are untrusted: every length is checked, and an invalid node ID makes a message invalid.
 
-use super::node::{AnnouncedAddress, NAME_BYTES, NodeFlags, NodeId};
+use super::node::{AnnouncedAddress, NODE_ID_BYTES, NodeFlags, NodeId};
 use super::slot_set::{BITMAP_BYTES, SlotSet};
 
 /// The number of bytes needed to determine the length of a message.
@@ -21,21 +21,21 @@ pub const LENGTH_BYTES: usize = 8;
 /// The size of a full header in bytes.
 pub const HEADER_BYTES: usize = 2256;
 /// The size of a light header in bytes.
-pub const LIGHT_BYTES: usize = 16;
+pub const LIGHT_HEADER_BYTES: usize = 16;
 /// The size of an address in bytes.
 const ADDRESS_BYTES: usize = 46;
 /// The maximum length of an accepted message in bytes.
-pub const LONGEST: usize = 512 << 20;
+pub const MAX_MESSAGE_BYTES: usize = 512 << 20;
 
 const SIGNATURE: &[u8; 4] = b"RCmb";
 const VERSION: u16 = 1;
 /// Marks a type with a light header.
-const LIGHT: u16 = 0x8000;
+const LIGHT_HEADER_FLAG: u16 = 0x8000;
 
 /// The message types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "named as in the protocol")]
-pub enum Kind {
+pub enum MessageType {
     Ping,
     Pong,
     Meet,
@@ -49,19 +49,19 @@ pub enum Kind {
     PublishShard,
 }
 
-impl Kind {
-    const ALL: [Kind; 11] = [
-        Kind::Ping,
-        Kind::Pong,
-        Kind::Meet,
-        Kind::Fail,
-        Kind::Publish,
-        Kind::VoteRequest,
-        Kind::Vote,
-        Kind::Update,
-        Kind::ManualFailover,
-        Kind::Module,
-        Kind::PublishShard,
+impl MessageType {
+    const ALL: [MessageType; 11] = [
+        MessageType::Ping,
+        MessageType::Pong,
+        MessageType::Meet,
+        MessageType::Fail,
+        MessageType::Publish,
+        MessageType::VoteRequest,
+        MessageType::Vote,
+        MessageType::Update,
+        MessageType::ManualFailover,
+        MessageType::Module,
+        MessageType::PublishShard,
     ];
 
     /// Returns the number of the type.
@@ -69,8 +69,8 @@ impl Kind {
         self as usize
     }
 
-    fn of(number: u16) -> Option<Kind> {
-        Kind::ALL.get(usize::from(number)).copied()
+    fn of(number: u16) -> Option<MessageType> {
+        MessageType::ALL.get(usize::from(number)).copied()
     }
 }
 
@@ -110,14 +110,14 @@ pub struct Header {
     /// Its flags.
     pub flags: NodeFlags,
     /// `true` if it does not accept commands.
-    pub down: bool,
+    pub is_down: bool,
     /// The switches of the message.
     pub switches: u8,
 }
 
 /// A gossip entry: what a node reports about another node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Gossip {
+pub struct GossipEntry {
     /// The ID of the other node.
     pub id: NodeId,
     /// The time of the ping that has not been answered, in seconds since the Unix epoch.
@@ -149,15 +149,15 @@ pub struct Extensions {
 
 /// A message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Message {
+pub enum BusMessage {
     /// PING, PONG or MEET.
-    Greeting {
+    Ping {
         /// The type.
-        kind: Kind,
+        kind: MessageType,
         /// The sender.
         header: Header,
         /// Gossip about other nodes.
-        gossip: Vec<Gossip>,
+        gossip: Vec<GossipEntry>,
         /// More information about the sender.
         extensions: Extensions,
     },
@@ -168,7 +168,7 @@ pub enum Message {
         /// The sender, in a message with a full header.
         header: Option<Header>,
         /// `true` if the channel is a shard channel.
-        sharded: bool,
+        is_sharded: bool,
         /// The channel.
         channel: Vec<u8>,
         /// The message.
@@ -197,7 +197,7 @@ pub enum Message {
 
 /// The reason for which bytes are not a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Invalid {
+pub enum InvalidMessage {
     /// The start of a message is invalid, so the rest of the stream cannot be read.
     Signature,
     /// The content of a message is invalid. The message can be skipped.
@@ -209,32 +209,32 @@ pub enum Invalid {
 ///
 /// # Errors
 /// When the signature or the length is invalid.
-pub fn length(bytes: &[u8]) -> Result<Option<usize>, Invalid> {
+pub fn length(bytes: &[u8]) -> Result<Option<usize>, InvalidMessage> {
     let Some(head) = bytes.get(..LENGTH_BYTES) else {
         return Ok(None);
     };
     let length = Reader { bytes: head, at: 4 }.u32().unwrap_or(0) as usize;
-    if !head.starts_with(SIGNATURE) || !(LIGHT_BYTES..=LONGEST).contains(&length) {
-        return Err(Invalid::Signature);
+    if !head.starts_with(SIGNATURE) || !(LIGHT_HEADER_BYTES..=MAX_MESSAGE_BYTES).contains(&length) {
+        return Err(InvalidMessage::Signature);
     }
     Ok(Some(length))
 }
 
 /// Returns the type of a message, or `None` if it is unknown.
-pub fn kind(bytes: &[u8]) -> Option<Kind> {
+pub fn kind(bytes: &[u8]) -> Option<MessageType> {
     let number = Reader { bytes, at: 12 }.u16()?;
-    Kind::of(number & !LIGHT)
+    MessageType::of(number & !LIGHT_HEADER_FLAG)
 }
 
 /// Decodes a message. `bytes` must have the length that the message states.
 ///
 /// # Errors
 /// When the content is invalid.
-pub fn decode(bytes: &[u8]) -> Result<Message, Invalid> {
-    read(bytes).ok_or(Invalid::Content)
+pub fn decode(bytes: &[u8]) -> Result<BusMessage, InvalidMessage> {
+    read(bytes).ok_or(InvalidMessage::Content)
 }
 
-fn read(bytes: &[u8]) -> Option<Message> {
+fn read(bytes: &[u8]) -> Option<BusMessage> {
     let mut reader = Reader {
         bytes,
         at: LENGTH_BYTES,
@@ -243,14 +243,21 @@ fn read(bytes: &[u8]) -> Option<Message> {
         return None;
     }
     let number = Reader { bytes, at: 12 }.u16()?;
-    let kind = Kind::of(number & !LIGHT)?;
-    if number & LIGHT != 0 {
+    let kind = MessageType::of(number & !LIGHT_HEADER_FLAG)?;
+    if number & LIGHT_HEADER_FLAG != 0 {
         let sharded = match kind {
-            Kind::Publish => false,
-            Kind::PublishShard => true,
+            MessageType::Publish => false,
+            MessageType::PublishShard => true,
             _ => return None,
         };
-        return published(Reader { bytes, at: LIGHT_BYTES }, None, sharded);
+        return decode_published(
+            Reader {
+                bytes,
+                at: LIGHT_HEADER_BYTES,
+            },
+            None,
+            sharded,
+        );
     }
     let count = Reader { bytes, at: 14 }.u16()?;
     let (header, extensions) = header(bytes)?;
@@ -259,40 +266,42 @@ fn read(bytes: &[u8]) -> Option<Message> {
         at: HEADER_BYTES,
     };
     match kind {
-        Kind::Ping | Kind::Pong | Kind::Meet => {
-            let gossip: Option<Vec<Gossip>> = (0..count).map(|_| gossip(&mut body)).collect();
+        MessageType::Ping | MessageType::Pong | MessageType::Meet => {
+            let gossip: Option<Vec<GossipEntry>> = (0..count).map(|_| gossip(&mut body)).collect();
             let has = header.switches & switch::EXTENSIONS != 0;
             let extensions = read_extensions(&mut body, if has { extensions } else { 0 })?;
-            body.at_end()?;
-            Some(Message::Greeting {
+            body.expect_end()?;
+            Some(BusMessage::Ping {
                 kind,
                 header,
                 gossip: gossip?,
                 extensions,
             })
         }
-        Kind::Fail => {
+        MessageType::Fail => {
             let id = body.name()?;
-            body.at_end()?;
-            Some(Message::Fail(header, id))
+            body.expect_end()?;
+            Some(BusMessage::Fail(header, id))
         }
-        Kind::Publish | Kind::PublishShard => published(body, Some(header), kind == Kind::PublishShard),
-        Kind::VoteRequest => body.at_end().map(|()| Message::VoteRequest(header)),
-        Kind::Vote => body.at_end().map(|()| Message::Vote(header)),
-        Kind::ManualFailover => body.at_end().map(|()| Message::ManualFailover(header)),
-        Kind::Update => {
+        MessageType::Publish | MessageType::PublishShard => {
+            decode_published(body, Some(header), kind == MessageType::PublishShard)
+        }
+        MessageType::VoteRequest => body.expect_end().map(|()| BusMessage::VoteRequest(header)),
+        MessageType::Vote => body.expect_end().map(|()| BusMessage::Vote(header)),
+        MessageType::ManualFailover => body.expect_end().map(|()| BusMessage::ManualFailover(header)),
+        MessageType::Update => {
             let config_epoch = body.u64()?;
             let id = body.name()?;
-            let slots = SlotSet::of_bitmap(body.take(BITMAP_BYTES)?)?;
-            body.at_end()?;
-            Some(Message::Update {
+            let slots = SlotSet::from_bitmap(body.take(BITMAP_BYTES)?)?;
+            body.expect_end()?;
+            Some(BusMessage::Update {
                 header,
                 id,
                 config_epoch,
                 slots,
             })
         }
-        Kind::Module => Some(Message::Other(header)),
+        MessageType::Module => Some(BusMessage::Other(header)),
     }
 }
 
@@ -302,11 +311,11 @@ fn header(bytes: &[u8]) -> Option<(Header, u16)> {
     reader.at = 16;
     let (current_epoch, config_epoch, offset) = (reader.u64()?, reader.u64()?, reader.u64()?);
     let sender = reader.name()?;
-    let slots = SlotSet::of_bitmap(reader.take(BITMAP_BYTES)?)?;
-    let primary = reader.take(NAME_BYTES)?;
+    let slots = SlotSet::from_bitmap(reader.take(BITMAP_BYTES)?)?;
+    let primary = reader.take(NODE_ID_BYTES)?;
     let primary = match primary.iter().all(|byte| *byte == 0) {
         true => None,
-        false => Some(NodeId::of(primary)?),
+        false => Some(NodeId::parse(primary)?),
     };
     let ip = text(reader.take(ADDRESS_BYTES)?)?;
     let extensions = reader.u16()?;
@@ -326,14 +335,14 @@ fn header(bytes: &[u8]) -> Option<(Header, u16)> {
         other_port,
         bus_port,
         flags: NodeFlags(flags),
-        down: down != 0,
+        is_down: down != 0,
         switches,
     };
     Some((header, extensions))
 }
 
-fn gossip(reader: &mut Reader<'_>) -> Option<Gossip> {
-    let gossip = Gossip {
+fn gossip(reader: &mut Reader<'_>) -> Option<GossipEntry> {
+    let gossip = GossipEntry {
         id: reader.name()?,
         ping_sent_s: reader.u32()?,
         pong_received_s: reader.u32()?,
@@ -380,12 +389,12 @@ fn read_extensions(reader: &mut Reader<'_>, count: u16) -> Option<Extensions> {
             extension::CLIENT_PORT => announced.client_port = number(data)?,
             extension::CLIENT_TLS_PORT => announced.client_tls_port = number(data)?,
             extension::AVAILABILITY_ZONE => announced.availability_zone = text(data)?,
-            extension::SHARD => extensions.shard = Some(NodeId::of(data.get(..NAME_BYTES)?)?),
+            extension::SHARD => extensions.shard = Some(NodeId::parse(data.get(..NODE_ID_BYTES)?)?),
             extension::FORGOTTEN => {
-                let id = NodeId::of(data.get(..NAME_BYTES)?)?;
+                let id = NodeId::parse(data.get(..NODE_ID_BYTES)?)?;
                 let seconds = Reader {
                     bytes: data,
-                    at: NAME_BYTES,
+                    at: NODE_ID_BYTES,
                 }
                 .u64()?;
                 extensions.forgotten.push((id, seconds));
@@ -397,15 +406,15 @@ fn read_extensions(reader: &mut Reader<'_>, count: u16) -> Option<Extensions> {
     Some(extensions)
 }
 
-fn published(mut reader: Reader<'_>, header: Option<Header>, sharded: bool) -> Option<Message> {
+fn decode_published(mut reader: Reader<'_>, header: Option<Header>, sharded: bool) -> Option<BusMessage> {
     let (channel, payload) = (reader.u32()? as usize, reader.u32()? as usize);
-    let message = Message::Publish {
+    let message = BusMessage::Publish {
         header,
-        sharded,
+        is_sharded: sharded,
         channel: reader.take(channel)?.to_vec(),
         payload: reader.take(payload)?.to_vec(),
     };
-    reader.at_end()?;
+    reader.expect_end()?;
     Some(message)
 }
 
@@ -450,34 +459,47 @@ impl<'b> Reader<'b> {
     }
 
     fn name(&mut self) -> Option<NodeId> {
-        NodeId::of(self.take(NAME_BYTES)?)
+        NodeId::parse(self.take(NODE_ID_BYTES)?)
     }
 
-    fn at_end(&self) -> Option<()> {
+    fn expect_end(&self) -> Option<()> {
         (self.at == self.bytes.len()).then_some(())
     }
 }
 
 // ---- writing --------------------------------------------------------------------------------------------------------
 /// Encodes a message.
-pub fn encode(message: &Message) -> Vec<u8> {
+pub fn encode(message: &BusMessage) -> Vec<u8> {
     let mut out = match message {
-        Message::Greeting { kind, header, .. } => begin(*kind, header),
-        Message::Fail(header, _) => begin(Kind::Fail, header),
-        Message::Publish {
+        BusMessage::Ping { kind, header, .. } => begin(*kind, header),
+        BusMessage::Fail(header, _) => begin(MessageType::Fail, header),
+        BusMessage::Publish {
             header: Some(header),
-            sharded,
+            is_sharded: sharded,
             ..
-        } => begin(if *sharded { Kind::PublishShard } else { Kind::Publish }, header),
-        Message::Publish { sharded, .. } => begin_light(if *sharded { Kind::PublishShard } else { Kind::Publish }),
-        Message::VoteRequest(header) => begin(Kind::VoteRequest, header),
-        Message::Vote(header) => begin(Kind::Vote, header),
-        Message::Update { header, .. } => begin(Kind::Update, header),
-        Message::ManualFailover(header) => begin(Kind::ManualFailover, header),
-        Message::Other(header) => begin(Kind::Module, header),
+        } => begin(
+            if *sharded {
+                MessageType::PublishShard
+            } else {
+                MessageType::Publish
+            },
+            header,
+        ),
+        BusMessage::Publish {
+            is_sharded: sharded, ..
+        } => begin_light(if *sharded {
+            MessageType::PublishShard
+        } else {
+            MessageType::Publish
+        }),
+        BusMessage::VoteRequest(header) => begin(MessageType::VoteRequest, header),
+        BusMessage::Vote(header) => begin(MessageType::Vote, header),
+        BusMessage::Update { header, .. } => begin(MessageType::Update, header),
+        BusMessage::ManualFailover(header) => begin(MessageType::ManualFailover, header),
+        BusMessage::Other(header) => begin(MessageType::Module, header),
     };
     match message {
-        Message::Greeting {
+        BusMessage::Ping {
             header,
             gossip,
             extensions,
@@ -490,14 +512,14 @@ pub fn encode(message: &Message) -> Vec<u8> {
                 out[2214..2216].copy_from_slice(&count.to_be_bytes());
             }
         }
-        Message::Fail(_, id) => out.extend_from_slice(id.as_bytes()),
-        Message::Publish { channel, payload, .. } => {
+        BusMessage::Fail(_, id) => out.extend_from_slice(id.as_bytes()),
+        BusMessage::Publish { channel, payload, .. } => {
             out.extend_from_slice(&(channel.len() as u32).to_be_bytes());
             out.extend_from_slice(&(payload.len() as u32).to_be_bytes());
             out.extend_from_slice(channel);
             out.extend_from_slice(payload);
         }
-        Message::Update {
+        BusMessage::Update {
             id,
             config_epoch,
             slots,
@@ -507,25 +529,25 @@ pub fn encode(message: &Message) -> Vec<u8> {
             out.extend_from_slice(id.as_bytes());
             out.extend_from_slice(slots.bitmap());
         }
-        Message::VoteRequest(_) | Message::Vote(_) | Message::ManualFailover(_) | Message::Other(_) => {}
+        BusMessage::VoteRequest(_) | BusMessage::Vote(_) | BusMessage::ManualFailover(_) | BusMessage::Other(_) => {}
     }
     let length = out.len() as u32;
     out[4..8].copy_from_slice(&length.to_be_bytes());
     out
 }
 
-fn begin_light(kind: Kind) -> Vec<u8> {
+fn begin_light(kind: MessageType) -> Vec<u8> {
     let mut out = Vec::with_capacity(64);
     out.extend_from_slice(SIGNATURE);
     out.extend_from_slice(&[0; 4]);
     out.extend_from_slice(&VERSION.to_be_bytes());
     out.extend_from_slice(&[0; 2]);
-    out.extend_from_slice(&(kind as u16 | LIGHT).to_be_bytes());
+    out.extend_from_slice(&(kind as u16 | LIGHT_HEADER_FLAG).to_be_bytes());
     out.extend_from_slice(&[0; 2]);
     out
 }
 
-fn begin(kind: Kind, header: &Header) -> Vec<u8> {
+fn begin(kind: MessageType, header: &Header) -> Vec<u8> {
     let mut out = vec![0; HEADER_BYTES];
     let mut put = |at: usize, bytes: &[u8]| out[at..at + bytes.len()].copy_from_slice(bytes);
     put(0, SIGNATURE);
@@ -540,27 +562,27 @@ fn begin(kind: Kind, header: &Header) -> Vec<u8> {
     if let Some(primary) = &header.primary {
         put(2128, primary.as_bytes());
     }
-    put(2168, &fitting(&header.ip));
+    put(2168, &padded_address(&header.ip));
     put(2246, &header.other_port.to_be_bytes());
     put(2248, &header.bus_port.to_be_bytes());
     put(2250, &header.flags.0.to_be_bytes());
-    put(2252, &[u8::from(header.down), header.switches]);
+    put(2252, &[u8::from(header.is_down), header.switches]);
     out
 }
 
 /// Returns an address padded with zero bytes. A longer address is truncated, as its receivers would do.
-fn fitting(ip: &str) -> [u8; ADDRESS_BYTES] {
+fn padded_address(ip: &str) -> [u8; ADDRESS_BYTES] {
     let mut bytes = [0; ADDRESS_BYTES];
     let length = ip.len().min(ADDRESS_BYTES - 1);
     bytes[..length].copy_from_slice(&ip.as_bytes()[..length]);
     bytes
 }
 
-fn write_gossip(out: &mut Vec<u8>, entry: &Gossip) {
+fn write_gossip(out: &mut Vec<u8>, entry: &GossipEntry) {
     out.extend_from_slice(entry.id.as_bytes());
     out.extend_from_slice(&entry.ping_sent_s.to_be_bytes());
     out.extend_from_slice(&entry.pong_received_s.to_be_bytes());
-    out.extend_from_slice(&fitting(&entry.ip));
+    out.extend_from_slice(&padded_address(&entry.ip));
     for number in [entry.port, entry.bus_port, entry.flags.0, entry.other_port, 0] {
         out.extend_from_slice(&number.to_be_bytes());
     }

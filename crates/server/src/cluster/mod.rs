@@ -50,18 +50,18 @@ use weft_reactor::{Waker, unix_ms};
 
 use crate::config::{Config, id};
 use crate::observability::{lock, log};
-use nodes_conf::{NodesFile, Unusable};
-use settings::Settings;
-use state::State;
-use view::View;
+use nodes_conf::{NodesFile, NodesFileUnusable};
+use settings::ClusterSettings;
+use state::ClusterState;
+use view::ClusterView;
 
 /// The cluster as seen by this process.
 pub struct Cluster {
-    state: Mutex<State>,
+    state: Mutex<ClusterState>,
     file: NodesFile,
     /// Held while the file is written, so that an older text never replaces a newer one.
-    writing: Mutex<()>,
-    view: Mutex<Arc<View>>,
+    file_write_lock: Mutex<()>,
+    view: Mutex<Arc<ClusterView>>,
     version: AtomicU64,
     /// The configuration generation that the state reflects.
     generation: AtomicU64,
@@ -70,77 +70,77 @@ pub struct Cluster {
     /// Messages published on this node that have to be sent to the other nodes.
     published: Mutex<Vec<Published>>,
     /// Set while these messages are held back, because a thread is in exclusive mode.
-    keeps_back: AtomicBool,
+    holds_published: AtomicBool,
     /// Set if there are other nodes.
-    company: AtomicBool,
+    has_peers: AtomicBool,
 }
 
 /// A published message: `true` if its channel is a shard channel, the channel, the payload.
 pub type Published = (bool, Vec<u8>, Vec<u8>);
 
 /// The locked cluster state.
-pub type Locked<'a> = MutexGuard<'a, State>;
+pub type LockedState<'a> = MutexGuard<'a, ClusterState>;
 
 impl Cluster {
     /// Loads the cluster configuration file, or creates a new node.
     ///
     /// # Errors
     /// When the file cannot be used. The reason has been logged.
-    pub fn start(config: &Config) -> Result<Self, Unusable> {
+    pub fn start(config: &Config) -> Result<Self, NodesFileUnusable> {
         use std::os::unix::ffi::OsStringExt;
         let path = PathBuf::from(std::ffi::OsString::from_vec(
             config.text(id::CLUSTER_CONFIG_FILE).to_vec(),
         ));
         let file = NodesFile::lock(path)?;
-        let (settings, now_ms) = (Settings::read(config, None), unix_ms());
+        let (settings, now_ms) = (ClusterSettings::read(config, None), unix_ms());
         let state = match file.load(settings.clone(), now_ms)? {
             Some(state) => {
                 log::notice!("Node configuration loaded, I'm {}", state.myself);
                 state
             }
             None => {
-                let state = State::new(settings, now_ms);
+                let state = ClusterState::new(settings, now_ms);
                 log::notice!("No cluster configuration found, I'm {}", state.myself);
                 state
             }
         };
         let cluster = Cluster {
-            view: Mutex::new(Arc::new(View::of(&state))),
+            view: Mutex::new(Arc::new(ClusterView::from_state(&state))),
             state: Mutex::new(state),
             file,
-            writing: Mutex::new(()),
+            file_write_lock: Mutex::new(()),
             version: AtomicU64::new(1),
             generation: AtomicU64::new(config.generation()),
             bus: OnceLock::new(),
             published: Mutex::default(),
-            keeps_back: AtomicBool::new(false),
-            company: AtomicBool::new(false),
+            holds_published: AtomicBool::new(false),
+            has_peers: AtomicBool::new(false),
         };
-        cluster.save(true).map_err(|_| Unusable)?;
+        cluster.save(true).map_err(|_| NodesFileUnusable)?;
         Ok(cluster)
     }
 
     /// Locks the state after updating it with the current parameters.
-    pub fn lock(&self, config: &Config) -> Locked<'_> {
+    pub fn lock(&self, config: &Config) -> LockedState<'_> {
         let mut state = lock(&self.state);
         let generation = config.generation();
         if self.generation.swap(generation, Ordering::Relaxed) != generation {
-            let settings = Settings::read(config, Some(&state.settings));
+            let settings = ClusterSettings::read(config, Some(&state.settings));
             state.configure(settings);
         }
         state
     }
 
     /// Returns the auxiliary field with the slots in migration for the dump of a replica: its name and its value.
-    pub fn open_slots_note(&self) -> Option<(&'static str, Vec<u8>)> {
-        let text = lock(&self.state).open_slots_note()?;
-        Some((open_slots::NOTE, text.into_bytes()))
+    pub fn slots_in_migration_field(&self) -> Option<(&'static str, Vec<u8>)> {
+        let text = lock(&self.state).slots_in_migration_field()?;
+        Some((open_slots::AUX_FIELD, text.into_bytes()))
     }
 
     /// Applies the auxiliary field with the slots in migration from the dump of this node's primary.
-    pub fn take_open_slots(&self, note: &[u8]) {
+    pub fn apply_slots_in_migration(&self, note: &[u8]) {
         if !note.is_empty() {
-            lock(&self.state).take_open_slots(note);
+            lock(&self.state).apply_slots_in_migration(note);
             self.wake_bus();
         }
     }
@@ -152,24 +152,27 @@ impl Cluster {
     }
 
     /// Returns the current view.
-    pub fn view(&self) -> Arc<View> {
+    pub fn view(&self) -> Arc<ClusterView> {
         lock(&self.view).clone()
     }
 
     /// Returns the view that has to be published, if it differs from the current one, and `true` if the primary that it
     /// names requires a full synchronisation.
-    pub fn next_view(&self) -> (Option<View>, bool) {
+    pub fn next_view(&self) -> (Option<ClusterView>, bool) {
         let mut state = lock(&self.state);
         if !std::mem::take(&mut state.todo.publish) {
             return (None, false);
         }
-        let (view, resync) = (View::of(&state), std::mem::take(&mut state.resync));
+        let (view, resync) = (
+            ClusterView::from_state(&state),
+            std::mem::take(&mut state.needs_full_sync),
+        );
         drop(state);
         ((view != *self.view()).then_some(view), resync)
     }
 
     /// Publishes a view and returns the previous one. The caller must hold exclusive mode.
-    pub fn put_in_place(&self, view: View) -> Arc<View> {
+    pub fn publish_view(&self, view: ClusterView) -> Arc<ClusterView> {
         let before = std::mem::replace(&mut *lock(&self.view), Arc::new(view));
         self.version.fetch_add(1, Ordering::Release);
         before
@@ -180,7 +183,7 @@ impl Cluster {
     /// # Errors
     /// When writing fails. The reason has been logged.
     pub fn save(&self, always: bool) -> std::io::Result<()> {
-        let _writing = lock(&self.writing);
+        let _writing = lock(&self.file_write_lock);
         let (text, sync) = {
             let mut state = lock(&self.state);
             if !state.todo.save && !always {
@@ -188,7 +191,7 @@ impl Cluster {
             }
             state.todo.save = false;
             let sync = std::mem::take(&mut state.todo.sync);
-            (nodes_conf::text(&state), sync || always)
+            (nodes_conf::nodes_file_text(&state), sync || always)
         };
         self.file.save(&text, sync).inspect_err(|error| {
             log::warning!("Could not write the cluster config file: {error}");
@@ -197,13 +200,13 @@ impl Cluster {
     }
 
     /// Records if there are other nodes. Called by the bus.
-    pub fn set_company(&self, company: bool) {
-        self.company.store(company, Ordering::Relaxed);
+    pub fn set_has_peers(&self, company: bool) {
+        self.has_peers.store(company, Ordering::Relaxed);
     }
 
     /// Queues a published message for the other nodes.
-    pub fn publish(&self, sharded: bool, channel: &[u8], payload: &[u8]) {
-        if !self.company.load(Ordering::Relaxed) {
+    pub fn queue_published(&self, sharded: bool, channel: &[u8], payload: &[u8]) {
+        if !self.has_peers.load(Ordering::Relaxed) {
             return;
         }
         let mut published = lock(&self.published);
@@ -218,16 +221,16 @@ impl Cluster {
     /// Returns the messages published since the last call.
     pub fn take_published(&self) -> Vec<Published> {
         let mut published = lock(&self.published);
-        match self.keeps_back.load(Ordering::Relaxed) {
+        match self.holds_published.load(Ordering::Relaxed) {
             true => Vec::new(),
             false => std::mem::take(&mut *published),
         }
     }
 
     /// Holds published messages back or releases them. The messages of a transaction are sent when it is over.
-    pub fn keep_back(&self, keeps_back: bool) {
+    pub fn hold_published(&self, keeps_back: bool) {
         let published = lock(&self.published);
-        self.keeps_back.store(keeps_back, Ordering::Relaxed);
+        self.holds_published.store(keeps_back, Ordering::Relaxed);
         if !keeps_back && !published.is_empty() {
             drop(published);
             self.wake_bus();
@@ -240,9 +243,7 @@ impl Cluster {
         let published: usize = lock(&self.published).iter().map(waiting).sum();
         let state = lock(&self.state);
         let links = state.links.values();
-        let linked: usize = links
-            .map(|link| size_of::<state::LinkFigures>() + link.queued_bytes)
-            .sum();
+        let linked: usize = links.map(|link| size_of::<state::LinkInfo>() + link.queued_bytes).sum();
         published + linked
     }
 

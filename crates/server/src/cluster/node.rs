@@ -5,34 +5,34 @@ use std::fmt;
 use super::slot_set::SlotSet;
 
 /// The length of a node ID in bytes.
-pub const NAME_BYTES: usize = 40;
+pub const NODE_ID_BYTES: usize = 40;
 
 /// The ID of a node or a shard: 40 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct NodeId([u8; NAME_BYTES]);
+pub struct NodeId([u8; NODE_ID_BYTES]);
 
 impl NodeId {
     /// Returns a new random ID.
     pub fn random() -> Self {
-        let mut bytes = [0u8; NAME_BYTES / 2];
+        let mut bytes = [0u8; NODE_ID_BYTES / 2];
         if getrandom::fill(&mut bytes).is_err() {
             fastrand::fill(&mut bytes);
         }
-        let mut name = [0; NAME_BYTES];
+        let mut name = [0; NODE_ID_BYTES];
         // Twenty bytes are exactly forty digits.
         let _ = hex::encode_to_slice(bytes, &mut name);
         NodeId(name)
     }
 
     /// Parses an ID. Returns `None` if the bytes are not an ID.
-    pub fn of(bytes: &[u8]) -> Option<Self> {
-        let name: [u8; NAME_BYTES] = bytes.try_into().ok()?;
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        let name: [u8; NODE_ID_BYTES] = bytes.try_into().ok()?;
         let is_digit = |byte: &u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(byte);
         name.iter().all(is_digit).then_some(NodeId(name))
     }
 
     /// Returns the digits as bytes.
-    pub fn as_bytes(&self) -> &[u8; NAME_BYTES] {
+    pub fn as_bytes(&self) -> &[u8; NODE_ID_BYTES] {
         &self.0
     }
 
@@ -99,7 +99,7 @@ impl NodeFlags {
     ];
 
     /// Returns the union.
-    pub const fn with(self, other: NodeFlags) -> NodeFlags {
+    pub const fn union(self, other: NodeFlags) -> NodeFlags {
         NodeFlags(self.0 | other.0)
     }
 
@@ -109,7 +109,7 @@ impl NodeFlags {
     }
 
     /// Sets or clears `other`.
-    pub fn put(&mut self, other: NodeFlags, on: bool) {
+    pub fn set(&mut self, other: NodeFlags, on: bool) {
         if on {
             self.0 |= other.0;
         } else {
@@ -209,13 +209,13 @@ pub struct Node {
     pub failed_ms: u64,
     /// The time since which it has had no working replica, in milliseconds since the Unix epoch; 0 if it has one or
     /// needs none.
-    pub orphaned_ms: u64,
+    pub orphaned_since_ms: u64,
     /// Its replication offset.
     pub offset: u64,
     /// The time at which the offset was received, in milliseconds since the Unix epoch.
     pub offset_ms: u64,
     /// The nodes that report it as failing, with the times of their reports.
-    pub reports: Vec<(NodeId, u64)>,
+    pub failure_reports: Vec<(NodeId, u64)>,
     /// The link to it.
     pub link: Option<LinkId>,
     /// The link from it.
@@ -239,10 +239,10 @@ impl Node {
             pong_received_ms: 0,
             data_received_ms: 0,
             failed_ms: 0,
-            orphaned_ms: 0,
+            orphaned_since_ms: 0,
             offset: 0,
             offset_ms: 0,
-            reports: Vec::new(),
+            failure_reports: Vec::new(),
             link: None,
             inbound_link: None,
         }
@@ -274,12 +274,12 @@ impl Node {
     }
 
     /// Returns `true` if its vote counts: it is a primary with slots.
-    pub fn votes(&self) -> bool {
+    pub fn has_vote(&self) -> bool {
         self.is_primary() && !self.slots.is_empty()
     }
 
     /// Returns its name for the log.
-    pub fn named(&self) -> String {
+    pub fn log_name(&self) -> String {
         match self.announced.human_name.as_str() {
             "" => format!("{} ({}:{})", self.id, self.address.ip, self.address.port()),
             name => format!("{} ({name})", self.id),

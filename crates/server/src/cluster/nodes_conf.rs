@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::{Flock, FlockArg};
 
 use super::node::{Node, NodeFlags, NodeId};
-use super::settings::Settings;
-use super::state::State;
+use super::settings::ClusterSettings;
+use super::state::ClusterState;
 use crate::keyspace::SLOTS;
 use crate::observability::log;
 
@@ -23,18 +23,18 @@ pub struct NodesFile {
 
 /// The file could not be used. The reason has been logged.
 #[derive(Debug)]
-pub struct Unusable;
+pub struct NodesFileUnusable;
 
 /// A line that cannot be parsed.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Corrupted(pub String);
+pub struct CorruptedLine(pub String);
 
 impl NodesFile {
     /// Locks the file. Creates it if it is missing.
     ///
     /// # Errors
     /// When it cannot be opened, or another node uses it.
-    pub fn lock(path: PathBuf) -> Result<Self, Unusable> {
+    pub fn lock(path: PathBuf) -> Result<Self, NodesFileUnusable> {
         let shown = path.display();
         let file = OpenOptions::new()
             .write(true)
@@ -43,7 +43,7 @@ impl NodesFile {
             .open(&path)
             .map_err(|error| {
                 log::warning!("Can't open {shown} in order to acquire a lock: {error}");
-                Unusable
+                NodesFileUnusable
             })?;
         let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, error)| {
             if error == nix::errno::Errno::EWOULDBLOCK {
@@ -54,7 +54,7 @@ impl NodesFile {
             } else {
                 log::warning!("Impossible to lock {shown}: {error}");
             }
-            Unusable
+            NodesFileUnusable
         })?;
         Ok(NodesFile { path, _lock: lock })
     }
@@ -63,20 +63,20 @@ impl NodesFile {
     ///
     /// # Errors
     /// When it cannot be read or parsed.
-    pub fn load(&self, settings: Settings, now_ms: u64) -> Result<Option<State>, Unusable> {
+    pub fn load(&self, settings: ClusterSettings, now_ms: u64) -> Result<Option<ClusterState>, NodesFileUnusable> {
         let shown = self.path.display();
         let text = std::fs::read(&self.path).map_err(|error| {
             log::warning!("Loading the cluster node config from {shown}: {error}");
-            Unusable
+            NodesFileUnusable
         })?;
         if text.is_empty() {
             return Ok(None);
         }
         match parse(&String::from_utf8_lossy(&text), settings, now_ms) {
             Ok(state) => Ok(Some(state)),
-            Err(Corrupted(line)) => {
+            Err(CorruptedLine(line)) => {
                 log::warning!("Unrecoverable error: corrupted cluster config file \"{line}\".");
-                Err(Unusable)
+                Err(NodesFileUnusable)
             }
         }
     }
@@ -114,7 +114,7 @@ impl NodesFile {
 
 // ---- writing --------------------------------------------------------------------------------------------------------
 /// Returns the text of the file.
-pub fn text(state: &State) -> String {
+pub fn nodes_file_text(state: &ClusterState) -> String {
     let mut out = String::new();
     let nodes = state.nodes.values().filter(|node| !node.is_in_handshake());
     for node in nodes {
@@ -124,10 +124,10 @@ pub fn text(state: &State) -> String {
             "{} {}:{}@{},{}",
             node.id, address.ip, node.address.tcp_port, address.bus_port, node.announced.hostname
         );
-        for (name, value) in auxiliary(node) {
+        for (name, value) in auxiliary_fields(node) {
             let _ = write!(out, ",{name}={value}");
         }
-        super::nodes_text::rest_of_line(&mut out, state, node);
+        super::nodes_text::append_node_fields(&mut out, state, node);
         out.push('\n');
     }
     let _ = writeln!(
@@ -139,7 +139,7 @@ pub fn text(state: &State) -> String {
 }
 
 /// Returns the auxiliary fields after the address, in Valkey's order.
-fn auxiliary(node: &Node) -> Vec<(&'static str, String)> {
+fn auxiliary_fields(node: &Node) -> Vec<(&'static str, String)> {
     let announced = &node.announced;
     let port = |port: u16| if port == 0 { String::new() } else { port.to_string() };
     let all = [
@@ -160,9 +160,9 @@ fn auxiliary(node: &Node) -> Vec<(&'static str, String)> {
 ///
 /// # Errors
 /// The line that cannot be parsed.
-pub fn parse(text: &str, settings: Settings, now_ms: u64) -> Result<State, Corrupted> {
-    let mut state = State::empty(NodeId::random(), settings);
-    let mut reader = Reader {
+pub fn parse(text: &str, settings: ClusterSettings, now_ms: u64) -> Result<ClusterState, CorruptedLine> {
+    let mut state = ClusterState::empty(NodeId::random(), settings);
+    let mut reader = NodesFileParser {
         myself: None,
         sharded: Vec::new(),
         now_ms,
@@ -172,10 +172,10 @@ pub fn parse(text: &str, settings: Settings, now_ms: u64) -> Result<State, Corru
         if !line.is_empty() {
             reader
                 .line(&mut state, line)
-                .ok_or_else(|| Corrupted(line.to_owned()))?;
+                .ok_or_else(|| CorruptedLine(line.to_owned()))?;
         }
     }
-    let corrupted = || Corrupted(text.lines().last().unwrap_or_default().to_owned());
+    let corrupted = || CorruptedLine(text.lines().last().unwrap_or_default().to_owned());
     state.myself = reader.myself.ok_or_else(corrupted)?;
     // A replica without a shard in the file belongs to the shard of its primary.
     let followers: Vec<(NodeId, NodeId)> = state
@@ -196,24 +196,24 @@ pub fn parse(text: &str, settings: Settings, now_ms: u64) -> Result<State, Corru
         }
         node.config_epoch = 0;
         if let Some(node) = state.nodes.get_mut(&primary) {
-            node.flags.put(NodeFlags::MIGRATE_TO, true);
+            node.flags.set(NodeFlags::MIGRATE_TO, true);
         }
     }
     state.current_epoch = state.newest_epoch();
-    state.describe_myself();
+    state.update_own_entry();
     (state.todo.save, state.todo.publish) = (false, true);
     Ok(state)
 }
 
-struct Reader {
+struct NodesFileParser {
     myself: Option<NodeId>,
     /// The nodes whose shards the file contains.
     sharded: Vec<NodeId>,
     now_ms: u64,
 }
 
-impl Reader {
-    fn line(&mut self, state: &mut State, line: &str) -> Option<()> {
+impl NodesFileParser {
+    fn line(&mut self, state: &mut ClusterState, line: &str) -> Option<()> {
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
         if words.first()?.eq_ignore_ascii_case("vars") {
             return Self::variables(state, &words[1..]);
@@ -221,8 +221,8 @@ impl Reader {
         let [name, address, flags, primary, ping, pong, epoch, _link, slots @ ..] = words.as_slice() else {
             return None;
         };
-        let id = NodeId::of(name.as_bytes())?;
-        self.know(state, id);
+        let id = NodeId::parse(name.as_bytes())?;
+        self.ensure_node(state, id);
         let mut node = state.nodes.remove(&id)?;
         let read = self
             .address(&mut node, address)
@@ -230,8 +230,8 @@ impl Reader {
         state.nodes.insert(id, node);
         read?;
         if *primary != "-" {
-            let primary = NodeId::of(primary.as_bytes())?;
-            self.know(state, primary);
+            let primary = NodeId::parse(primary.as_bytes())?;
+            self.ensure_node(state, primary);
             state.nodes.get_mut(&id)?.primary = Some(primary);
         }
         let node = state.nodes.get_mut(&id)?;
@@ -242,7 +242,7 @@ impl Reader {
         slots.iter().try_for_each(|word| self.slots(state, id, word))
     }
 
-    fn variables(state: &mut State, words: &[&str]) -> Option<()> {
+    fn variables(state: &mut ClusterState, words: &[&str]) -> Option<()> {
         for pair in words.chunks(2) {
             let [name, value] = pair else {
                 return None;
@@ -257,7 +257,7 @@ impl Reader {
         Some(())
     }
 
-    fn know(&self, state: &mut State, id: NodeId) {
+    fn ensure_node(&self, state: &mut ClusterState, id: NodeId) {
         let now_ms = self.now_ms;
         state
             .nodes
@@ -287,7 +287,7 @@ impl Reader {
             }
             match name {
                 "shard-id" => {
-                    node.shard = NodeId::of(value.as_bytes())?;
+                    node.shard = NodeId::parse(value.as_bytes())?;
                     self.sharded.push(node.id);
                 }
                 "nodename" => node.announced.human_name = value.to_owned(),
@@ -327,19 +327,19 @@ impl Reader {
                 "noflags" => NodeFlags::default(),
                 _ => return None,
             };
-            node.flags.put(flag, true);
+            node.flags.set(flag, true);
         }
         Some(())
     }
 
     /// Parses `5`, `5-9`, `[5->-node]` or `[5-<-node]`.
-    fn slots(&mut self, state: &mut State, owner: NodeId, word: &str) -> Option<()> {
+    fn slots(&mut self, state: &mut ClusterState, owner: NodeId, word: &str) -> Option<()> {
         let number = |word: &str| word.parse::<u16>().ok().filter(|slot| usize::from(*slot) < SLOTS);
         if let Some(open) = word.strip_prefix('[') {
             let (slot, rest) = open.strip_suffix(']')?.split_once('-')?;
             let slot = number(slot)?;
-            let id = NodeId::of(rest.get(2..)?.as_bytes())?;
-            self.know(state, id);
+            let id = NodeId::parse(rest.get(2..)?.as_bytes())?;
+            self.ensure_node(state, id);
             match rest.get(..2)? {
                 ">-" => state.set_migrating(slot, Some(id)),
                 "<-" => state.set_importing(slot, Some(id)),

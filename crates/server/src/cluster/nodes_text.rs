@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::node::{Node, NodeFlags};
-use super::state::{MESSAGE_TYPES, State};
+use super::state::{ClusterState, MESSAGE_TYPES};
 use super::view::{RequesterInfo, client_ip, client_port};
 
 /// The names of the message types.
@@ -22,7 +22,7 @@ pub const MESSAGE_NAMES: [&str; MESSAGE_TYPES] = [
 ];
 
 /// Returns the line of a node in CLUSTER NODES, without the newline.
-pub fn line(state: &State, node: &Node, origin: RequesterInfo) -> String {
+pub fn node_line(state: &ClusterState, node: &Node, origin: RequesterInfo) -> String {
     let mut out = format!(
         "{} {}:{}@{}",
         node.id,
@@ -33,12 +33,12 @@ pub fn line(state: &State, node: &Node, origin: RequesterInfo) -> String {
     if !node.announced.hostname.is_empty() {
         let _ = write!(out, ",{}", node.announced.hostname);
     }
-    rest_of_line(&mut out, state, node);
+    append_node_fields(&mut out, state, node);
     out
 }
 
 /// Appends the part of a line after the address. The cluster configuration file contains it, too.
-pub fn rest_of_line(out: &mut String, state: &State, node: &Node) {
+pub fn append_node_fields(out: &mut String, state: &ClusterState, node: &Node) {
     let is_me = node.flags.has_any(NodeFlags::MYSELF);
     let _ = write!(out, " {} ", node.flags);
     match node.primary {
@@ -75,17 +75,17 @@ pub fn rest_of_line(out: &mut String, state: &State, node: &Node) {
 }
 
 /// Returns the text of CLUSTER NODES.
-pub fn nodes(state: &State, origin: RequesterInfo) -> String {
+pub fn nodes_text(state: &ClusterState, origin: RequesterInfo) -> String {
     let mut out = String::new();
     for node in state.nodes.values() {
-        out.push_str(&line(state, node, origin));
+        out.push_str(&node_line(state, node, origin));
         out.push('\n');
     }
     out
 }
 
 /// Returns the text of CLUSTER INFO. `up` is `true` if commands are accepted; a client that has read it may rely on it.
-pub fn info(state: &State, up: bool) -> String {
+pub fn info_text(state: &ClusterState, up: bool) -> String {
     let mut out = String::new();
     let (mut ok, mut pfail, mut fail) = (0, 0, 0);
     for node in state.nodes.values() {
@@ -111,11 +111,11 @@ pub fn info(state: &State, up: bool) -> String {
     put("cluster_nodes_fail", &count(&Node::has_failed));
     put(
         "cluster_voting_nodes_pfail",
-        &count(&|node| node.votes() && node.has_timed_out()),
+        &count(&|node| node.has_vote() && node.has_timed_out()),
     );
     put(
         "cluster_voting_nodes_fail",
-        &count(&|node| node.votes() && node.has_failed()),
+        &count(&|node| node.has_vote() && node.has_failed()),
     );
     put("cluster_known_nodes", &state.nodes.len());
     put("cluster_size", &state.size);

@@ -5,49 +5,49 @@
 //! to a node.
 
 use super::node::NodeId;
-use super::state::State;
+use super::state::ClusterState;
 use crate::keyspace::SLOTS;
 use crate::observability::log;
 
 /// The name of the auxiliary field.
-pub const NOTE: &str = "cluster-slot-states";
+pub const AUX_FIELD: &str = "cluster-slot-states";
 
 /// The direction of a migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MigrationDirection {
-    In,
-    Out,
+    Importing,
+    Migrating,
 }
 
 /// A slot in migration from or to a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OpenSlot {
+pub struct SlotInMigration {
     slot: u16,
     way: MigrationDirection,
     node: NodeId,
 }
 
-impl OpenSlot {
+impl SlotInMigration {
     /// Parses one entry: `609<` or `609>` and a node ID.
-    fn of(text: &str) -> Option<OpenSlot> {
+    fn parse(text: &str) -> Option<SlotInMigration> {
         let at = text.find(['<', '>'])?;
         let (slot, rest) = text.split_at(at);
         let (mark, node) = rest.split_at(1);
-        Some(OpenSlot {
+        Some(SlotInMigration {
             slot: slot.parse().ok().filter(|slot| usize::from(*slot) < SLOTS)?,
             way: if mark == "<" {
-                MigrationDirection::In
+                MigrationDirection::Importing
             } else {
-                MigrationDirection::Out
+                MigrationDirection::Migrating
             },
-            node: NodeId::of(node.as_bytes())?,
+            node: NodeId::parse(node.as_bytes())?,
         })
     }
 }
 
-impl State {
+impl ClusterState {
     /// Returns the auxiliary field for the dump of a replica, or `None` if no slot is in migration.
-    pub fn open_slots_note(&self) -> Option<String> {
+    pub fn slots_in_migration_field(&self) -> Option<String> {
         let part = |mark: char| move |(slot, node): (&u16, &NodeId)| format!("{slot}{mark}{node},");
         let incoming = self.importing.iter().map(part('<'));
         let text: String = incoming.chain(self.migrating.iter().map(part('>'))).collect();
@@ -55,30 +55,31 @@ impl State {
     }
 
     /// Applies the auxiliary field from the dump of this node's primary.
-    pub fn take_open_slots(&mut self, note: &[u8]) {
+    pub fn apply_slots_in_migration(&mut self, note: &[u8]) {
         let text = String::from_utf8_lossy(note);
         for part in text.split_terminator(',') {
-            match OpenSlot::of(part) {
-                Some(open) => self.unopened.push(open),
+            match SlotInMigration::parse(part) {
+                Some(open) => self.unapplied_migrations.push(open),
                 None => log::warning!("The primary's dump tells of slots on their way what makes no sense: '{part}'"),
             }
         }
-        self.open_slots();
+        self.apply_known_migrations();
     }
 
     /// Applies the recorded migrations whose nodes are known by now.
-    pub(super) fn open_slots(&mut self) {
-        if self.unopened.is_empty() {
+    pub(super) fn apply_known_migrations(&mut self) {
+        if self.unapplied_migrations.is_empty() {
             return;
         }
-        let (known, unknown): (Vec<OpenSlot>, Vec<OpenSlot>) = std::mem::take(&mut self.unopened)
-            .into_iter()
-            .partition(|open| self.nodes.contains_key(&open.node));
-        self.unopened = unknown;
-        for OpenSlot { slot, way, node } in known {
+        let (known, unknown): (Vec<SlotInMigration>, Vec<SlotInMigration>) =
+            std::mem::take(&mut self.unapplied_migrations)
+                .into_iter()
+                .partition(|open| self.nodes.contains_key(&open.node));
+        self.unapplied_migrations = unknown;
+        for SlotInMigration { slot, way, node } in known {
             match way {
-                MigrationDirection::In => self.set_importing(slot, Some(node)),
-                MigrationDirection::Out => self.set_migrating(slot, Some(node)),
+                MigrationDirection::Importing => self.set_importing(slot, Some(node)),
+                MigrationDirection::Migrating => self.set_migrating(slot, Some(node)),
             }
             self.todo.save = true;
         }

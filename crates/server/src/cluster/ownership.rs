@@ -4,7 +4,7 @@
 use super::message::Header;
 use super::node::{NodeFlags, NodeId};
 use super::slot_set::SlotSet;
-use super::state::{Action, State};
+use super::state::{BusAction, ClusterState};
 use crate::keyspace::SLOTS;
 use crate::observability::log;
 
@@ -13,13 +13,13 @@ struct ClaimedSlots {
     /// The primary of this node's shard.
     from: NodeId,
     /// The slots that this node owned.
-    of_mine: Vec<u16>,
+    from_myself: Vec<u16>,
     /// `true` if any of the slots belonged to that primary.
-    any: bool,
+    any_from_primary: bool,
 }
 
-impl State {
-    pub(super) fn note_role_and_slots(&mut self, id: NodeId, header: &Header) {
+impl ClusterState {
+    pub(super) fn apply_announced_role_and_slots(&mut self, id: NodeId, header: &Header) {
         let Some(node) = self.nodes.get(&id) else {
             return;
         };
@@ -29,19 +29,19 @@ impl State {
         let was_replica = node.is_replica();
         match header.primary {
             None => self.make_primary(id),
-            Some(primary) => self.note_replica(id, primary, header.config_epoch),
+            Some(primary) => self.record_replica(id, primary, header.config_epoch),
         }
         let Some(node) = self.nodes.get(&id) else {
             return;
         };
         if header.primary.is_none() && (was_replica || node.slots != header.slots) {
             self.update_slots(id, header.config_epoch, &header.slots);
-            self.correct(id, header);
+            self.send_update_if_outdated(id, header);
         }
-        self.settle_collision(id, header);
+        self.resolve_epoch_collision(id, header);
     }
 
-    fn note_replica(&mut self, id: NodeId, primary: NodeId, epoch: u64) {
+    fn record_replica(&mut self, id: NodeId, primary: NodeId, epoch: u64) {
         let known = self.shard_of(&primary);
         let Some(node) = self.nodes.get(&id) else {
             return;
@@ -49,26 +49,26 @@ impl State {
         let (was_primary, same_shard, followed) = (!node.is_replica(), known == Some(node.shard), node.primary);
         if was_primary {
             match same_shard {
-                true => self.note_failover(id, primary, epoch),
+                true => self.record_failover(id, primary, epoch),
                 false => {
                     let slots = self.delete_slots_of(id);
                     log::notice!("Node {id} is no longer primary; removed all {slots} slot(s) it used to own");
                 }
             }
             if let Some(node) = self.nodes.get_mut(&id) {
-                node.flags.put(NodeFlags::PRIMARY.with(NodeFlags::MIGRATE_TO), false);
-                node.flags.put(NodeFlags::REPLICA, true);
+                node.flags.set(NodeFlags::PRIMARY.union(NodeFlags::MIGRATE_TO), false);
+                node.flags.set(NodeFlags::REPLICA, true);
             }
-            (self.todo.save, self.todo.publish, self.look) = (true, true, true);
+            (self.todo.save, self.todo.publish, self.health_may_have_changed) = (true, true, true);
         }
         let Some(shard) = known.filter(|_| followed != Some(primary)) else {
             return;
         };
         log::notice!("Node {id} is now a replica of node {primary} in shard {shard}");
-        self.tie(id, primary);
+        self.set_primary_of(id, primary);
         // This comes before this node's shard is changed, because the shard decides if a full synchronisation is
         // needed.
-        self.leave_chain();
+        self.leave_replica_chain();
         if let Some(node) = self.nodes.get_mut(&id) {
             node.shard = shard;
         }
@@ -76,7 +76,7 @@ impl State {
     }
 
     /// Records that a primary has become a replica of another node of its shard.
-    fn note_failover(&mut self, id: NodeId, to: NodeId, epoch: u64) {
+    fn record_failover(&mut self, id: NodeId, to: NodeId, epoch: u64) {
         let old = self.nodes.get(&id).map_or(0, |node| node.config_epoch);
         if old > epoch {
             log::notice!("Ignore stale message from {id}; gossip config epoch: {epoch}, current config epoch: {old}");
@@ -106,7 +106,7 @@ impl State {
     }
 
     /// Sends the current owner to a node that claims slots with an old configuration epoch.
-    fn correct(&mut self, id: NodeId, header: &Header) {
+    fn send_update_if_outdated(&mut self, id: NodeId, header: &Header) {
         let newer = header.slots.iter().find_map(|slot| {
             let owner = self.owner(slot).filter(|owner| *owner != id)?;
             let claimed = !self.unclaimed.contains(slot);
@@ -121,7 +121,7 @@ impl State {
 
     /// Resolves a collision of configuration epochs: of two primaries with the same epoch, the one with the smaller ID
     /// takes a new one.
-    fn settle_collision(&mut self, id: NodeId, header: &Header) {
+    fn resolve_epoch_collision(&mut self, id: NodeId, header: &Header) {
         let me = self.me();
         let Some(node) = self.nodes.get(&id) else {
             return;
@@ -135,7 +135,7 @@ impl State {
             let epoch = self.current_epoch;
             log::notice!(
                 "configEpoch collision with node {}. configEpoch set to {epoch}",
-                node.named()
+                node.log_name()
             );
             self.me_mut().config_epoch = epoch;
             (self.todo.save, self.todo.sync) = (true, true);
@@ -152,21 +152,21 @@ impl State {
         let same_shard = self.shard_of(&id) == Some(self.me().shard);
         let mut taken = ClaimedSlots {
             from: self.my_primary(),
-            of_mine: Vec::new(),
-            any: false,
+            from_myself: Vec::new(),
+            any_from_primary: false,
         };
         for slot in 0..SLOTS as u16 {
             match slots.contains(slot) {
-                true => self.claimed(id, epoch, slot, &mut taken),
-                false => self.not_claimed(id, epoch, slot),
+                true => self.process_claimed_slot(id, epoch, slot, &mut taken),
+                false => self.process_unclaimed_slot(id, epoch, slot),
             }
         }
         let is_bare = |node: NodeId| self.nodes.get(&node).is_none_or(|node| node.slots.is_empty());
         let outdated = self.epoch_of(self.me()) < epoch;
         let replaced =
             same_shard && outdated && slots.is_empty() && self.me().slots.is_empty() && self.me().primary != Some(id);
-        if (taken.any || replaced) && is_bare(taken.from) {
-            if self.settings.replica_migration || same_shard {
+        if (taken.any_from_primary || replaced) && is_bare(taken.from) {
+            if self.settings.allows_replica_migration || same_shard {
                 log::notice!("Configuration change detected. Reconfiguring myself as a replica of node {id}");
                 self.set_primary(id, !same_shard, !same_shard);
                 self.todo.sync = true;
@@ -176,8 +176,8 @@ impl State {
                 log::notice!("My last slot was migrated to node {id}. I am now an empty primary.");
             }
         }
-        if !taken.of_mine.is_empty() {
-            self.actions.push(Action::DropKeys(taken.of_mine));
+        if !taken.from_myself.is_empty() {
+            self.actions.push(BusAction::DropKeys(taken.from_myself));
         }
     }
 
@@ -186,10 +186,10 @@ impl State {
     }
 
     /// Processes a slot that a node claims.
-    fn claimed(&mut self, id: NodeId, epoch: u64, slot: u16, taken: &mut ClaimedSlots) {
+    fn process_claimed_slot(&mut self, id: NodeId, epoch: u64, slot: u16, taken: &mut ClaimedSlots) {
         let owner = self.owner(slot);
         if owner == Some(id) {
-            self.unclaimed.put(slot, false);
+            self.unclaimed.set(slot, false);
             return;
         }
         let epoch_of_owner = owner
@@ -200,9 +200,9 @@ impl State {
             return;
         }
         if owner == Some(self.myself) {
-            taken.of_mine.push(slot);
+            taken.from_myself.push(slot);
         }
-        taken.any |= owner == Some(taken.from);
+        taken.any_from_primary |= owner == Some(taken.from);
         if let Some(owner) = owner.filter(|owner| self.shard_of(owner) != self.shard_of(&id)) {
             log::notice!("Slot {slot} is migrated from node {owner} to node {id}.");
         }
@@ -215,15 +215,15 @@ impl State {
         }
         self.delete_slot(slot);
         self.add_slot(id, slot);
-        (self.todo.save, self.todo.sync, self.look) = (true, true, true);
+        (self.todo.save, self.todo.sync, self.health_may_have_changed) = (true, true, true);
     }
 
     /// Processes a slot that a node does not claim.
-    fn not_claimed(&mut self, id: NodeId, epoch: u64, slot: u16) {
+    fn process_unclaimed_slot(&mut self, id: NodeId, epoch: u64, slot: u16) {
         if self.owner(slot) == Some(id) {
             // The node stays the owner until another node claims the slot. An additional redirect does less harm than
             // no owner.
-            self.unclaimed.put(slot, true);
+            self.unclaimed.set(slot, true);
         }
         if let Some(target) = self.migrating.get(&slot).copied().filter(|target| *target != id) {
             let behind = self
@@ -243,7 +243,7 @@ impl State {
                 self.delete_slot(slot);
                 self.add_slot(myself, slot);
                 self.bump_epoch();
-                (self.todo.save, self.todo.sync, self.look) = (true, true, true);
+                (self.todo.save, self.todo.sync, self.health_may_have_changed) = (true, true, true);
             }
         }
     }

@@ -1,24 +1,24 @@
 //! Processes PING, PONG and MEET: the sender, its address, and the information that the message carries.
 
 use super::links::LinkAddresses;
-use super::message::{Extensions, Gossip, Header, Kind, switch};
+use super::message::{Extensions, GossipEntry, Header, MessageType, switch};
 use super::node::{Address, LinkId, Node, NodeFlags, NodeId};
-use super::state::State;
+use super::state::ClusterState;
 use crate::observability::log;
 
 /// The time after a node was marked as failed before the mark may be cleared, in node timeouts.
-const UNDO_TIMEOUTS: u64 = 2;
+const FAIL_UNDO_TIMEOUTS: u64 = 2;
 
 /// A PING, PONG or MEET.
 pub(super) struct PingMessage {
-    pub kind: Kind,
+    pub kind: MessageType,
     pub header: Header,
-    pub gossip: Vec<Gossip>,
+    pub gossip: Vec<GossipEntry>,
     pub extensions: Extensions,
 }
 
-impl State {
-    pub(super) fn receive_greeting(
+impl ClusterState {
+    pub(super) fn receive_ping(
         &mut self,
         link: LinkId,
         sender: Option<NodeId>,
@@ -27,21 +27,21 @@ impl State {
         now_ms: u64,
     ) {
         let PingMessage { kind, header, .. } = ping;
-        if *kind != Kind::Pong {
+        if *kind != MessageType::Pong {
             self.find_own_address(*kind, ends);
-            if sender.is_none() && *kind == Kind::Meet {
-                self.meet_back(link, header, ends, now_ms);
-                self.hear_of_others(None, &ping.gossip, true, now_ms);
+            if sender.is_none() && *kind == MessageType::Meet {
+                self.add_meeting_node(link, header, ends, now_ms);
+                self.process_gossip(None, &ping.gossip, true, now_ms);
             }
-            self.greet(link, Kind::Pong, now_ms);
+            self.send_ping(link, MessageType::Pong, now_ms);
         }
         if let Some(node) = sender.and_then(|id| self.nodes.get_mut(&id))
             && node.flags.has_any(NodeFlags::MEET)
         {
-            node.flags.put(NodeFlags::MEET, false);
-            log::notice!("Successfully completed handshake with {}", node.named());
+            node.flags.set(NodeFlags::MEET, false);
+            log::notice!("Successfully completed handshake with {}", node.log_name());
         }
-        if !self.is_inbound(link) && !self.is_expected(link, sender, header, ends) {
+        if !self.is_inbound(link) && !self.complete_outgoing_handshake(link, sender, header, ends) {
             return;
         }
         // A handshake that has just completed has made the sender known.
@@ -53,23 +53,23 @@ impl State {
             return;
         };
         node.flags
-            .put(NodeFlags::NO_FAILOVER, header.flags.has_any(NodeFlags::NO_FAILOVER));
-        if *kind == Kind::Ping && !node.is_in_handshake() {
+            .set(NodeFlags::NO_FAILOVER, header.flags.has_any(NodeFlags::NO_FAILOVER));
+        if *kind == MessageType::Ping && !node.is_in_handshake() {
             self.update_address(id, link, header, ends);
         }
-        if !self.is_inbound(link) && *kind == Kind::Pong {
-            self.answered(link, now_ms);
+        if !self.is_inbound(link) && *kind == MessageType::Pong {
+            self.record_pong(link, now_ms);
         }
-        self.note_role_and_slots(id, header);
-        self.hear_of_others(Some(id), &ping.gossip, false, now_ms);
-        self.note_extensions(id, &ping.extensions, now_ms);
+        self.apply_announced_role_and_slots(id, header);
+        self.process_gossip(Some(id), &ping.gossip, false, now_ms);
+        self.apply_extensions(id, &ping.extensions, now_ms);
     }
 
     /// Learns this node's own address: the one at which another node has reached it.
-    fn find_own_address(&mut self, kind: Kind, ends: &LinkAddresses) {
+    fn find_own_address(&mut self, kind: MessageType, ends: &LinkAddresses) {
         let announced = self.settings.announced_ip.is_some();
         let me = self.me_mut();
-        let unknown = kind == Kind::Meet || me.address.ip.is_empty();
+        let unknown = kind == MessageType::Meet || me.address.ip.is_empty();
         if unknown && !announced && !ends.local.is_empty() && me.address.ip != ends.local {
             me.address.ip.clone_from(&ends.local);
             log::notice!("IP address for this node updated to {}", ends.local);
@@ -78,21 +78,28 @@ impl State {
     }
 
     /// Adds a node that sent MEET, in handshake. Its ID becomes known when it answers.
-    fn meet_back(&mut self, link: LinkId, header: &Header, ends: &LinkAddresses, now_ms: u64) {
+    fn add_meeting_node(&mut self, link: LinkId, header: &Header, ends: &LinkAddresses, now_ms: u64) {
         let mut node = Node::new(NodeId::random(), NodeFlags::HANDSHAKE, now_ms);
         let id = node.id;
         node.address.ip = announced_or_seen(header, ends);
-        (node.address.tcp_port, node.address.tls_port) = self.settings.in_order((header.port, header.other_port));
+        (node.address.tcp_port, node.address.tls_port) =
+            self.settings.swap_ports_for_tls((header.port, header.other_port));
         node.address.bus_port = header.bus_port;
         node.flags
-            .put(NodeFlags::EXTENSIONS, header.switches & switch::EXTENSIONS != 0);
+            .set(NodeFlags::EXTENSIONS, header.switches & switch::EXTENSIONS != 0);
         self.nodes.insert(id, node);
-        self.belongs(link, id);
+        self.assign_link(link, id);
         self.todo.save = true;
     }
 
     /// Returns `true` if the node at the other end of an outgoing link is the expected one. Completes its handshake.
-    fn is_expected(&mut self, link: LinkId, sender: Option<NodeId>, header: &Header, ends: &LinkAddresses) -> bool {
+    fn complete_outgoing_handshake(
+        &mut self,
+        link: LinkId,
+        sender: Option<NodeId>,
+        header: &Header,
+        ends: &LinkAddresses,
+    ) -> bool {
         let Some(called) = self.node_of(link) else {
             return false;
         };
@@ -105,11 +112,11 @@ impl State {
                 self.delete_node(called);
                 return false;
             }
-            node.flags.put(NodeFlags::HANDSHAKE, false);
-            let roles = NodeFlags::PRIMARY.with(NodeFlags::REPLICA);
+            node.flags.set(NodeFlags::HANDSHAKE, false);
+            let roles = NodeFlags::PRIMARY.union(NodeFlags::REPLICA);
             node.flags.0 |= header.flags.0 & roles.0;
             if node.flags.has_any(NodeFlags::MEET) {
-                node.flags.put(NodeFlags::MEET, false);
+                node.flags.set(NodeFlags::MEET, false);
                 log::notice!("Successfully completed handshake with {}", header.sender);
             }
             self.rename_node(called, header.sender);
@@ -117,8 +124,8 @@ impl State {
             return true;
         }
         if called != header.sender {
-            log::notice!("PONG contains mismatching sender ID. About node {}", node.named());
-            node.flags.put(NodeFlags::NO_ADDRESS, true);
+            log::notice!("PONG contains mismatching sender ID. About node {}", node.log_name());
+            node.flags.set(NodeFlags::NO_ADDRESS, true);
             node.address = Default::default();
             (self.todo.save, self.todo.publish) = (true, true);
             self.close_link(link);
@@ -131,7 +138,7 @@ impl State {
         let Some(node) = self.nodes.get(&id) else {
             return;
         };
-        let (tcp_port, tls_port) = self.settings.in_order((header.port, header.other_port));
+        let (tcp_port, tls_port) = self.settings.swap_ports_for_tls((header.port, header.other_port));
         let address = Address {
             ip: announced_or_seen(header, ends),
             tcp_port,
@@ -141,23 +148,23 @@ impl State {
         if node.link == Some(link) || address.ip.is_empty() || node.address == address || id == self.myself {
             return;
         }
-        self.move_to(id, address);
-        self.look = true;
+        self.change_address(id, address);
+        self.health_may_have_changed = true;
     }
 
     /// Updates the address of a node.
-    pub(super) fn move_to(&mut self, id: NodeId, address: Address) {
+    pub(super) fn change_address(&mut self, id: NodeId, address: Address) {
         let Some(node) = self.nodes.get_mut(&id) else {
             return;
         };
         log::notice!(
             "Address updated for node {}, now {}:{}",
-            node.named(),
+            node.log_name(),
             address.ip,
             address.port()
         );
         node.address = address;
-        node.flags.put(NodeFlags::NO_ADDRESS, false);
+        node.flags.set(NodeFlags::NO_ADDRESS, false);
         let link = node.link;
         (self.todo.save, self.todo.publish) = (true, true);
         if let Some(link) = link {
@@ -166,21 +173,21 @@ impl State {
     }
 
     /// Records that a node has answered a ping.
-    fn answered(&mut self, link: LinkId, now_ms: u64) {
+    fn record_pong(&mut self, link: LinkId, now_ms: u64) {
         let Some(node) = self.node_of(link).and_then(|id| self.nodes.get_mut(&id)) else {
             return;
         };
         (node.pong_received_ms, node.ping_sent_ms) = (now_ms, 0);
         if node.has_timed_out() {
-            node.flags.put(NodeFlags::PFAIL, false);
-            (self.todo.save, self.look) = (true, true);
+            node.flags.set(NodeFlags::PFAIL, false);
+            (self.todo.save, self.health_may_have_changed) = (true, true);
         } else if node.has_failed() {
-            let undo_ms = self.settings.node_timeout_ms.saturating_mul(UNDO_TIMEOUTS);
+            let undo_ms = self.settings.node_timeout_ms.saturating_mul(FAIL_UNDO_TIMEOUTS);
             let old = now_ms.saturating_sub(node.failed_ms) > undo_ms;
-            if !node.votes() || old {
-                log::notice!("Clear FAIL state for node {}: it is reachable again.", node.named());
-                node.flags.put(NodeFlags::FAIL, false);
-                (self.todo.save, self.look) = (true, true);
+            if !node.has_vote() || old {
+                log::notice!("Clear FAIL state for node {}: it is reachable again.", node.log_name());
+                node.flags.set(NodeFlags::FAIL, false);
+                (self.todo.save, self.health_may_have_changed) = (true, true);
             }
         }
     }

@@ -1,26 +1,26 @@
 //! Dispatches received messages: determines the sender and calls the function for the type.
 
 use super::links::LinkAddresses;
-use super::message::{Header, Message, switch};
+use super::message::{BusMessage, Header, switch};
 use super::node::{LinkId, NodeFlags, NodeId};
 use super::ping::PingMessage;
 use super::slot_set::SlotSet;
-use super::state::{Action, State};
+use super::state::{BusAction, ClusterState};
 use crate::observability::log;
 
-impl State {
+impl ClusterState {
     /// Processes a message that was received over a link.
-    pub fn receive(&mut self, link: LinkId, message: Message, ends: &LinkAddresses, now_ms: u64) {
+    pub fn receive(&mut self, link: LinkId, message: BusMessage, ends: &LinkAddresses, now_ms: u64) {
         let Some(header) = header_of(&message) else {
             self.receive_light(link, message, now_ms);
             return;
         };
         let sender = self.sender(link, header);
         if let Some(id) = sender {
-            self.note_sender(id, header, now_ms);
+            self.update_sender(id, header, now_ms);
         }
         match message {
-            Message::Greeting {
+            BusMessage::Ping {
                 kind,
                 header,
                 gossip,
@@ -32,42 +32,42 @@ impl State {
                     gossip,
                     extensions,
                 };
-                self.receive_greeting(link, sender, &ping, ends, now_ms);
+                self.receive_ping(link, sender, &ping, ends, now_ms);
             }
-            Message::Fail(header, failing) => self.receive_fail(sender, &header, failing, now_ms),
-            Message::Publish {
-                sharded,
+            BusMessage::Fail(header, failing) => self.receive_fail(sender, &header, failing, now_ms),
+            BusMessage::Publish {
+                is_sharded: sharded,
                 channel,
                 payload,
                 ..
-            } if sender.is_some() => self.publish_here(sharded, channel, payload),
-            Message::VoteRequest(header) => {
+            } if sender.is_some() => self.deliver_published(sharded, channel, payload),
+            BusMessage::VoteRequest(header) => {
                 if let Some(id) = sender {
-                    self.vote(id, &header);
+                    self.consider_vote(id, &header);
                 }
             }
-            Message::Vote(header) => {
+            BusMessage::Vote(header) => {
                 if let Some(id) = sender {
                     self.count_vote(id, &header, now_ms);
                 }
             }
-            Message::Update {
+            BusMessage::Update {
                 id,
                 config_epoch,
                 slots,
                 ..
             } if sender.is_some() => self.receive_update(id, config_epoch, &slots),
-            Message::ManualFailover(_) => {
+            BusMessage::ManualFailover(_) => {
                 if let Some(id) = sender {
-                    self.prepare_for(id, now_ms);
+                    self.pause_for_replica(id, now_ms);
                 }
             }
-            Message::Publish { .. } | Message::Update { .. } | Message::Other(_) => {}
+            BusMessage::Publish { .. } | BusMessage::Update { .. } | BusMessage::Other(_) => {}
         }
         self.announce_change(now_ms);
     }
 
-    fn receive_light(&mut self, link: LinkId, message: Message, now_ms: u64) {
+    fn receive_light(&mut self, link: LinkId, message: BusMessage, now_ms: u64) {
         let known = self
             .node_of(link)
             .filter(|id| self.nodes.get(id).is_some_and(|node| !node.is_in_handshake()));
@@ -79,20 +79,20 @@ impl State {
         if let Some(node) = self.nodes.get_mut(&id) {
             node.data_received_ms = now_ms;
         }
-        if let Message::Publish {
-            sharded,
+        if let BusMessage::Publish {
+            is_sharded: sharded,
             channel,
             payload,
             ..
         } = message
         {
-            self.publish_here(sharded, channel, payload);
+            self.deliver_published(sharded, channel, payload);
         }
     }
 
-    fn publish_here(&mut self, sharded: bool, channel: Vec<u8>, payload: Vec<u8>) {
+    fn deliver_published(&mut self, sharded: bool, channel: Vec<u8>, payload: Vec<u8>) {
         self.statistics.pubsub_bytes_received += (channel.len() + payload.len()) as u64;
-        self.actions.push(Action::Publish {
+        self.actions.push(BusAction::Publish {
             sharded,
             channel,
             payload,
@@ -109,21 +109,21 @@ impl State {
         }
         let sender = self.nodes.get(&header.sender).map(|node| node.id)?;
         if of_link.is_none() && self.is_inbound(link) {
-            self.belongs(link, sender);
+            self.assign_link(link, sender);
         }
         Some(sender)
     }
 
     /// Records the information about the sender that every message has.
-    fn note_sender(&mut self, id: NodeId, header: &Header, now_ms: u64) {
+    fn update_sender(&mut self, id: NodeId, header: &Header, now_ms: u64) {
         let Some(node) = self.nodes.get_mut(&id) else {
             return;
         };
         if header.switches & switch::EXTENSIONS != 0 {
-            node.flags.put(NodeFlags::EXTENSIONS, true);
+            node.flags.set(NodeFlags::EXTENSIONS, true);
         }
         for flag in [NodeFlags::LIGHT_HEADERS, NodeFlags::PRIMARY_FAILED] {
-            node.flags.put(flag, header.flags.has_any(flag));
+            node.flags.set(flag, header.flags.has_any(flag));
         }
         node.data_received_ms = now_ms;
         if node.is_in_handshake() || id == self.myself {
@@ -136,9 +136,9 @@ impl State {
         (node.offset, node.offset_ms) = (header.offset, now_ms);
         self.current_epoch = self.current_epoch.max(header.current_epoch);
         if header.primary.is_none() {
-            self.heed_claim(id, header.config_epoch);
+            self.reset_election_if_outdated(id, header.config_epoch);
         }
-        self.note_standstill(id, header, now_ms);
+        self.record_primary_offset(id, header, now_ms);
     }
 
     fn receive_fail(&mut self, sender: Option<NodeId>, header: &Header, failing: NodeId, now_ms: u64) {
@@ -149,13 +149,13 @@ impl State {
             );
             return;
         }
-        let spared = NodeFlags::FAIL.with(NodeFlags::MYSELF);
+        let spared = NodeFlags::FAIL.union(NodeFlags::MYSELF);
         if let Some(node) = self.nodes.get_mut(&failing).filter(|node| !node.flags.has_any(spared)) {
-            log::notice!("FAIL message received from {} about {}", header.sender, node.named());
-            node.flags.put(NodeFlags::FAIL, true);
-            node.flags.put(NodeFlags::PFAIL, false);
+            log::notice!("FAIL message received from {} about {}", header.sender, node.log_name());
+            node.flags.set(NodeFlags::FAIL, true);
+            node.flags.set(NodeFlags::PFAIL, false);
             node.failed_ms = now_ms;
-            (self.todo.save, self.look) = (true, true);
+            (self.todo.save, self.health_may_have_changed) = (true, true);
         }
     }
 
@@ -174,16 +174,16 @@ impl State {
     }
 }
 
-fn header_of(message: &Message) -> Option<&Header> {
+fn header_of(message: &BusMessage) -> Option<&Header> {
     match message {
-        Message::Greeting { header, .. }
-        | Message::Fail(header, _)
-        | Message::VoteRequest(header)
-        | Message::Vote(header)
-        | Message::Update { header, .. }
-        | Message::ManualFailover(header)
-        | Message::Other(header) => Some(header),
-        Message::Publish { header, .. } => header.as_ref(),
+        BusMessage::Ping { header, .. }
+        | BusMessage::Fail(header, _)
+        | BusMessage::VoteRequest(header)
+        | BusMessage::Vote(header)
+        | BusMessage::Update { header, .. }
+        | BusMessage::ManualFailover(header)
+        | BusMessage::Other(header) => Some(header),
+        BusMessage::Publish { header, .. } => header.as_ref(),
     }
 }
 

@@ -4,16 +4,16 @@
 use std::collections::BTreeMap;
 
 use super::node::{Node, NodeFlags, NodeId};
-use super::state::State;
+use super::state::ClusterState;
 use crate::observability::log;
 
 /// The time for which a primary must have been without replicas before a replica of another primary migrates to it, in
 /// milliseconds. After a failover, its own replicas return by themselves.
 const MIGRATION_DELAY_MS: u64 = 5000;
 
-impl State {
+impl ClusterState {
     /// Records that a node replicates another one.
-    pub(super) fn tie(&mut self, replica: NodeId, primary: NodeId) {
+    pub(super) fn set_primary_of(&mut self, replica: NodeId, primary: NodeId) {
         if self
             .nodes
             .get(&replica)
@@ -21,24 +21,24 @@ impl State {
         {
             return;
         }
-        self.let_go(replica);
+        self.clear_primary_of(replica);
         if let Some(node) = self.nodes.get_mut(&replica) {
             node.primary = Some(primary);
         }
         if let Some(node) = self.nodes.get_mut(&primary) {
             // It may receive other replicas if it loses this one.
-            node.flags.put(NodeFlags::MIGRATE_TO, true);
+            node.flags.set(NodeFlags::MIGRATE_TO, true);
         }
     }
 
     /// Records that a node replicates no primary any more. Returns `true` if it did.
-    pub(super) fn let_go(&mut self, replica: NodeId) -> bool {
+    pub(super) fn clear_primary_of(&mut self, replica: NodeId) -> bool {
         let Some(primary) = self.nodes.get_mut(&replica).and_then(|node| node.primary.take()) else {
             return false;
         };
         let has_others = self.replicas(primary).next().is_some();
         if let Some(node) = self.nodes.get_mut(&primary).filter(|_| !has_others) {
-            node.flags.put(NodeFlags::MIGRATE_TO, false);
+            node.flags.set(NodeFlags::MIGRATE_TO, false);
         }
         true
     }
@@ -52,25 +52,25 @@ impl State {
         assert!(self.me().slots.is_empty(), "a node with slots follows nobody");
         let myself = self.myself;
         let me = self.me_mut();
-        me.flags.put(NodeFlags::PRIMARY.with(NodeFlags::MIGRATE_TO), false);
-        me.flags.put(NodeFlags::REPLICA, true);
+        me.flags.set(NodeFlags::PRIMARY.union(NodeFlags::MIGRATE_TO), false);
+        me.flags.set(NodeFlags::REPLICA, true);
         if close_slots {
-            self.close_slots();
+            self.end_slot_migrations();
         }
-        self.tie(myself, id);
+        self.set_primary_of(myself, id);
         if let Some(shard) = self.shard_of(&id) {
             self.me_mut().shard = shard;
         }
-        self.resync |= resync;
+        self.needs_full_sync |= resync;
         // A node gets no vote from a node that still considers it a primary.
-        self.announce = true;
-        self.reset_manual();
+        self.must_announce_role = true;
+        self.end_manual_failover();
         self.election = Default::default();
-        (self.todo.save, self.todo.publish, self.look) = (true, true, true);
+        (self.todo.save, self.todo.publish, self.health_may_have_changed) = (true, true, true);
     }
 
     /// If this node's primary has become a replica, makes this node a replica of that replica's primary.
-    pub(super) fn leave_chain(&mut self) {
+    pub(super) fn leave_replica_chain(&mut self) {
         let above = |id: NodeId| self.nodes.get(&id).and_then(|node| node.primary);
         let Some(primary) = self.me().primary else {
             return;
@@ -86,7 +86,7 @@ impl State {
 
     /// Migrates this replica to a primary that has lost its replicas, if there is one and this replica is the one to
     /// migrate.
-    pub(super) fn consider_migration(&mut self, now_ms: u64) {
+    pub(super) fn consider_replica_migration(&mut self, now_ms: u64) {
         let Some(mine) = self.me().primary.filter(|_| self.me().is_replica()) else {
             return;
         };
@@ -110,9 +110,9 @@ impl State {
             .collect();
         for node in self.nodes.values_mut() {
             let orphaned = figures.iter().any(|(id, _, orphaned)| *id == node.id && *orphaned);
-            match (orphaned, node.orphaned_ms) {
-                (true, 0) => node.orphaned_ms = now_ms,
-                (false, _) => node.orphaned_ms = 0,
+            match (orphaned, node.orphaned_since_ms) {
+                (true, 0) => node.orphaned_since_ms = now_ms,
+                (false, _) => node.orphaned_since_ms = 0,
                 _ => {}
             }
         }
@@ -121,10 +121,10 @@ impl State {
             .iter()
             .find(|(id, ..)| *id == mine)
             .map_or(0, |(_, working, _)| *working);
-        if !self.settings.replica_migration || !self.up || most < 2 || of_mine != most {
+        if !self.settings.allows_replica_migration || !self.is_up || most < 2 || of_mine != most {
             return;
         }
-        let silent = NodeFlags::FAIL.with(NodeFlags::PFAIL);
+        let silent = NodeFlags::FAIL.union(NodeFlags::PFAIL);
         let staying = self.replicas(mine).filter(|node| !node.flags.has_any(silent)).count() as u64;
         if staying <= self.settings.migration_barrier {
             return;
@@ -135,7 +135,7 @@ impl State {
             .map(|node| node.id)
             .min();
         let target = figures.iter().find(|(.., orphaned)| *orphaned).map(|(id, ..)| *id);
-        let ripe = |node: &&Node| now_ms.saturating_sub(node.orphaned_ms) > MIGRATION_DELAY_MS;
+        let ripe = |node: &&Node| now_ms.saturating_sub(node.orphaned_since_ms) > MIGRATION_DELAY_MS;
         let Some(target) = target.filter(|target| self.nodes.get(target).as_ref().is_some_and(ripe)) else {
             return;
         };

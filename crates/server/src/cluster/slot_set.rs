@@ -29,7 +29,7 @@ impl Default for SlotSet {
 
 impl SlotSet {
     /// Creates a set from a bitmap. Returns `None` if the length is wrong.
-    pub fn of_bitmap(bitmap: &[u8]) -> Option<Self> {
+    pub fn from_bitmap(bitmap: &[u8]) -> Option<Self> {
         let bits: [u8; BITMAP_BYTES] = bitmap.try_into().ok()?;
         Some(SlotSet {
             count: bits.iter().map(|byte| byte.count_ones() as usize).sum(),
@@ -49,7 +49,7 @@ impl SlotSet {
     }
 
     /// Adds or removes a slot. Returns `true` if the set has changed.
-    pub fn put(&mut self, slot: u16, on: bool) -> bool {
+    pub fn set(&mut self, slot: u16, on: bool) -> bool {
         if self.contains(slot) == on {
             return false;
         }
@@ -102,16 +102,16 @@ mod tests {
         let mut set = SlotSet::default();
         assert!(set.is_empty() && set.ranges().is_empty());
         for slot in [0, 1, 2, 9, 16382, 16383] {
-            assert!(set.put(slot, true));
-            assert!(!set.put(slot, true), "it is there already");
+            assert!(set.set(slot, true));
+            assert!(!set.set(slot, true), "it is there already");
         }
         assert_eq!(set.len(), 6);
         assert_eq!(set.ranges(), [(0, 2), (9, 9), (16382, 16383)]);
         assert_eq!(set.bitmap()[0], 0b111);
-        let copy = SlotSet::of_bitmap(set.bitmap()).expect("a whole bitmap");
+        let copy = SlotSet::from_bitmap(set.bitmap()).expect("a whole bitmap");
         assert!(copy == set && copy.len() == 6);
-        assert!(set.put(1, false) && !set.contains(1));
-        assert!(SlotSet::of_bitmap(&[0; 7]).is_none());
+        assert!(set.set(1, false) && !set.contains(1));
+        assert!(SlotSet::from_bitmap(&[0; 7]).is_none());
         assert!(!set.contains(u16::MAX), "there is no such slot");
     }
 }

@@ -8,13 +8,13 @@ use crate::keyspace::hash::cluster_slot;
 const LETTERS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
 /// Returns the shortest string of letters and digits whose slot is `slot`.
-pub fn tag_of(slot: u16) -> &'static str {
+pub fn tag_for_slot(slot: u16) -> &'static str {
     static TAGS: OnceLock<Vec<String>> = OnceLock::new();
-    let tags = TAGS.get_or_init(make);
+    let tags = TAGS.get_or_init(make_tags);
     tags.get(usize::from(slot)).map_or("", String::as_str)
 }
 
-fn make() -> Vec<String> {
+fn make_tags() -> Vec<String> {
     let mut tags = vec![String::new(); SLOTS];
     for length in 1..=3 {
         let mut digits = vec![0; length];
@@ -46,8 +46,11 @@ mod tests {
     #[test]
     fn every_tag_leads_to_its_slot() {
         for slot in 0..SLOTS as u16 {
-            assert_eq!(cluster_slot(tag_of(slot).as_bytes()), slot);
+            assert_eq!(cluster_slot(tag_for_slot(slot).as_bytes()), slot);
         }
-        assert_eq!([tag_of(0), tag_of(15495), tag_of(16287)], ["06S", "a", "x"]);
+        assert_eq!(
+            [tag_for_slot(0), tag_for_slot(15495), tag_for_slot(16287)],
+            ["06S", "a", "x"]
+        );
     }
 }

@@ -6,10 +6,10 @@
 use std::collections::BTreeMap;
 
 use super::election::Election;
-use super::manual_failover::Manual;
+use super::manual_failover::ManualFailover;
 use super::node::{LinkId, Node, NodeFlags, NodeId};
-use super::open_slots::OpenSlot;
-use super::settings::Settings;
+use super::open_slots::SlotInMigration;
+use super::settings::ClusterSettings;
 use crate::keyspace::SLOTS;
 use crate::observability::log;
 
@@ -32,7 +32,7 @@ pub struct DeferredActions {
 
 /// An action for the bus.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
+pub enum BusAction {
     /// Send these bytes over a link.
     Send(LinkId, Vec<u8>),
     /// Close a link.
@@ -47,9 +47,9 @@ pub enum Action {
         port: u16,
     },
     /// Pause writes until this time, in milliseconds since the Unix epoch, because a replica takes over.
-    HoldWrites(u64),
+    PauseWrites(u64),
     /// Resume writes.
-    LetWrites,
+    ResumeWrites,
     /// Delete the keys of these slots, which this node has lost to another node.
     DropKeys(Vec<u16>),
     /// Deliver a published message to the subscribers on this node.
@@ -68,7 +68,7 @@ pub const MESSAGE_TYPES: usize = 11;
 
 /// The statistics of the bus.
 #[derive(Clone, Debug, Default)]
-pub struct Statistics {
+pub struct BusStatistics {
     /// The number of messages sent, by type.
     pub sent: [u64; MESSAGE_TYPES],
     /// The number of messages received, by type.
@@ -87,9 +87,9 @@ pub struct Statistics {
 
 /// A link as CLUSTER LINKS reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LinkFigures {
+pub struct LinkInfo {
     /// `true` if the other node opened the link.
-    pub inbound: bool,
+    pub is_inbound: bool,
     /// The node at the other end, if known.
     pub node: Option<NodeId>,
     /// The time at which the link was made, in milliseconds since the Unix epoch.
@@ -97,12 +97,12 @@ pub struct LinkFigures {
     /// The number of bytes that wait to be sent, including their buffers.
     pub queued_bytes: usize,
     /// `true` if the socket is full.
-    pub blocked: bool,
+    pub is_blocked: bool,
 }
 
 /// The faults that DEBUG injects for tests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Faults {
+pub struct InjectedFaults {
     /// The type of messages that are ignored.
     pub dropped: Option<usize>,
     /// `true` if the links of ignored messages are closed, too.
@@ -119,11 +119,11 @@ pub struct DataState {
     /// The time since the primary was last heard, in milliseconds.
     pub age_ms: u64,
     /// `true` if the data is none that the primary ever had: the dump is still to come or is being received.
-    pub hollow: bool,
+    pub awaits_full_sync: bool,
 }
 
 /// The cluster state of this node.
-pub struct State {
+pub struct ClusterState {
     /// The ID of this node.
     pub myself: NodeId,
     /// All known nodes, including this one.
@@ -135,7 +135,7 @@ pub struct State {
     /// The slots importing from other nodes.
     pub importing: BTreeMap<u16, NodeId>,
     /// The migrations recorded in the dump of this node's primary whose nodes are not known yet.
-    pub unopened: Vec<OpenSlot>,
+    pub unapplied_migrations: Vec<SlotInMigration>,
     /// The slots that their owner has stopped claiming. They are not announced as its slots.
     pub unclaimed: super::slot_set::SlotSet,
     /// The current epoch: the greatest epoch known.
@@ -143,7 +143,7 @@ pub struct State {
     /// The epoch in which this node last voted.
     pub last_vote_epoch: u64,
     /// `true` if commands are accepted.
-    pub up: bool,
+    pub is_up: bool,
     /// The number of primaries with slots.
     pub size: usize,
     /// The state of this node's data.
@@ -151,78 +151,78 @@ pub struct State {
     /// This replica's election.
     pub election: Election,
     /// The manual failover under way.
-    pub manual: Manual,
+    pub manual: ManualFailover,
     /// Set if a full synchronisation with the primary is required, because this node's data has another history.
-    pub resync: bool,
+    pub needs_full_sync: bool,
     /// Set if all nodes must be told at once about a change of this node's role.
-    pub announce: bool,
+    pub must_announce_role: bool,
     /// The forgotten nodes, with the times until which they are not added again, in milliseconds since the Unix epoch.
     pub forgotten: BTreeMap<NodeId, u64>,
     /// The parameters.
-    pub settings: Settings,
+    pub settings: ClusterSettings,
     /// The work to do after the lock is released.
     pub todo: DeferredActions,
     /// The actions for the bus.
-    pub actions: Vec<Action>,
+    pub actions: Vec<BusAction>,
     /// The statistics of the bus.
-    pub statistics: Statistics,
+    pub statistics: BusStatistics,
     /// The links as the bus last saw them.
-    pub links: BTreeMap<LinkId, LinkFigures>,
+    pub links: BTreeMap<LinkId, LinkInfo>,
     /// The injected faults.
-    pub faults: Faults,
+    pub faults: InjectedFaults,
     /// The number of rounds so far.
     pub rounds: u64,
     /// Set if the health may have changed.
-    pub look: bool,
+    pub health_may_have_changed: bool,
     /// The time of the first health check, in milliseconds since the Unix epoch.
-    first_look_ms: Option<u64>,
+    first_health_check_ms: Option<u64>,
     /// The time at which this node was last in a minority partition, in milliseconds since the Unix epoch.
     minority_ms: u64,
     /// The last logged reason for the cluster being down, so that each reason is logged once.
     last_reason: &'static str,
 }
 
-impl State {
+impl ClusterState {
     /// Creates a cluster of this node alone.
-    pub fn new(settings: Settings, now_ms: u64) -> Self {
+    pub fn new(settings: ClusterSettings, now_ms: u64) -> Self {
         let id = NodeId::random();
-        let flags = NodeFlags::MYSELF.with(NodeFlags::PRIMARY);
-        let mut state = State::empty(id, settings);
+        let flags = NodeFlags::MYSELF.union(NodeFlags::PRIMARY);
+        let mut state = ClusterState::empty(id, settings);
         state.nodes.insert(id, Node::new(id, flags, now_ms));
-        state.describe_myself();
+        state.update_own_entry();
         state.todo.save = true;
         state
     }
 
     /// Creates a state without nodes, for the parser of the configuration file.
-    pub fn empty(myself: NodeId, settings: Settings) -> Self {
-        State {
+    pub fn empty(myself: NodeId, settings: ClusterSettings) -> Self {
+        ClusterState {
             myself,
             nodes: BTreeMap::new(),
             owners: vec![None; SLOTS],
             migrating: BTreeMap::new(),
             importing: BTreeMap::new(),
-            unopened: Vec::new(),
+            unapplied_migrations: Vec::new(),
             unclaimed: Default::default(),
             current_epoch: 0,
             last_vote_epoch: 0,
-            up: false,
+            is_up: false,
             size: 0,
             data: DataState::default(),
             election: Election::default(),
-            manual: Manual::default(),
-            resync: false,
-            announce: false,
+            manual: ManualFailover::default(),
+            needs_full_sync: false,
+            must_announce_role: false,
             forgotten: BTreeMap::new(),
             settings,
             todo: DeferredActions::default(),
             actions: Vec::new(),
-            statistics: Statistics::default(),
+            statistics: BusStatistics::default(),
             links: BTreeMap::new(),
-            faults: Faults::default(),
+            faults: InjectedFaults::default(),
             rounds: 0,
-            look: false,
-            first_look_ms: None,
+            health_may_have_changed: false,
+            first_health_check_ms: None,
             minority_ms: 0,
             last_reason: "",
         }
@@ -267,13 +267,13 @@ impl State {
 
     /// Returns the announced replication offset of a node. It is at least 1 for a replica with data, since 0 means that
     /// the data is still to come.
-    pub fn told_offset(&self, node: &Node) -> u64 {
-        let has_data = node.id == self.myself && node.is_replica() && !self.data.hollow;
+    pub fn announced_offset(&self, node: &Node) -> u64 {
+        let has_data = node.id == self.myself && node.is_replica() && !self.data.awaits_full_sync;
         node.offset.max(u64::from(has_data))
     }
 
     /// Returns the address of the primary that this node follows, if it is known.
-    pub fn followed(&self) -> Option<(String, u16)> {
+    pub fn primary_address(&self) -> Option<(String, u16)> {
         let me = self.me();
         let primary = me.primary.filter(|_| me.is_replica())?;
         let address = &self.nodes.get(&primary)?.address;
@@ -293,30 +293,31 @@ impl State {
     }
 
     /// Applies changed parameters.
-    pub fn configure(&mut self, settings: Settings) {
+    pub fn configure(&mut self, settings: ClusterSettings) {
         if settings == self.settings {
             return;
         }
         self.settings = settings;
-        self.describe_myself();
+        self.update_own_entry();
         self.todo.save = true;
         self.todo.publish = true;
     }
 
     /// Updates this node's own entry from the parameters.
-    pub fn describe_myself(&mut self) {
+    pub fn update_own_entry(&mut self) {
         let settings = self.settings.clone();
         let me = self.me_mut();
-        if settings.announced_ip.is_some() || me.flags.has_any(NodeFlags::MYSELF) && settings.forgets_ip {
+        if settings.announced_ip.is_some() || me.flags.has_any(NodeFlags::MYSELF) && settings.must_detect_ip {
             me.address.ip = settings.announced_ip.clone().unwrap_or_default();
         }
         me.address.tcp_port = settings.tcp_port;
         me.address.tls_port = settings.tls_port;
         me.address.bus_port = settings.bus_port;
         me.announced = settings.announced;
-        me.flags.put(NodeFlags::NO_FAILOVER, settings.replica_no_failover);
-        me.flags.put(NodeFlags::EXTENSIONS.with(NodeFlags::LIGHT_HEADERS), true);
-        self.settings.forgets_ip = false;
+        me.flags.set(NodeFlags::NO_FAILOVER, settings.replica_no_failover);
+        me.flags
+            .set(NodeFlags::EXTENSIONS.union(NodeFlags::LIGHT_HEADERS), true);
+        self.settings.must_detect_ip = false;
     }
 
     // ---- slots ------------------------------------------------------------------------------------------------------
@@ -328,20 +329,20 @@ impl State {
         let Some(node) = self.nodes.get_mut(&to) else {
             return false;
         };
-        if node.slots.is_empty() && node.slots.put(slot, true) {
+        if node.slots.is_empty() && node.slots.set(slot, true) {
             // A primary without slots so far may receive replicas of other primaries, if there are any replicas.
             let any_replicas = self
                 .nodes
                 .values()
                 .any(|other| other.is_replica() && other.primary.is_some());
             if any_replicas && let Some(node) = self.nodes.get_mut(&to) {
-                node.flags.put(NodeFlags::MIGRATE_TO, true);
+                node.flags.set(NodeFlags::MIGRATE_TO, true);
             }
         } else {
-            node.slots.put(slot, true);
+            node.slots.set(slot, true);
         }
         self.owners[usize::from(slot)] = Some(to);
-        self.unclaimed.put(slot, false);
+        self.unclaimed.set(slot, false);
         self.todo.publish = true;
         true
     }
@@ -352,10 +353,10 @@ impl State {
             return false;
         };
         if let Some(node) = self.nodes.get_mut(&owner) {
-            node.slots.put(slot, false);
+            node.slots.set(slot, false);
         }
         self.owners[usize::from(slot)] = None;
-        self.unclaimed.put(slot, false);
+        self.unclaimed.set(slot, false);
         self.todo.publish = true;
         true
     }
@@ -391,10 +392,10 @@ impl State {
     }
 
     /// Ends all slot migrations.
-    pub fn close_slots(&mut self) {
+    pub fn end_slot_migrations(&mut self) {
         self.migrating.clear();
         self.importing.clear();
-        self.unopened.clear();
+        self.unapplied_migrations.clear();
         self.todo.publish = true;
     }
 
@@ -404,9 +405,9 @@ impl State {
         self.delete_slots_of(id);
         self.migrating.retain(|_, to| *to != id);
         self.importing.retain(|_, from| *from != id);
-        self.let_go(id);
+        self.clear_primary_of(id);
         for node in self.nodes.values_mut() {
-            node.reports.retain(|(reporter, _)| *reporter != id);
+            node.failure_reports.retain(|(reporter, _)| *reporter != id);
             if node.primary == Some(id) {
                 node.primary = None;
             }
@@ -449,15 +450,15 @@ impl State {
         if self.nodes.get(&id).is_none_or(Node::is_primary) {
             return;
         }
-        let had_primary = self.let_go(id);
+        let had_primary = self.clear_primary_of(id);
         let is_me = id == self.myself;
         if let Some(node) = self.nodes.get_mut(&id) {
             if had_primary && !is_me {
-                node.flags.put(NodeFlags::MIGRATE_TO, true);
+                node.flags.set(NodeFlags::MIGRATE_TO, true);
             }
-            node.flags.put(NodeFlags::REPLICA, false);
-            node.flags.put(NodeFlags::PRIMARY, true);
-            (self.todo.save, self.todo.publish, self.look) = (true, true, true);
+            node.flags.set(NodeFlags::REPLICA, false);
+            node.flags.set(NodeFlags::PRIMARY, true);
+            (self.todo.save, self.todo.publish, self.health_may_have_changed) = (true, true, true);
         }
     }
 
@@ -465,7 +466,7 @@ impl State {
     pub fn failure_reports(&self, node: &Node, now_ms: u64) -> usize {
         let valid_ms = self.settings.node_timeout_ms.saturating_mul(2);
         let fresh = |(_, since_ms): &&(NodeId, u64)| now_ms.saturating_sub(*since_ms) <= valid_ms;
-        node.reports.iter().filter(fresh).count()
+        node.failure_reports.iter().filter(fresh).count()
     }
 
     // ---- epochs -----------------------------------------------------------------------------------------------------
@@ -496,10 +497,10 @@ impl State {
     pub fn reset(&mut self, hard: bool, now_ms: u64) {
         let me = self.myself;
         self.make_primary(me);
-        self.close_slots();
-        self.reset_manual();
+        self.end_slot_migrations();
+        self.end_manual_failover();
         self.election = Election::default();
-        self.resync = false;
+        self.needs_full_sync = false;
         for slot in 0..SLOTS as u16 {
             self.delete_slot(slot);
         }
@@ -527,28 +528,28 @@ impl State {
     // ---- health -----------------------------------------------------------------------------------------------------
     /// Determines if commands are accepted.
     pub fn update_health(&mut self, now_ms: u64) {
-        let first_look_ms = *self.first_look_ms.get_or_insert(now_ms);
+        let first_look_ms = *self.first_health_check_ms.get_or_insert(now_ms);
         let is_primary = self.me().is_primary();
-        if is_primary && !self.up && now_ms.saturating_sub(first_look_ms) < WRITABLE_DELAY_MS {
+        if is_primary && !self.is_up && now_ms.saturating_sub(first_look_ms) < WRITABLE_DELAY_MS {
             return;
         }
         let mut reason = "";
-        if self.settings.full_coverage && !self.covers_all_slots() {
+        if self.settings.requires_full_coverage && !self.covers_all_slots() {
             reason = "At least one hash slot is not served by any available node. Please check the 'cluster-require-full-coverage' configuration.";
         }
-        self.size = self.nodes.values().filter(|node| node.votes()).count();
-        let silent = NodeFlags::FAIL.with(NodeFlags::PFAIL);
+        self.size = self.nodes.values().filter(|node| node.has_vote()).count();
+        let silent = NodeFlags::FAIL.union(NodeFlags::PFAIL);
         let reachable = self
             .nodes
             .values()
-            .filter(|node| node.votes() && !node.flags.has_any(silent))
+            .filter(|node| node.has_vote() && !node.flags.has_any(silent))
             .count();
         if reachable < self.size / 2 + 1 {
             reason = "I am part of a minority partition.";
             self.minority_ms = now_ms;
         }
         let up = reason.is_empty();
-        if up != self.up {
+        if up != self.is_up {
             let (least, most) = REJOIN_DELAY_MS;
             let delay = self.settings.node_timeout_ms.clamp(least, most);
             if up && is_primary && now_ms.saturating_sub(self.minority_ms) < delay {
@@ -558,7 +559,7 @@ impl State {
                 true => log::notice!("Cluster state changed: ok"),
                 false => log::warning!("Cluster state changed: fail"),
             }
-            self.up = up;
+            self.is_up = up;
             self.todo.publish = true;
         }
         if !up && reason != self.last_reason {

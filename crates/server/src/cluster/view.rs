@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 
 use super::node::{Node, NodeId};
-use super::settings::Endpoint;
-use super::state::State;
+use super::settings::EndpointType;
+use super::state::ClusterState;
 use crate::keyspace::SLOTS;
 
 /// The slot has no owner.
-const NOBODY: u16 = 0;
+const UNASSIGNED: u16 = 0;
 /// This node owns the slot.
 const MYSELF: u16 = 1;
 
@@ -60,17 +60,17 @@ pub fn client_ip(node: &Node, ipv6: bool) -> &str {
 
 /// Returns the endpoint of a node in redirects: an IP address or a hostname, `?` if the hostname is missing, or an
 /// empty string, which means the address that the client is connected to.
-pub fn endpoint<'a>(endpoint: Endpoint, ip: &'a str, hostname: &'a str) -> &'a str {
+pub fn endpoint_text<'a>(endpoint: EndpointType, ip: &'a str, hostname: &'a str) -> &'a str {
     match endpoint {
-        Endpoint::Ip => ip,
-        Endpoint::Hostname if hostname.is_empty() => "?",
-        Endpoint::Hostname => hostname,
-        Endpoint::Unknown => "",
+        EndpointType::Ip => ip,
+        EndpointType::Hostname if hostname.is_empty() => "?",
+        EndpointType::Hostname => hostname,
+        EndpointType::Unknown => "",
     }
 }
 
 impl ClientEndpoint {
-    fn of(node: &Node) -> Self {
+    fn from_node(node: &Node) -> Self {
         ClientEndpoint {
             id: node.id,
             ip: node.address.ip.clone(),
@@ -83,22 +83,22 @@ impl ClientEndpoint {
     }
 
     /// Returns `endpoint:port`, as in redirects.
-    pub fn text(&self, kind: Endpoint, origin: RequesterInfo) -> String {
+    pub fn text(&self, kind: EndpointType, origin: RequesterInfo) -> String {
         let announced = match origin.ipv6 {
             true => &self.client_ipv6,
             false => &self.client_ipv4,
         };
         let ip = if announced.is_empty() { &self.ip } else { announced };
         let port = if origin.tls { self.tls_port } else { self.port };
-        format!("{}:{port}", endpoint(kind, ip, &self.hostname))
+        format!("{}:{port}", endpoint_text(kind, ip, &self.hostname))
     }
 }
 
 /// The owner of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Owner<'v> {
+pub enum SlotOwner<'v> {
     /// The slot has no owner.
-    Nobody,
+    Unassigned,
     /// This node.
     Myself,
     /// Another node.
@@ -107,15 +107,15 @@ pub enum Owner<'v> {
 
 /// The view of the cluster that commands use.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct View {
+pub struct ClusterView {
     /// `true` if commands are accepted.
-    pub up: bool,
+    pub is_up: bool,
     /// `true` if this node is a replica.
     pub is_replica: bool,
     /// The primary of this node's shard.
     pub my_primary: NodeId,
     /// The address of that primary, if this node is a replica and knows it.
-    pub followed: Option<(String, u16)>,
+    pub primary_address: Option<(String, u16)>,
     /// For each slot [`NOBODY`], [`MYSELF`], or an index of `places` plus 2.
     owners: Box<[u16]>,
     places: Vec<ClientEndpoint>,
@@ -123,9 +123,9 @@ pub struct View {
     importing: BTreeMap<u16, NodeId>,
 }
 
-impl View {
+impl ClusterView {
     /// Creates the view of a state.
-    pub fn of(state: &State) -> Self {
+    pub fn from_state(state: &ClusterState) -> Self {
         let mut places: Vec<ClientEndpoint> = Vec::new();
         let mut last: Option<(NodeId, u16)> = None;
         let mut number = |owner: NodeId| {
@@ -140,10 +140,10 @@ impl View {
             } else if let Some(index) = known {
                 index as u16 + 2
             } else if let Some(node) = state.nodes.get(&owner) {
-                places.push(ClientEndpoint::of(node));
+                places.push(ClientEndpoint::from_node(node));
                 places.len() as u16 + 1
             } else {
-                NOBODY
+                UNASSIGNED
             };
             last = Some((owner, number));
             number
@@ -151,14 +151,14 @@ impl View {
         let owners: Box<[u16]> = state
             .owners
             .iter()
-            .map(|owner| owner.map_or(NOBODY, &mut number))
+            .map(|owner| owner.map_or(UNASSIGNED, &mut number))
             .collect();
-        let place = |id: &NodeId| state.nodes.get(id).map(ClientEndpoint::of);
-        View {
-            up: state.up,
+        let place = |id: &NodeId| state.nodes.get(id).map(ClientEndpoint::from_node);
+        ClusterView {
+            is_up: state.is_up,
             is_replica: state.me().is_replica(),
             my_primary: state.my_primary(),
-            followed: state.followed(),
+            primary_address: state.primary_address(),
             owners,
             places,
             migrating: state
@@ -172,13 +172,13 @@ impl View {
 
     /// Returns the owner of a slot.
     #[inline]
-    pub fn owner(&self, slot: u16) -> Owner<'_> {
-        match self.owners.get(usize::from(slot)).copied().unwrap_or(NOBODY) {
-            NOBODY => Owner::Nobody,
-            MYSELF => Owner::Myself,
+    pub fn owner(&self, slot: u16) -> SlotOwner<'_> {
+        match self.owners.get(usize::from(slot)).copied().unwrap_or(UNASSIGNED) {
+            UNASSIGNED => SlotOwner::Unassigned,
+            MYSELF => SlotOwner::Myself,
             other => match self.places.get(usize::from(other) - 2) {
-                Some(place) => Owner::Other(place),
-                None => Owner::Nobody,
+                Some(place) => SlotOwner::Other(place),
+                None => SlotOwner::Unassigned,
             },
         }
     }
@@ -192,9 +192,9 @@ impl View {
     /// Returns `true` if this node or its primary owns the slot.
     pub fn is_of_my_shard(&self, slot: u16) -> bool {
         match self.owner(slot) {
-            Owner::Nobody => false,
-            Owner::Myself => true,
-            Owner::Other(place) => self.is_replica && place.id == self.my_primary,
+            SlotOwner::Unassigned => false,
+            SlotOwner::Myself => true,
+            SlotOwner::Other(place) => self.is_replica && place.id == self.my_primary,
         }
     }
 
@@ -212,16 +212,16 @@ impl View {
     }
 
     /// Returns the slots whose owner differs from the one in an older view.
-    pub fn moved_since<'v>(&'v self, older: &'v View) -> impl Iterator<Item = u16> + 'v {
+    pub fn moved_since<'v>(&'v self, older: &'v ClusterView) -> impl Iterator<Item = u16> + 'v {
         let same = |slot: u16| match (self.owner(slot), older.owner(slot)) {
-            (Owner::Other(now), Owner::Other(before)) => now.id == before.id,
+            (SlotOwner::Other(now), SlotOwner::Other(before)) => now.id == before.id,
             (now, before) => now == before,
         };
         (0..SLOTS as u16).filter(move |slot| !same(*slot))
     }
 
     /// Returns the slots that belonged to this node's shard in an older view and no longer do.
-    pub fn lost_since<'v>(&'v self, older: &'v View) -> impl Iterator<Item = u16> + 'v {
+    pub fn lost_since<'v>(&'v self, older: &'v ClusterView) -> impl Iterator<Item = u16> + 'v {
         (0..SLOTS as u16).filter(|slot| older.is_of_my_shard(*slot) && !self.is_of_my_shard(*slot))
     }
 }

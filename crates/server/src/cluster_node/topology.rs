@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use weft_reactor::unix_ms;
 
-use crate::cluster::state::{DataState, State};
-use crate::cluster::view::View;
-use crate::cluster::{Cluster, Locked};
+use crate::cluster::state::{ClusterState, DataState};
+use crate::cluster::view::ClusterView;
+use crate::cluster::{Cluster, LockedState};
 use crate::config::id;
 use crate::keyspace::access::WholeKeyspace;
 use crate::keyspace::effects::{Effects, Hooks};
@@ -22,7 +22,7 @@ use crate::keyspace::slot_drop;
 use crate::keyspace::{Exclusive, Seat};
 use crate::notify::messages::{NotificationSender, wake};
 use crate::observability::{lock as lock_list, log};
-use crate::propagation::Target;
+use crate::propagation::LogTarget;
 use crate::replication::role;
 use crate::replication::{Endpoint, ReplicationState};
 use crate::runtime::shutdown::Shutdown;
@@ -31,33 +31,37 @@ use crate::state::{Acknowledgement, Job, Message, PauseReason, Server};
 /// The interval between two checks if a script still runs on a separate thread.
 const RETRY: Duration = Duration::from_millis(1);
 /// The maximum time for replicas to acknowledge that one of them has to take over.
-const FAREWELL: Duration = Duration::from_millis(1000);
+const FAILOVER_NOTICE_TIMEOUT: Duration = Duration::from_millis(1000);
 
 /// The keys of slots on this node, for a caller in exclusive mode.
-pub struct Keys<'a, 'p> {
+pub struct SlotKeyCounts<'a, 'p> {
     all: &'a Exclusive<'p>,
-    emptied: Cell<bool>,
+    flush_requested: Cell<bool>,
 }
 
-impl Keys<'_, '_> {
+impl SlotKeyCounts<'_, '_> {
     /// Returns the number of keys of a slot, in all databases.
-    pub fn of_slot(&self, slot: u16) -> usize {
+    pub fn count_in_slot(&self, slot: u16) -> usize {
         slot_drop::count(self.all.cell(usize::from(slot)))
     }
 
     /// Requests the deletion of all keys once the change is in place.
-    pub fn empty(&self) {
-        self.emptied.set(true);
+    pub fn request_flush(&self) {
+        self.flush_requested.set(true);
     }
 }
 
 /// Locks the cluster state after updating it with the state of this node's data.
-pub fn lock<'c>(server: &Server, cluster: &'c Cluster) -> Locked<'c> {
+pub fn lock_state<'c>(server: &Server, cluster: &'c Cluster) -> LockedState<'c> {
     let repl = &server.repl;
-    let hollow = repl.hollow.load(Ordering::Acquire);
+    let hollow = repl.awaits_full_sync.load(Ordering::Acquire);
     let data = DataState {
-        age_ms: if repl.follows() { repl.silence_ms(unix_ms()) } else { 0 },
-        hollow,
+        age_ms: if repl.is_replica() {
+            repl.silence_ms(unix_ms())
+        } else {
+            0
+        },
+        awaits_full_sync: hollow,
     };
     let offset = if hollow {
         0
@@ -72,11 +76,11 @@ pub fn lock<'c>(server: &Server, cluster: &'c Cluster) -> Locked<'c> {
 
 /// Changes the cluster state while no command runs, publishes the new view and writes the file. The reply may be sent
 /// after that.
-pub fn change<R>(
+pub fn change_state<R>(
     server: &Arc<Server>,
     cluster: &Cluster,
     seat: &mut Seat,
-    change: impl FnOnce(&mut State, &Keys<'_, '_>) -> R,
+    change: impl FnOnce(&mut ClusterState, &SlotKeyCounts<'_, '_>) -> R,
 ) -> R {
     let running = &server.scripts.running;
     while !running.try_exclude_runs() {
@@ -85,21 +89,21 @@ pub fn change<R>(
     let row = seat.index();
     let mut all = seat.exclusive();
     let (result, emptied) = {
-        let keys = Keys {
+        let keys = SlotKeyCounts {
             all: &all,
-            emptied: Cell::new(false),
+            flush_requested: Cell::new(false),
         };
-        let mut state = lock(server, cluster);
+        let mut state = lock_state(server, cluster);
         let result = change(&mut state, &keys);
         state.update_health(unix_ms());
-        (result, keys.emptied.get())
+        (result, keys.flush_requested.get())
     };
-    let before = put_in_place(server, cluster);
-    let taken = emptied.then(|| empty(server, &mut all, row));
+    let before = publish_next_view(server, cluster);
+    let taken = emptied.then(|| flush_all(server, &mut all, row));
     drop(all);
     running.end_exclusion();
     save(server, cluster);
-    tell(server, cluster, before);
+    notify_clients_of_lost_slots(server, cluster, before);
     cluster.wake_bus();
     if let Some(DetachedTables { tables, keys }) = taken {
         server.lazyfree.free(keys, 0, Box::new(tables));
@@ -108,36 +112,36 @@ pub fn change<R>(
 }
 
 /// Propagates a command to the replicas. Returns its log sequence number. Called on a background thread.
-fn repeat(server: &Arc<Server>, seat: &mut Seat, words: &[&[u8]]) -> u64 {
+fn propagate_to_replicas(server: &Arc<Server>, seat: &mut Seat, words: &[&[u8]]) -> u64 {
     server.scripts.running.exclude_runs();
     let ticket = {
         let _all = seat.exclusive();
         let mut log_writer = server.propagation.log_writer();
         if server.keyspace.hooks.now().has(Hooks::LOG_REPLICAS) {
-            log_writer.propagate_before(Target::REPLICAS, 0, words);
+            log_writer.propagate_before(LogTarget::REPLICAS, 0, words);
             log_writer.commit();
         }
         log_writer.last_sequence()
     };
     server.scripts.running.end_exclusion();
     server.propagation.wake();
-    server.repl.replicas.ask();
+    server.repl.replicas.request_acks();
     ticket
 }
 
 /// Propagates a command to the replicas, if there are any, and waits up to `patience` until they have acknowledged it.
 /// Returns `true` if they have. So a replica that takes over knows what this node is about to do. Called on a
 /// background thread.
-pub fn repeat_first(server: &Arc<Server>, seat: &mut Seat, words: &[&[u8]], patience: Duration) -> bool {
+pub fn propagate_and_wait(server: &Arc<Server>, seat: &mut Seat, words: &[&[u8]], patience: Duration) -> bool {
     let replicas = &server.repl.replicas;
-    let wanted = replicas.online();
+    let wanted = replicas.online_count();
     if wanted == 0 {
         return true;
     }
-    let ticket = repeat(server, seat, words);
+    let ticket = propagate_to_replicas(server, seat, words);
     let start = Instant::now();
     loop {
-        if replicas.having_ticket(ticket) >= wanted {
+        if replicas.acknowledged_sequence_count(ticket) >= wanted {
             return true;
         }
         if start.elapsed() >= patience {
@@ -150,18 +154,18 @@ pub fn repeat_first(server: &Arc<Server>, seat: &mut Seat, words: &[&[u8]], pati
 
 /// Does the same as [`repeat_first`] without blocking a thread. `then` is called later with the result, and returns the
 /// job that continues.
-pub fn repeat_first_then(
+pub fn propagate_then(
     server: &Arc<Server>,
     seat: &mut Seat,
     words: &[&[u8]],
     patience: Duration,
     then: impl FnOnce(bool) -> Job + Send + 'static,
 ) {
-    let replicas = server.repl.replicas.online();
+    let replicas = server.repl.replicas.online_count();
     if replicas == 0 {
         return then(true)(server, seat);
     }
-    let ticket = repeat(server, seat, words);
+    let ticket = propagate_to_replicas(server, seat, words);
     lock_list(&server.acknowledgements).push(Acknowledgement {
         ticket,
         replicas,
@@ -175,7 +179,7 @@ pub fn repeat_first_then(
 
 /// Schedules the jobs whose commands the replicas have acknowledged, or not acknowledged in time. Returns `true` if
 /// other jobs still wait. Called by the bus.
-pub fn look_at_acknowledgements(server: &Arc<Server>) -> bool {
+pub fn check_acknowledgements(server: &Arc<Server>) -> bool {
     let mut waiting = lock_list(&server.acknowledgements);
     if waiting.is_empty() {
         return false;
@@ -189,7 +193,7 @@ pub fn look_at_acknowledgements(server: &Arc<Server>) -> bool {
         then,
     } in std::mem::take(&mut *waiting)
     {
-        let have = replicas.having_ticket(ticket) >= wanted;
+        let have = replicas.acknowledged_sequence_count(ticket) >= wanted;
         if have || now >= until {
             // Sending fails only without background threads, when the process is about to end.
             let _ = server.background.send(then(have));
@@ -207,15 +211,15 @@ pub fn look_at_acknowledgements(server: &Arc<Server>) -> bool {
 
 /// Makes the replica with the greatest offset take over, because this server is about to shut down. Waits up to
 /// `patience` for that replica to acknowledge all writes.
-pub fn hand_over_at_end(server: &Arc<Server>, patience: Duration) {
-    let Some(cluster) = server.cluster.as_ref().filter(|_| !server.repl.follows()) else {
+pub fn fail_over_on_shutdown(server: &Arc<Server>, patience: Duration) {
+    let Some(cluster) = server.cluster.as_ref().filter(|_| !server.repl.is_replica()) else {
         return;
     };
     let Some(mut seat) = server.keyspace.slots.join() else {
         return;
     };
     let replicas = &server.repl.replicas;
-    if !cluster.lock(&server.config).me().votes() || replicas.online() == 0 {
+    if !cluster.lock(&server.config).me().has_vote() || replicas.online_count() == 0 {
         return;
     }
     server.pause_clients(PauseReason::Shutdown, unix_ms(), u64::MAX, false);
@@ -227,9 +231,9 @@ pub fn hand_over_at_end(server: &Arc<Server>, patience: Duration) {
     };
     server.scripts.running.end_exclusion();
     let start = Instant::now();
-    replicas.ask();
+    replicas.request_acks();
     let target = loop {
-        let offset = replicas.backlog().offset_of(last_ticket);
+        let offset = replicas.backlog().offset_of_sequence(last_ticket);
         let furthest = replicas.furthest_node();
         match furthest {
             None => break None,
@@ -249,7 +253,7 @@ pub fn hand_over_at_end(server: &Arc<Server>, patience: Duration) {
     };
     log::notice!("Perform auto failover to replica {node} on shutdown.");
     let words: [&[u8]; 5] = [b"CLUSTER", b"FAILOVER", b"FORCE", b"REPLICAID", node.as_bytes()];
-    if !repeat_first(server, &mut seat, &words, FAREWELL) {
+    if !propagate_and_wait(server, &mut seat, &words, FAILOVER_NOTICE_TIMEOUT) {
         log::warning!("Not all replicas have confirmed that they know of the failover.");
     }
 }
@@ -259,55 +263,55 @@ pub fn hand_over_at_end(server: &Arc<Server>, patience: Duration) {
 pub fn publish(server: &Arc<Server>, cluster: &Cluster, seat: &mut Seat) -> bool {
     let running = &server.scripts.running;
     if !running.try_exclude_runs() {
-        if cluster.lock(&server.config).me().is_replica() && !server.repl.follows() {
+        if cluster.lock(&server.config).me().is_replica() && !server.repl.is_replica() {
             // Anything written from now on would be lost.
-            server.repl.put(ReplicationState::YIELDS, true);
+            server.repl.set_state_bits(ReplicationState::ROLE_CHANGE_PENDING, true);
         }
         return false;
     }
     let all = seat.exclusive();
-    let before = put_in_place(server, cluster);
+    let before = publish_next_view(server, cluster);
     drop(all);
     running.end_exclusion();
-    tell(server, cluster, before);
+    notify_clients_of_lost_slots(server, cluster, before);
     true
 }
 
 /// Changes the server's role to agree with the cluster configuration file. Called before there are any clients.
-pub fn begin(server: &Arc<Server>, cluster: &Cluster) {
-    take_role(server, &cluster.view(), false);
+pub fn apply_loaded_role(server: &Arc<Server>, cluster: &Cluster) {
+    adopt_role(server, &cluster.view(), false);
 }
 
 /// Publishes the next view, if there is one, and takes its role. Called in exclusive mode.
-fn put_in_place(server: &Arc<Server>, cluster: &Cluster) -> Option<Arc<View>> {
+fn publish_next_view(server: &Arc<Server>, cluster: &Cluster) -> Option<Arc<ClusterView>> {
     let (view, resync) = cluster.next_view();
-    let before = view.map(|view| cluster.put_in_place(view));
+    let before = view.map(|view| cluster.publish_view(view));
     if let Some(before) = &before {
         // The statistics of a slot under its former owner do not apply to the new one.
         server.slot_stats.reset(cluster.view().moved_since(before));
     }
-    take_role(server, &cluster.view(), resync);
-    server.repl.put(ReplicationState::YIELDS, false);
+    adopt_role(server, &cluster.view(), resync);
+    server.repl.set_state_bits(ReplicationState::ROLE_CHANGE_PENDING, false);
     before
 }
 
 /// Makes this server follow the primary that the view names. Called in exclusive mode.
-fn take_role(server: &Arc<Server>, view: &View, resync: bool) {
+fn adopt_role(server: &Arc<Server>, view: &ClusterView, resync: bool) {
     let followed = server.repl.state().primary.clone();
-    match &view.followed {
+    match &view.primary_address {
         Some((host, port)) => {
             let wanted = Endpoint {
                 host: host.as_str().into(),
                 port: *port,
             };
             if resync || followed.as_ref() != Some(&wanted) {
-                role::follow(server, wanted, resync);
+                role::become_replica(server, wanted, resync);
             }
         }
         // The primary's address is not known at the moment.
         None if view.is_replica => {}
         None => {
-            if role::unfollow(server) {
+            if role::become_primary(server) {
                 log::notice!("This node is a primary now");
             }
         }
@@ -315,7 +319,7 @@ fn take_role(server: &Arc<Server>, view: &View, resync: bool) {
 }
 
 /// Deletes all keys and propagates FLUSHALL.
-fn empty(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize) -> DetachedTables {
+fn flush_all(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize) -> DetachedTables {
     let keyspace = &server.keyspace;
     let mut effects = Effects {
         log_writer: server.propagation.log_writer(),
@@ -350,12 +354,12 @@ pub fn save(server: &Server, cluster: &Cluster) -> bool {
 }
 
 /// Notifies clients that are blocked on keys, or subscribed to channels, of slots that this node has lost.
-fn tell(server: &Server, cluster: &Cluster, before: Option<Arc<View>>) {
+fn notify_clients_of_lost_slots(server: &Server, cluster: &Cluster, before: Option<Arc<ClusterView>>) {
     let Some(before) = before else {
         return;
     };
     let view = cluster.view();
-    let went_down = before.up && !view.up;
+    let went_down = before.is_up && !view.is_up;
     if went_down || view.lost_since(&before).next().is_some() {
         for worker in &server.workers {
             worker.send(Message::SlotsLeft);

@@ -15,8 +15,8 @@ use super::registry::Command;
 use super::spec::{Categories, CommandSpec, Flags, KeyFlags};
 use super::tables::TABLES;
 use crate::acl::{
-    Access, AccessRequest, Catalogue, CatalogueEntry, Category, ChannelUse, CommandId, Denial, DenialContext, Reason,
-    Refusal, User,
+    AccessRequest, CatalogueEntry, Category, ChannelUse, CommandCatalogue, CommandId, Denial, DenialContext,
+    DenialReason, DeniedAccess, KeyAccess, UserRules,
 };
 use crate::clients_waiting::blocking::Waiter;
 use crate::config::id;
@@ -26,8 +26,8 @@ use crate::observability::metrics::Counter;
 use crate::state::Server;
 
 /// The commands that rules may name: all of Valkey's, those that exist here with their own numbers.
-pub fn catalogue() -> &'static Catalogue {
-    static CATALOGUE: OnceLock<Catalogue> = OnceLock::new();
+pub fn catalogue() -> &'static CommandCatalogue {
+    static CATALOGUE: OnceLock<CommandCatalogue> = OnceLock::new();
     CATALOGUE.get_or_init(|| {
         let mut specs: Vec<(Box<str>, &CommandSpec, Vec<CommandId>)> = Vec::new();
         for command in super::registry().commands() {
@@ -45,7 +45,7 @@ pub fn catalogue() -> &'static Catalogue {
         });
         let categories = categories.collect();
         let entry = |(full_name, _, subcommands)| CatalogueEntry { full_name, subcommands };
-        Catalogue::new(specs.into_iter().map(entry).collect(), categories)
+        CommandCatalogue::new(specs.into_iter().map(entry).collect(), categories)
     })
 }
 
@@ -145,11 +145,11 @@ impl<Args: Arguments + ?Sized> AccessRequest for CommandPermission<'_, Args> {
         self.command.id
     }
 
-    fn is_for_everybody(&self) -> bool {
+    fn is_always_allowed(&self) -> bool {
         self.command.spec.flags.contains(Flags::NO_AUTH)
     }
 
-    fn first_argument(&self) -> Option<&[u8]> {
+    fn first_arg(&self) -> Option<&[u8]> {
         let index = if self.command.full_name.contains('|') { 2 } else { 1 };
         (index < self.args.len()).then(|| self.args.arg(index))
     }
@@ -167,7 +167,7 @@ impl<Args: Arguments + ?Sized> AccessRequest for CommandPermission<'_, Args> {
         }
     }
 
-    fn each_key(&self, visit: &mut dyn FnMut(usize, Access, &[u8])) {
+    fn each_key(&self, visit: &mut dyn FnMut(usize, KeyAccess, &[u8])) {
         keys::walk(self.command.spec, self.args, &mut |position: keys::KeyPosition| {
             visit(position.index, access_of(position.flags), self.args.arg(position.index));
         });
@@ -186,13 +186,13 @@ impl<Args: Arguments + ?Sized> AccessRequest for CommandPermission<'_, Args> {
     }
 }
 
-fn access_of(flags: KeyFlags) -> Access {
-    let mut access = Access::NONE;
+fn access_of(flags: KeyFlags) -> KeyAccess {
+    let mut access = KeyAccess::NONE;
     if flags.contains(KeyFlags::ACCESS) {
-        access = access.with(Access::READ);
+        access = access.union(KeyAccess::READ);
     }
     if flags.intersects(KeyFlags::of(&[KeyFlags::INSERT, KeyFlags::DELETE, KeyFlags::UPDATE])) {
-        access = access.with(Access::WRITE);
+        access = access.union(KeyAccess::WRITE);
     }
     access
 }
@@ -201,8 +201,11 @@ fn access_of(flags: KeyFlags) -> Access {
 ///
 /// # Errors
 /// When not.
-pub fn check<Args: Arguments + ?Sized>(user: &User, permission: &CommandPermission<'_, Args>) -> Result<(), Denial> {
-    if user.may_do_everything() {
+pub fn check<Args: Arguments + ?Sized>(
+    user: &UserRules,
+    permission: &CommandPermission<'_, Args>,
+) -> Result<(), Denial> {
+    if user.is_unrestricted() {
         Ok(())
     } else {
         user.check(permission)
@@ -212,20 +215,20 @@ pub fn check<Args: Arguments + ?Sized>(user: &User, permission: &CommandPermissi
 /// Whether the client of a running command may, by the same selector, run it and read any key whatsoever.
 pub fn reads_every_key(ctx: &Context<'_, '_>) -> bool {
     let login = &ctx.client.login;
-    login.is_free(ctx.server.acl.version()) || {
+    login.is_unrestricted(ctx.server.acl.version()) || {
         let permission = CommandPermission {
             command: ctx.command,
             args: &ctx.args,
             db: ctx.keys.db,
             databases: databases(ctx.server),
         };
-        login.user().reads_every_key_in(&permission)
+        login.rules().may_read_all_keys(&permission)
     }
 }
 
 /// Whether a client's user, as it is at the moment, allows everything that the client is subscribed to.
 pub fn may_listen(client: &Client) -> bool {
-    let user = client.login.account().user();
+    let user = client.login.account().rules();
     let Some(subscriptions) = &client.subscriptions else {
         return true;
     };
@@ -254,10 +257,10 @@ struct WaiterWish<'a> {
 
 impl WaiterWish<'_> {
     /// The names of keys, the destination of a move last, with what is done with them.
-    fn keys(&self) -> impl Iterator<Item = (Access, &[u8])> {
+    fn keys(&self) -> impl Iterator<Item = (KeyAccess, &[u8])> {
         let access = |place: usize| {
             let spec = self.spec.key_specs.get(place);
-            spec.map_or(Access::BOTH, |spec| access_of(spec.flags))
+            spec.map_or(KeyAccess::BOTH, |spec| access_of(spec.flags))
         };
         let waited = self.waiter.keys.iter().map(move |key| (access(0), &*key.name));
         let destination = self.waiter.operation.destination();
@@ -270,11 +273,11 @@ impl AccessRequest for WaiterWish<'_> {
         self.waiter.permit.command
     }
 
-    fn is_for_everybody(&self) -> bool {
+    fn is_always_allowed(&self) -> bool {
         false
     }
 
-    fn first_argument(&self) -> Option<&[u8]> {
+    fn first_arg(&self) -> Option<&[u8]> {
         Some(&self.waiter.permit.first_argument)
     }
 
@@ -286,7 +289,7 @@ impl AccessRequest for WaiterWish<'_> {
         visit(0, self.waiter.db);
     }
 
-    fn each_key(&self, visit: &mut dyn FnMut(usize, Access, &[u8])) {
+    fn each_key(&self, visit: &mut dyn FnMut(usize, KeyAccess, &[u8])) {
         for (index, (access, key)) in self.keys().enumerate() {
             visit(index, access, key);
         }
@@ -300,7 +303,7 @@ pub enum Unpermitted {
     /// Its user is gone, and its connection about to be.
     Gone,
     /// What it waits for is not allowed any more.
-    Refused(Refusal, CommandError),
+    Refused(DeniedAccess, CommandError),
 }
 
 /// Whether a waiting client may be served; users may have changed since it began to wait.
@@ -322,21 +325,21 @@ pub fn check_waiter(server: &Server, waiter: &Waiter) -> Result<(), Unpermitted>
         waiter,
         spec: command.spec,
     };
-    let user = account.user();
-    if user.may_do_everything() {
+    let user = account.rules();
+    if user.is_unrestricted() {
         return Ok(());
     }
     user.check(&permission).map_err(|denial| {
         let object = match denial.reason {
-            Reason::Key => permission
+            DenialReason::Key => permission
                 .keys()
                 .nth(denial.argument)
                 .map_or(&b""[..], |(_, name)| name),
             _ => command.full_name.as_bytes(),
         };
-        let refusal = Refusal {
+        let refusal = DeniedAccess {
             reason: denial.reason,
-            scene: DenialContext::TopLevel,
+            context: DenialContext::TopLevel,
             object: object.to_vec(),
             user: account.name().to_vec(),
         };
@@ -347,36 +350,36 @@ pub fn check_waiter(server: &Server, waiter: &Waiter) -> Result<(), Unpermitted>
 // ---- refusals ---------------------------------------------------------------------------------------------
 
 /// The error of a refused command.
-fn error(reason: Reason, user: &[u8], command: &Command<Binding>) -> CommandError {
+fn error(reason: DenialReason, user: &[u8], command: &Command<Binding>) -> CommandError {
     match reason {
-        Reason::Command => CommandError::bytes([b"NOPERM ", &*explain(reason, user, command, b"")].concat()),
-        Reason::Key => CommandError::constant("NOPERM No permissions to access a key"),
-        Reason::Channel => CommandError::constant("NOPERM No permissions to access a channel"),
-        Reason::Database | Reason::Auth | Reason::Certificate => {
+        DenialReason::Command => CommandError::bytes([b"NOPERM ", &*explain(reason, user, command, b"")].concat()),
+        DenialReason::Key => CommandError::constant("NOPERM No permissions to access a key"),
+        DenialReason::Channel => CommandError::constant("NOPERM No permissions to access a channel"),
+        DenialReason::Database | DenialReason::Auth | DenialReason::Certificate => {
             CommandError::constant("NOPERM No permissions to access database")
         }
     }
 }
 
 /// What a script is told of a command that its caller may not run.
-pub fn refused_in_script(reason: Reason, user: &[u8], command: &Command<Binding>) -> Vec<u8> {
+pub fn refused_in_script(reason: DenialReason, user: &[u8], command: &Command<Binding>) -> Vec<u8> {
     let text: &[u8] = match reason {
-        Reason::Command => &explain(reason, user, command, b""),
-        Reason::Key => b"No permissions to access a key",
-        Reason::Channel => b"No permissions to access a channel",
-        Reason::Database | Reason::Auth | Reason::Certificate => b"No permissions to access database",
+        DenialReason::Command => &explain(reason, user, command, b""),
+        DenialReason::Key => b"No permissions to access a key",
+        DenialReason::Channel => b"No permissions to access a channel",
+        DenialReason::Database | DenialReason::Auth | DenialReason::Certificate => b"No permissions to access database",
     };
     [b"NOPERM ACL failure in script: ", text].concat()
 }
 
 /// What ACL DRYRUN says of a refusal.
-pub fn explain(reason: Reason, user: &[u8], command: &Command<Binding>, object: &[u8]) -> Vec<u8> {
+pub fn explain(reason: DenialReason, user: &[u8], command: &Command<Binding>, object: &[u8]) -> Vec<u8> {
     let name = command.full_name.as_bytes();
     let (what, object, after): (&[u8], &[u8], &[u8]) = match reason {
-        Reason::Command => (b" has no permissions to run the '", name, b"' command"),
-        Reason::Key => (b" has no permissions to access the '", object, b"' key"),
-        Reason::Channel => (b" has no permissions to access the '", object, b"' channel"),
-        Reason::Database | Reason::Auth | Reason::Certificate => {
+        DenialReason::Command => (b" has no permissions to run the '", name, b"' command"),
+        DenialReason::Key => (b" has no permissions to access the '", object, b"' key"),
+        DenialReason::Channel => (b" has no permissions to access the '", object, b"' channel"),
+        DenialReason::Database | DenialReason::Auth | DenialReason::Certificate => {
             (b" has no permissions to access database ", shown(object), b"")
         }
     };
@@ -401,26 +404,26 @@ pub fn refusal<Args: Arguments + ?Sized>(
     scene: DenialContext,
     (command, args): (&Command<Binding>, &Args),
     denial: Denial,
-) -> Refusal {
+) -> DeniedAccess {
     let object = match denial.argument {
         0 => command.full_name.as_bytes(),
         argument => args.arg(argument),
     };
-    Refusal {
+    DeniedAccess {
         reason: denial.reason,
-        scene,
+        context: scene,
         object: object.to_vec(),
         user: client.login.name().to_vec(),
     }
 }
 
 /// What EXEC says of a command that has been forbidden since it was queued.
-pub fn changed_since_queued(reason: Reason) -> CommandError {
+pub fn changed_since_queued(reason: DenialReason) -> CommandError {
     let reason = match reason {
-        Reason::Command => "no permission to execute the command or subcommand",
-        Reason::Key => "no permission to touch the specified keys",
-        Reason::Channel => "no permission to access one of the channels used as arguments",
-        Reason::Database | Reason::Auth | Reason::Certificate => "no permission",
+        DenialReason::Command => "no permission to execute the command or subcommand",
+        DenialReason::Key => "no permission to touch the specified keys",
+        DenialReason::Channel => "no permission to access one of the channels used as arguments",
+        DenialReason::Database | DenialReason::Auth | DenialReason::Certificate => "no permission",
     };
     CommandError::text(format!(
         "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This command is \
@@ -437,14 +440,14 @@ pub fn scene_of(client: &Client) -> DenialContext {
 }
 
 /// Counts a refusal and puts it into the log.
-pub fn note((server, seat, now_ms): (&Server, usize, u64), refusal: Refusal, client: Vec<u8>) {
+pub fn note((server, seat, now_ms): (&Server, usize, u64), refusal: DeniedAccess, client: Vec<u8>) {
     let counter = match refusal.reason {
-        Reason::Command => Counter::DeniedCommand,
-        Reason::Database => Counter::DeniedDatabase,
-        Reason::Key => Counter::DeniedKey,
-        Reason::Channel => Counter::DeniedChannel,
-        Reason::Auth => Counter::DeniedAuth,
-        Reason::Certificate => Counter::DeniedCertificate,
+        DenialReason::Command => Counter::DeniedCommand,
+        DenialReason::Database => Counter::DeniedDatabase,
+        DenialReason::Key => Counter::DeniedKey,
+        DenialReason::Channel => Counter::DeniedChannel,
+        DenialReason::Auth => Counter::DeniedAuth,
+        DenialReason::Certificate => Counter::DeniedCertificate,
     };
     server.metrics.add(seat, counter, 1);
     let max_len = usize::try_from(server.config.unsigned(id::ACLLOG_MAX_LEN)).unwrap_or(usize::MAX);

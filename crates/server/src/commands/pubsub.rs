@@ -5,7 +5,7 @@ use super::error::CommandError;
 use crate::net::client::ClientFlags;
 use crate::notify::messages::{NotificationSender, subscriber};
 use crate::notify::pubsub::{ChannelNamespace, SubscriptionKind};
-use crate::propagation::Target;
+use crate::propagation::LogTarget;
 use weft_resp::Reply;
 
 /// The commands of this file and their handlers.
@@ -141,8 +141,8 @@ fn publish_to(ctx: &mut Context<'_, '_>, space: ChannelNamespace) -> CommandResu
     let receivers = NotificationSender::new(ctx.server, ctx.keys.effects, seat).publish(space, channel, payload);
     match &ctx.server.cluster {
         // Replicas hear it as all nodes do.
-        Some(cluster) => cluster.publish(space == ChannelNamespace::ShardChannels, channel, payload),
-        None => ctx.keys.effects.log_for(Target::REPLICAS),
+        Some(cluster) => cluster.queue_published(space == ChannelNamespace::ShardChannels, channel, payload),
+        None => ctx.keys.effects.log_for(LogTarget::REPLICAS),
     }
     ctx.reply.integer(receivers as i64);
     Ok(())

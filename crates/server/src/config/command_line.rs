@@ -11,16 +11,16 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use super::lines::{quoted, split_arguments};
+use super::lines::{quote_argument, split_arguments};
 use super::{COMPATIBLE_VERSION, StartError};
 
 /// The action that the command line requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
+pub enum StartAction {
     /// Start the server.
-    Run(CommandLine),
+    RunServer(CommandLine),
     /// Print this text to standard output and exit with 0.
-    Show(String),
+    PrintText(String),
     /// Check an RDB file. Contains the arguments after the program name.
     CheckDump(Vec<OsString>),
     /// Check an append-only file. Contains the arguments after the program name.
@@ -40,22 +40,22 @@ pub struct CommandLine {
     pub options: Vec<u8>,
 }
 
-impl Action {
+impl StartAction {
     /// Parses the arguments. The first is the program name.
     ///
     /// # Errors
     /// When the server does not support the request. Invalid options are detected later, when the configuration is
     /// read.
-    pub fn parse(arguments: &[OsString]) -> Result<Action, StartError> {
+    pub fn parse(arguments: &[OsString]) -> Result<StartAction, StartError> {
         let program = arguments.first().map_or(&b""[..], |program| program.as_bytes());
         let behind = || arguments.get(1..).unwrap_or_default().to_vec();
         // As in Valkey, the name may occur anywhere in the path.
         let called = |part: &[u8]| program.windows(part.len()).any(|window| window == part);
         if called(b"valkey-check-rdb") || called(b"redis-check-rdb") {
-            return Ok(Action::CheckDump(behind()));
+            return Ok(StartAction::CheckDump(behind()));
         }
         if called(b"valkey-check-aof") || called(b"redis-check-aof") {
-            return Ok(Action::CheckAppendOnly(behind()));
+            return Ok(StartAction::CheckAppendOnly(behind()));
         }
         let arguments: Vec<&[u8]> = arguments.iter().map(|argument| argument.as_bytes()).collect();
         let (program, arguments) = arguments
@@ -63,13 +63,13 @@ impl Action {
             .map_or((&b""[..], &[][..]), |(program, rest)| (*program, rest));
         refuse_other_programs(program, arguments)?;
         match arguments.first().copied() {
-            Some(b"-v" | b"--version") => Ok(Action::Show(version_line())),
-            Some(b"-h" | b"--help") => Ok(Action::Show(USAGE.into())),
+            Some(b"-v" | b"--version") => Ok(StartAction::PrintText(version_line())),
+            Some(b"-h" | b"--help") => Ok(StartAction::PrintText(USAGE.into())),
             Some(b"--test-memory") => Err(StartError::Other(
                 "This server has no memory test; use one that runs without an operating system.".into(),
             )),
-            Some(b"--check-system") => Ok(Action::CheckSystem),
-            _ => Ok(Action::Run(CommandLine::parse(arguments))),
+            Some(b"--check-system") => Ok(StartAction::CheckSystem),
+            _ => Ok(StartAction::RunServer(CommandLine::parse(arguments))),
         }
     }
 }
@@ -111,9 +111,9 @@ impl CommandLine {
             if argument == b"-" && (is_first || next.is_none()) {
                 command_line.standard_input = true;
             } else if !awaits_value && argument.starts_with(b"--") {
-                awaits_value = command_line.option(argument, next.copied());
+                awaits_value = command_line.begin_option(argument, next.copied());
             } else {
-                command_line.options.extend(quoted(argument));
+                command_line.options.extend(quote_argument(argument));
                 command_line.options.push(b' ');
                 awaits_value = false;
             }
@@ -122,7 +122,7 @@ impl CommandLine {
     }
 
     /// Starts the line of an option. Returns `true` if the next argument is a value even if it starts with `--`.
-    fn option(&mut self, argument: &[u8], next: Option<&[u8]>) -> bool {
+    fn begin_option(&mut self, argument: &[u8], next: Option<&[u8]>) -> bool {
         if !self.options.is_empty() {
             self.options.push(b'\n');
         }

@@ -10,7 +10,7 @@ use nix::errno::Errno;
 ///
 /// # Errors
 /// The reason of the operating system.
-pub fn enter(directory: &[u8]) -> Result<(), String> {
+pub fn change_directory(directory: &[u8]) -> Result<(), String> {
     std::env::set_current_dir(OsStr::from_bytes(directory)).map_err(|error| error_text(&error))
 }
 

@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 
 use super::COMPATIBLE_VERSION;
 use super::command_line::CommandLine;
-use super::directory::{enter, error_text};
+use super::directory::{change_directory, error_text};
 use super::glob;
 use super::lines::split_arguments;
-use super::parameters::{self, Flags, Kind, NamedParameter, ParameterId, Special, id};
-use super::value::Value;
-use super::values::{Config, Origin};
+use super::parameters::{self, NamedParameter, ParameterFlags, ParameterId, ParameterKind, SpecialKind, id};
+use super::value::ParameterValue;
+use super::values::{Config, ConfigOrigin};
 
 /// The maximum depth of includes. A greater depth means that files include each other in a cycle.
 const INCLUDE_DEPTH_MAX: usize = 64;
@@ -25,13 +25,13 @@ const BAD_DIRECTIVE: &str = "Bad directive or wrong number of arguments";
 
 /// A line of the configuration file that sets no parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Directive {
+pub struct ConfigDirective {
     /// The arguments after the name of the directive.
     pub arguments: Vec<Vec<u8>>,
     place: SourceLine,
 }
 
-impl Directive {
+impl ConfigDirective {
     /// Returns the error that stops the start because of this line.
     pub fn error(&self, reason: impl Into<String>) -> StartError {
         StartError::Configuration {
@@ -115,53 +115,53 @@ impl Config {
 
     /// Parses the text of a file.
     pub(super) fn parse(text: &[u8], file: Option<PathBuf>) -> Result<Config, StartError> {
-        let mut reader = Reader::new(file);
-        reader.text(text, 0)?;
+        let mut reader = ConfigFileReader::new(file);
+        reader.parse_text(text, 0)?;
         reader.finish()
     }
 }
 
 /// The values and directives while files are read.
-struct Reader {
-    values: Vec<Value>,
-    origin: Origin,
+struct ConfigFileReader {
+    values: Vec<ParameterValue>,
+    origin: ConfigOrigin,
     /// Set after the first `save` line. It replaces the defaults, and later ones add to it.
-    save_seen: bool,
+    has_seen_save: bool,
     module_setting: Option<String>,
 }
 
 /// The reason for which a line is invalid: the line itself, or a line of a file that it includes.
 enum LineError {
-    Here(String),
-    Included(StartError),
+    InLine(String),
+    InIncludedFile(StartError),
 }
 
 impl From<String> for LineError {
     fn from(reason: String) -> LineError {
-        LineError::Here(reason)
+        LineError::InLine(reason)
     }
 }
 
 impl From<&str> for LineError {
     fn from(reason: &str) -> LineError {
-        LineError::Here(reason.into())
+        LineError::InLine(reason.into())
     }
 }
 
-impl Reader {
-    fn new(file: Option<PathBuf>) -> Reader {
-        Reader {
+impl ConfigFileReader {
+    fn new(file: Option<PathBuf>) -> ConfigFileReader {
+        ConfigFileReader {
             values: ParameterId::all().map(|id| id.parameter().default_value()).collect(),
-            origin: Origin {
+            origin: ConfigOrigin {
                 file,
-                ..Origin::default()
+                ..ConfigOrigin::default()
             },
-            save_seen: false,
+            has_seen_save: false,
             module_setting: None,
         }
     }
 
-    fn text(&mut self, text: &[u8], depth: usize) -> Result<(), StartError> {
+    fn parse_text(&mut self, text: &[u8], depth: usize) -> Result<(), StartError> {
         for (index, line) in text.split(|&byte| byte == b'\n').enumerate() {
             let line = line.trim_ascii();
             if line.is_empty() || line.starts_with(b"#") {
@@ -171,35 +171,35 @@ impl Reader {
                 number: index + 1,
                 line: line.to_vec(),
             };
-            self.line(&place, depth).map_err(|error| match error {
-                LineError::Here(reason) => StartError::Configuration {
+            self.parse_line(&place, depth).map_err(|error| match error {
+                LineError::InLine(reason) => StartError::Configuration {
                     place: Some(place),
                     reason,
                 },
-                LineError::Included(error) => error,
+                LineError::InIncludedFile(error) => error,
             })?;
         }
         Ok(())
     }
 
-    fn line(&mut self, place: &SourceLine, depth: usize) -> Result<(), LineError> {
+    fn parse_line(&mut self, place: &SourceLine, depth: usize) -> Result<(), LineError> {
         let arguments = split_arguments(&place.line).ok_or("Unbalanced quotes in configuration line")?;
         let Some((name, arguments)) = arguments.split_first() else {
             return Ok(());
         };
         match parameters::find(name) {
-            Some(named) => Ok(self.parameter(named, arguments)?),
-            None => self.directive(&name.to_ascii_lowercase(), arguments, place, depth),
+            Some(named) => Ok(self.parse_parameter(named, arguments)?),
+            None => self.parse_directive(&name.to_ascii_lowercase(), arguments, place, depth),
         }
     }
 
-    fn parameter(&mut self, named: NamedParameter, arguments: &[Vec<u8>]) -> Result<(), String> {
+    fn parse_parameter(&mut self, named: NamedParameter, arguments: &[Vec<u8>]) -> Result<(), String> {
         let parameter = named.id.parameter();
         let whole: Vec<&[u8]> = arguments.iter().map(Vec::as_slice).collect();
         let parts;
         let arguments = match whole.as_slice() {
             // One argument that contains several values, as in --save "900 1".
-            [one] if parameter.flags.contains(Flags::MULTI_ARG) && !one.is_empty() => {
+            [one] if parameter.flags.contains(ParameterFlags::MULTI_ARG) && !one.is_empty() => {
                 parts = split_arguments(one).unwrap_or_default();
                 parts.iter().map(Vec::as_slice).collect()
             }
@@ -216,10 +216,10 @@ impl Reader {
         }
         let mut value = parameter.read(&arguments, current)?;
         match (parameter.kind, arguments.as_slice()) {
-            (Kind::Special(Special::Directory), [directory]) => enter(directory)?,
-            (Kind::Special(Special::SavePoints), arguments) => {
-                value = added_save_points(self.save_seen, current, value, arguments);
-                self.save_seen = true;
+            (ParameterKind::Special(SpecialKind::Directory), [directory]) => change_directory(directory)?,
+            (ParameterKind::Special(SpecialKind::SavePoints), arguments) => {
+                value = merge_save_points(self.has_seen_save, current, value, arguments);
+                self.has_seen_save = true;
             }
             _ => {}
         }
@@ -227,14 +227,14 @@ impl Reader {
         Ok(())
     }
 
-    fn directive(
+    fn parse_directive(
         &mut self,
         name: &[u8],
         arguments: &[Vec<u8>],
         place: &SourceLine,
         depth: usize,
     ) -> Result<(), LineError> {
-        let directive = || Directive {
+        let directive = || ConfigDirective {
             arguments: arguments.to_vec(),
             place: place.clone(),
         };
@@ -259,8 +259,8 @@ impl Reader {
             return Err("Configuration files include each other in a circle".into());
         }
         let path = Path::new(std::ffi::OsStr::from_bytes(path));
-        let text = read_files(path).map_err(LineError::Included)?;
-        self.text(&text, depth + 1).map_err(LineError::Included)
+        let text = read_files(path).map_err(LineError::InIncludedFile)?;
+        self.parse_text(&text, depth + 1).map_err(LineError::InIncludedFile)
     }
 
     /// Checks the configuration as a whole.
@@ -285,11 +285,16 @@ impl Reader {
 }
 
 /// Returns the pairs of `save` after one more `save` line.
-fn added_save_points(save_seen: bool, current: &Value, new: Value, arguments: &[&[u8]]) -> Value {
+fn merge_save_points(
+    save_seen: bool,
+    current: &ParameterValue,
+    new: ParameterValue,
+    arguments: &[&[u8]],
+) -> ParameterValue {
     let resets = !save_seen || matches!(arguments, [b""]);
     match (current, new) {
-        (Value::SavePoints(current), Value::SavePoints(new)) if !resets => {
-            Value::SavePoints(current.iter().chain(new.iter()).copied().collect())
+        (ParameterValue::SavePoints(current), ParameterValue::SavePoints(new)) if !resets => {
+            ParameterValue::SavePoints(current.iter().chain(new.iter()).copied().collect())
         }
         (_, new) => new,
     }
@@ -325,12 +330,15 @@ pub(super) fn is_directive(name: &[u8]) -> bool {
 }
 
 /// Returns the value that a line gives to a parameter if it is the only line about it.
-pub(super) fn value_of_line(named: NamedParameter, line: &[u8]) -> Option<Value> {
+pub(super) fn value_of_line(named: NamedParameter, line: &[u8]) -> Option<ParameterValue> {
     let arguments = split_arguments(line)?;
-    let mut reader = Reader::new(None);
-    if matches!(named.id.parameter().kind, Kind::Special(Special::Directory)) {
+    let mut reader = ConfigFileReader::new(None);
+    if matches!(
+        named.id.parameter().kind,
+        ParameterKind::Special(SpecialKind::Directory)
+    ) {
         return None;
     }
-    reader.parameter(named, arguments.get(1..)?).ok()?;
+    reader.parse_parameter(named, arguments.get(1..)?).ok()?;
     Some(reader.values.swap_remove(named.id.index()))
 }

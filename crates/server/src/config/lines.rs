@@ -9,7 +9,7 @@ pub fn split_arguments(line: &[u8]) -> Option<Vec<Vec<u8>>> {
 }
 
 /// Puts an argument into double quotes, with escapes for all bytes that are not printable.
-pub fn quoted(argument: &[u8]) -> Vec<u8> {
+pub fn quote_argument(argument: &[u8]) -> Vec<u8> {
     let mut quoted = Vec::new();
     quote::append_quoted(&mut quoted, argument);
     quoted

@@ -37,13 +37,13 @@ mod values;
 #[cfg(test)]
 mod tests;
 
-pub use command_line::{Action, program_version};
+pub use command_line::{StartAction, program_version};
 pub use directory::error_text;
 pub use file::StartError;
-pub use parameters::{Flags, ParameterId, find, id};
-pub use rewrite::{Extent, replace_file};
-pub use set::{ApplyResult, Permissions, SetError};
-pub use specials::{ClientClass, OutputBufferLimit, Primary, keyspace_events};
+pub use parameters::{ParameterFlags, ParameterId, find, id};
+pub use rewrite::{RewriteScope, replace_file};
+pub use set::{ApplyResult, SetError, SetPermissions};
+pub use specials::{ClientClass, OutputBufferLimit, PrimaryAddress, keyspace_events};
 pub use values::Config;
 
 /// The version of Valkey whose parameters, files and replies are implemented.

@@ -2,7 +2,7 @@
 //! of memory with a unit.
 /// Parses a number as leniently as C: blanks and a sign may precede it, an empty text is zero, and a number out of
 /// range becomes the nearest valid one. Text after the number is refused.
-pub fn lenient(text: &[u8]) -> Option<i64> {
+pub fn parse_lenient(text: &[u8]) -> Option<i64> {
     if text.is_empty() {
         return Some(0);
     }
@@ -11,7 +11,7 @@ pub fn lenient(text: &[u8]) -> Option<i64> {
 }
 
 /// Parses an octal number in the same way, but refuses one out of range.
-pub fn octal(text: &[u8]) -> Option<i64> {
+pub fn parse_octal(text: &[u8]) -> Option<i64> {
     if text.is_empty() {
         return Some(0);
     }
@@ -44,7 +44,7 @@ fn is_blank(byte: u8) -> bool {
 }
 
 /// Prints an amount of memory with the largest unit that divides it, as in a rewritten file.
-pub fn with_unit(amount: u64) -> String {
+pub fn format_with_unit(amount: u64) -> String {
     for (shift, unit) in [(30, "gb"), (20, "mb"), (10, "kb")] {
         if amount != 0 && amount.trailing_zeros() >= shift {
             return format!("{}{unit}", amount >> shift);
@@ -54,7 +54,7 @@ pub fn with_unit(amount: u64) -> String {
 }
 
 /// Parses a decimal fraction. Blanks, hexadecimal digits, NaN and numbers out of range are refused.
-pub fn fraction(text: &[u8]) -> Option<f64> {
+pub fn parse_fraction(text: &[u8]) -> Option<f64> {
     let number: f64 = str::from_utf8(text).ok()?.parse().ok()?;
     let out_of_range = number.is_infinite() && text.iter().any(u8::is_ascii_digit);
     (!number.is_nan() && !out_of_range).then_some(number)

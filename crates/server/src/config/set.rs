@@ -4,17 +4,17 @@ use std::path::PathBuf;
 use std::sync::PoisonError;
 
 use super::directory;
-use super::parameters::{self, Flags, Kind, NamedParameter, ParameterId, Special};
-use super::value::Value;
+use super::parameters::{self, NamedParameter, ParameterFlags, ParameterId, ParameterKind, SpecialKind};
+use super::value::ParameterValue;
 use super::values::Config;
 
 /// The permissions of the client that sends CONFIG SET, and the state of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Permissions {
+pub struct SetPermissions {
     /// `true` if `enable-protected-configs` permits this client to change protected parameters.
-    pub protected: bool,
+    pub may_set_protected: bool,
     /// `true` while data is being loaded.
-    pub loading: bool,
+    pub is_loading: bool,
 }
 
 /// The reason for which nothing was changed.
@@ -49,10 +49,10 @@ impl SetError {
 pub type ApplyResult = Result<(), (ParameterId, String)>;
 
 /// A parameter with its old and its new value.
-struct Change {
+struct ValueChange {
     id: ParameterId,
-    old: Value,
-    new: Value,
+    old: ParameterValue,
+    new: ParameterValue,
 }
 
 impl Config {
@@ -67,14 +67,14 @@ impl Config {
     pub fn set(
         &self,
         pairs: &[(&[u8], &[u8])],
-        permissions: Permissions,
+        permissions: SetPermissions,
         apply: &mut dyn FnMut(&[ParameterId]) -> ApplyResult,
     ) -> Result<Vec<ParameterId>, SetError> {
-        let names = admitted(pairs, permissions)?;
-        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let names = check_permissions(pairs, permissions)?;
+        let _changing = self.change_lock.lock().unwrap_or_else(PoisonError::into_inner);
         let mut changes = self.read_changes(&names, pairs)?;
         let left = self.enter_directory(&names, pairs)?;
-        changes.retain(|change| change.counts(left.is_some()));
+        changes.retain(|change| change.is_reportable(left.is_some()));
         let ids: Vec<ParameterId> = changes.iter().map(|change| change.id).collect();
         if ids.is_empty() {
             return Ok(ids);
@@ -94,14 +94,14 @@ impl Config {
         Err(SetError::related_to(id.parameter().name.as_bytes(), &reason))
     }
 
-    fn store_all<'value>(&self, values: impl Iterator<Item = (ParameterId, &'value Value)>) {
+    fn store_all<'value>(&self, values: impl Iterator<Item = (ParameterId, &'value ParameterValue)>) {
         values.for_each(|(id, value)| self.store(id, value.clone()));
-        self.bump();
+        self.increment_generation();
     }
 
     /// Parses the new values. A parameter given under both of its names appears once, with the last value.
-    fn read_changes(&self, names: &[NamedParameter], pairs: &[(&[u8], &[u8])]) -> Result<Vec<Change>, SetError> {
-        let mut changes: Vec<Change> = Vec::new();
+    fn read_changes(&self, names: &[NamedParameter], pairs: &[(&[u8], &[u8])]) -> Result<Vec<ValueChange>, SetError> {
+        let mut changes: Vec<ValueChange> = Vec::new();
         for (named, (_, text)) in names.iter().zip(pairs) {
             let place = changes.iter().position(|change| change.id == named.id);
             let current = place.map_or_else(|| self.value(named.id), |place| changes[place].new.clone());
@@ -111,7 +111,7 @@ impl Config {
                 .map_err(|reason| SetError::related_to(named.name.as_bytes(), &reason))?;
             match place {
                 Some(place) => changes[place].new = new,
-                None => changes.push(Change {
+                None => changes.push(ValueChange {
                     id: named.id,
                     old: current,
                     new,
@@ -123,39 +123,43 @@ impl Config {
 
     /// Changes to the directory given by `dir`, if it is among the parameters. Returns the previous directory.
     fn enter_directory(&self, names: &[NamedParameter], pairs: &[(&[u8], &[u8])]) -> Result<Option<PathBuf>, SetError> {
-        let is_directory =
-            |named: &NamedParameter| matches!(named.id.parameter().kind, Kind::Special(Special::Directory));
+        let is_directory = |named: &NamedParameter| {
+            matches!(
+                named.id.parameter().kind,
+                ParameterKind::Special(SpecialKind::Directory)
+            )
+        };
         let Some(place) = names.iter().position(is_directory) else {
             return Ok(None);
         };
         let left = std::env::current_dir().unwrap_or_default();
-        directory::enter(pairs[place].1)
+        directory::change_directory(pairs[place].1)
             .map_err(|reason| SetError::related_to(names[place].name.as_bytes(), &reason))?;
         Ok(Some(left))
     }
 }
 
-impl Change {
-    fn counts(&self, directory_entered: bool) -> bool {
+impl ValueChange {
+    fn is_reportable(&self, directory_entered: bool) -> bool {
         self.old != self.new
-            || self.id.parameter().flags.contains(Flags::VOLATILE)
-            || (directory_entered && self.new == Value::Directory)
+            || self.id.parameter().flags.contains(ParameterFlags::ALWAYS_CHANGED)
+            || (directory_entered && self.new == ParameterValue::Directory)
     }
 }
 
 /// Finds the parameters and refuses those that this client must not set, in the order of the arguments.
-fn admitted(pairs: &[(&[u8], &[u8])], permissions: Permissions) -> Result<Vec<NamedParameter>, SetError> {
+fn check_permissions(pairs: &[(&[u8], &[u8])], permissions: SetPermissions) -> Result<Vec<NamedParameter>, SetError> {
     let mut names: Vec<NamedParameter> = Vec::with_capacity(pairs.len());
     for (name, _) in pairs {
         let named = parameters::find(name).ok_or_else(|| SetError::unknown(name))?;
         let flags = named.id.parameter().flags;
-        if flags.contains(Flags::IMMUTABLE) {
+        if flags.contains(ParameterFlags::IMMUTABLE) {
             return Err(SetError::related_to(name, "can't set immutable config"));
         }
-        if flags.contains(Flags::PROTECTED) && !permissions.protected {
+        if flags.contains(ParameterFlags::PROTECTED) && !permissions.may_set_protected {
             return Err(SetError::related_to(name, "can't set protected config"));
         }
-        if flags.contains(Flags::DENY_LOADING) && permissions.loading {
+        if flags.contains(ParameterFlags::DENY_LOADING) && permissions.is_loading {
             return Err(SetError::Loading);
         }
         if names.contains(&named) {
@@ -167,8 +171,8 @@ fn admitted(pairs: &[(&[u8], &[u8])], permissions: Permissions) -> Result<Vec<Na
 }
 
 /// Splits a value into its arguments. Parameters with several arguments separate them by single blanks.
-fn split(flags: Flags, text: &[u8]) -> Vec<&[u8]> {
-    if !flags.contains(Flags::MULTI_ARG) {
+fn split(flags: ParameterFlags, text: &[u8]) -> Vec<&[u8]> {
+    if !flags.contains(ParameterFlags::MULTI_ARG) {
         return vec![text];
     }
     if text.is_empty() {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use weft_resp::number::parse_memory;
 
-use super::numbers::{fraction, lenient, with_unit};
+use super::numbers::{format_with_unit, parse_fraction, parse_lenient};
 
 /// A pair of `save`: a dump is due after this many changes within this many seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +56,7 @@ pub enum ClientClass {
 impl ClientClass {
     const ALL: [ClientClass; 3] = [ClientClass::Normal, ClientClass::Replica, ClientClass::Pubsub];
 
-    fn named(name: &[u8]) -> Option<ClientClass> {
+    fn from_name(name: &[u8]) -> Option<ClientClass> {
         match name.to_ascii_lowercase().as_slice() {
             b"normal" => Some(ClientClass::Normal),
             b"slave" | b"replica" => Some(ClientClass::Replica),
@@ -90,7 +90,7 @@ pub const DEFAULT_OUTPUT_BUFFER_LIMITS: OutputBufferLimits = [
 
 /// The address of this server's primary.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Primary {
+pub struct PrimaryAddress {
     /// The host name or IP address.
     pub host: Arc<str>,
     /// The TCP port.
@@ -107,7 +107,7 @@ pub const DEFAULT_OOM_SCORE_ADJUSTMENTS: OomScoreAdjustments = [0, 200, 800];
 pub const DEFAULT_PERCENTILES: [f64; 3] = [50.0, 99.0, 99.9];
 
 /// The maximum number of addresses of `bind`.
-const ADDRESSES_MAX: usize = 16;
+const MAX_ADDRESSES: usize = 16;
 
 /// The bits of `notify-keyspace-events`.
 pub mod keyspace_events {
@@ -198,8 +198,8 @@ pub fn read_save_points(arguments: &[&[u8]]) -> Result<Vec<SavePoint>, String> {
     pairs
         .iter()
         .map(|[seconds, changes]| {
-            let seconds = lenient(seconds).filter(|&seconds| seconds >= 1)?;
-            let changes = lenient(changes).filter(|&changes| changes >= 0)?;
+            let seconds = parse_lenient(seconds).filter(|&seconds| seconds >= 1)?;
+            let changes = parse_lenient(changes).filter(|&changes| changes >= 0)?;
             Some(SavePoint {
                 seconds,
                 changes: changes as i32,
@@ -211,7 +211,7 @@ pub fn read_save_points(arguments: &[&[u8]]) -> Result<Vec<SavePoint>, String> {
 
 /// Prints the pairs of `save`.
 pub fn print_save_points(points: &[SavePoint]) -> String {
-    joined(
+    join_with_blanks(
         points
             .iter()
             .map(|point| format!("{} {}", point.seconds, point.changes)),
@@ -228,7 +228,8 @@ pub fn read_output_buffer_limits(
     };
     let mut limits = *current;
     for [class, hard, soft, seconds] in groups {
-        let class = ClientClass::named(class).ok_or("Invalid client class specified in buffer limit configuration.")?;
+        let class =
+            ClientClass::from_name(class).ok_or("Invalid client class specified in buffer limit configuration.")?;
         limits[class as usize] = read_output_buffer_limit(hard, soft, seconds)
             .ok_or("Error in hard, soft or soft_seconds setting in buffer limit configuration.")?;
     }
@@ -236,7 +237,7 @@ pub fn read_output_buffer_limits(
 }
 
 fn read_output_buffer_limit(hard: &[u8], soft: &[u8], seconds: &[u8]) -> Option<OutputBufferLimit> {
-    let soft_seconds = lenient(seconds)? as i32;
+    let soft_seconds = parse_lenient(seconds)? as i32;
     (soft_seconds >= 0).then_some(OutputBufferLimit {
         hard_bytes: parse_memory(hard)?,
         soft_bytes: parse_memory(soft)?,
@@ -246,7 +247,7 @@ fn read_output_buffer_limit(hard: &[u8], soft: &[u8], seconds: &[u8]) -> Option<
 
 /// Prints the limits of all classes in one line, as for CONFIG GET.
 pub fn print_output_buffer_limits(limits: &OutputBufferLimits) -> String {
-    joined(ClientClass::ALL.iter().map(|&class| {
+    join_with_blanks(ClientClass::ALL.iter().map(|&class| {
         let name = ["normal", "slave", "pubsub"][class as usize];
         let limit = limits[class as usize];
         format!(
@@ -261,8 +262,8 @@ pub fn print_output_buffer_limit(class: usize, limit: &OutputBufferLimit) -> Str
     let name = ["normal", "replica", "pubsub"][class];
     format!(
         "{name} {} {} {}",
-        with_unit(limit.hard_bytes),
-        with_unit(limit.soft_bytes),
+        format_with_unit(limit.hard_bytes),
+        format_with_unit(limit.soft_bytes),
         limit.soft_seconds
     )
 }
@@ -272,7 +273,7 @@ pub fn read_oom_score_adjustments(arguments: &[&[u8]]) -> Result<OomScoreAdjustm
     let arguments: &[&[u8]; 3] = arguments.try_into().map_err(|_| "wrong number of arguments")?;
     let mut values = [0; 3];
     for (value, argument) in values.iter_mut().zip(arguments) {
-        let number = lenient(argument).filter(|number| (-2000..=2000).contains(number));
+        let number = parse_lenient(argument).filter(|number| (-2000..=2000).contains(number));
         *value = number.ok_or("Invalid oom-score-adj-values, elements must be between -2000 and 2000.")? as i32;
     }
     Ok(values)
@@ -280,12 +281,12 @@ pub fn read_oom_score_adjustments(arguments: &[&[u8]]) -> Result<OomScoreAdjustm
 
 /// Prints three numbers.
 pub fn print_oom_score_adjustments(values: &OomScoreAdjustments) -> String {
-    joined(values.iter().map(i32::to_string))
+    join_with_blanks(values.iter().map(i32::to_string))
 }
 
 /// Parses addresses. A single empty argument means none.
 pub fn read_addresses(arguments: &[&[u8]]) -> Result<Vec<Arc<str>>, String> {
-    if arguments.len() > ADDRESSES_MAX {
+    if arguments.len() > MAX_ADDRESSES {
         return Err("Too many bind addresses specified.".into());
     }
     let arguments = if matches!(arguments, [b""]) { &[] } else { arguments };
@@ -296,24 +297,24 @@ pub fn read_addresses(arguments: &[&[u8]]) -> Result<Vec<Arc<str>>, String> {
 }
 
 /// Parses a host and port, or `no one`.
-pub fn read_primary(arguments: &[&[u8]]) -> Result<Option<Primary>, String> {
+pub fn read_primary(arguments: &[&[u8]]) -> Result<Option<PrimaryAddress>, String> {
     let &[host, port] = arguments else {
         return Err("wrong number of arguments".into());
     };
     if host.eq_ignore_ascii_case(b"no") && port.eq_ignore_ascii_case(b"one") {
         return Ok(None);
     }
-    let port = lenient(port)
+    let port = parse_lenient(port)
         .and_then(|port| u16::try_from(port).ok())
         .ok_or("Invalid primary port")?;
-    Ok(Some(Primary {
+    Ok(Some(PrimaryAddress {
         host: String::from_utf8_lossy(host).into(),
         port,
     }))
 }
 
 /// Prints the host and port, or an empty string.
-pub fn print_primary(primary: Option<&Primary>) -> String {
+pub fn print_primary(primary: Option<&PrimaryAddress>) -> String {
     primary.map_or_else(String::new, |primary| format!("{} {}", primary.host, primary.port))
 }
 
@@ -325,7 +326,7 @@ pub fn read_percentiles(arguments: &[&[u8]]) -> Result<Vec<f64>, String> {
     arguments
         .iter()
         .map(|argument| {
-            let percentile = fraction(argument).ok_or("Invalid latency-tracking-info-percentiles parameters")?;
+            let percentile = parse_fraction(argument).ok_or("Invalid latency-tracking-info-percentiles parameters")?;
             if (0.0..=100.0).contains(&percentile) {
                 Ok(percentile)
             } else {
@@ -337,12 +338,12 @@ pub fn read_percentiles(arguments: &[&[u8]]) -> Result<Vec<f64>, String> {
 
 /// Prints percentiles with at most six decimals.
 pub fn print_percentiles(percentiles: &[f64]) -> String {
-    joined(percentiles.iter().map(|percentile| {
+    join_with_blanks(percentiles.iter().map(|percentile| {
         let text = format!("{percentile:.6}");
         text.trim_end_matches('0').trim_end_matches('.').to_string()
     }))
 }
 
-fn joined(items: impl Iterator<Item = String>) -> String {
+fn join_with_blanks(items: impl Iterator<Item = String>) -> String {
     items.collect::<Vec<_>>().join(" ")
 }

@@ -1,7 +1,7 @@
 //! Templates for the process title: text with `{variables}`.
 /// Replaces each `{variable}` of `template` by the result of `value_of`, and `{{` by a brace, and trims blanks. Returns
 /// `None` for an unknown variable or an unclosed brace.
-pub fn expand(template: &[u8], value_of: impl Fn(&[u8]) -> Option<Vec<u8>>) -> Option<Vec<u8>> {
+pub fn expand_template(template: &[u8], value_of: impl Fn(&[u8]) -> Option<Vec<u8>>) -> Option<Vec<u8>> {
     let mut title = Vec::new();
     let mut rest = template;
     while let Some(open) = rest.iter().position(|&byte| byte == b'{') {
@@ -27,7 +27,7 @@ pub fn expand(template: &[u8], value_of: impl Fn(&[u8]) -> Option<Vec<u8>>) -> O
 
 /// Returns `true` if a template expands to a non-empty text even if all variables that may be empty are empty.
 pub fn is_valid(template: &[u8]) -> bool {
-    expand(template, |variable| match variable {
+    expand_template(template, |variable| match variable {
         b"title" | b"server-mode" | b"unixsocket" => Some(Vec::new()),
         b"listen-addr" | b"port" | b"tls-port" | b"config-file" => Some(b"-".to_vec()),
         _ => None,

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use weft_resp::number;
 
 use super::numbers;
-use super::parameters::{Adjust, Choices, Flags, Kind, Parameter, Special, Unit};
-use super::specials::{self, OomScoreAdjustments, OutputBufferLimits, Primary, SavePoint};
+use super::parameters::{Adjustment, Choices, NumberNotation, Parameter, ParameterFlags, ParameterKind, SpecialKind};
+use super::specials::{self, OomScoreAdjustments, OutputBufferLimits, PrimaryAddress, SavePoint};
 
 /// The value of a parameter.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Value {
+pub enum ParameterValue {
     /// A boolean, enumeration, integer (an unsigned one by its bits) or set of keyspace events.
     Number(i64),
     /// A string.
@@ -26,20 +26,20 @@ pub enum Value {
     /// `bind` and `rdma-bind`.
     Addresses(Arc<[Arc<str>]>),
     /// `replicaof`.
-    Primary(Option<Primary>),
+    Primary(Option<PrimaryAddress>),
     /// `record_latency-tracking-info-percentiles`.
     Percentiles(Arc<[f64]>),
 }
 
 impl Parameter {
     /// Returns the default value.
-    pub fn default_value(&self) -> Value {
+    pub fn default_value(&self) -> ParameterValue {
         match self.kind {
-            Kind::Bool { default } => Value::Number(i64::from(default)),
-            Kind::Enum { default, .. } => Value::Number(default),
-            Kind::Integer { default, adjust, .. } => Value::Number(adjusted(default, adjust)),
-            Kind::Text { default, .. } => Value::Text(default.as_bytes().into()),
-            Kind::Special(special) => default_special(special),
+            ParameterKind::Bool { default } => ParameterValue::Number(i64::from(default)),
+            ParameterKind::Enum { default, .. } => ParameterValue::Number(default),
+            ParameterKind::Integer { default, adjust, .. } => ParameterValue::Number(adjust_number(default, adjust)),
+            ParameterKind::Text { default, .. } => ParameterValue::Text(default.as_bytes().into()),
+            ParameterKind::Special(special) => default_special(special),
         }
     }
 
@@ -47,22 +47,22 @@ impl Parameter {
     ///
     /// # Errors
     /// The reason for which the arguments are invalid, in Valkey's words.
-    pub fn read(&self, arguments: &[&[u8]], current: &Value) -> Result<Value, String> {
+    pub fn read(&self, arguments: &[&[u8]], current: &ParameterValue) -> Result<ParameterValue, String> {
         match self.kind {
-            Kind::Bool { .. } => read_bool(single(arguments)?),
-            Kind::Enum { choices, conflict, .. } => {
-                if !self.flags.contains(Flags::MULTI_ARG) {
-                    single(arguments)?;
+            ParameterKind::Bool { .. } => read_bool(single_argument(arguments)?),
+            ParameterKind::Enum { choices, conflict, .. } => {
+                if !self.flags.contains(ParameterFlags::MULTI_ARG) {
+                    single_argument(arguments)?;
                 }
                 let number = read_choices(choices, arguments)?;
                 match conflict {
                     Some((bits, reason)) if number & bits == bits => Err(reason.into()),
-                    _ => Ok(Value::Number(number)),
+                    _ => Ok(ParameterValue::Number(number)),
                 }
             }
-            Kind::Integer { .. } => self.read_integer(single(arguments)?),
-            Kind::Text { binary, check, .. } => {
-                let text = single(arguments)?;
+            ParameterKind::Integer { .. } => self.read_integer(single_argument(arguments)?),
+            ParameterKind::Text { binary, check, .. } => {
+                let text = single_argument(arguments)?;
                 let end = if binary {
                     None
                 } else {
@@ -70,15 +70,15 @@ impl Parameter {
                 };
                 let text = &text[..end.unwrap_or(text.len())];
                 check
-                    .refusal(self.name, text)
-                    .map_or_else(|| Ok(Value::Text(text.into())), Err)
+                    .validation_error(self.name, text)
+                    .map_or_else(|| Ok(ParameterValue::Text(text.into())), Err)
             }
-            Kind::Special(special) => read_special(special, arguments, current),
+            ParameterKind::Special(special) => read_special(special, arguments, current),
         }
     }
 
-    fn read_integer(&self, text: &[u8]) -> Result<Value, String> {
-        let Kind::Integer {
+    fn read_integer(&self, text: &[u8]) -> Result<ParameterValue, String> {
+        let ParameterKind::Integer {
             min,
             max,
             unit,
@@ -90,95 +90,108 @@ impl Parameter {
             return Err("argument couldn't be parsed into an integer".into());
         };
         let number = read_number(text, unit)?;
-        if !(number == 0 && adjust == Adjust::ZeroIsAutomatic) {
+        if !(number == 0 && adjust == Adjustment::ZeroIsAutomatic) {
             check_bounds(number, min, max, unit, unsigned)?;
         }
-        Ok(Value::Number(adjusted(number, adjust)))
+        Ok(ParameterValue::Number(adjust_number(number, adjust)))
     }
 
     /// Prints a value as CONFIG GET shows it.
-    pub fn print(&self, value: &Value) -> Vec<u8> {
+    pub fn print(&self, value: &ParameterValue) -> Vec<u8> {
         match value {
-            Value::Number(number) => self.print_number(*number).into_bytes(),
-            Value::Text(text) => text.to_vec(),
-            Value::Directory => working_directory(),
-            Value::SavePoints(points) => specials::print_save_points(points).into_bytes(),
-            Value::OutputBufferLimits(limits) => specials::print_output_buffer_limits(limits).into_bytes(),
-            Value::OomScoreAdjustments(values) => specials::print_oom_score_adjustments(values).into_bytes(),
-            Value::Addresses(addresses) => addresses.join(" ").into_bytes(),
-            Value::Primary(primary) => specials::print_primary(primary.as_ref()).into_bytes(),
-            Value::Percentiles(percentiles) => specials::print_percentiles(percentiles).into_bytes(),
+            ParameterValue::Number(number) => self.print_number(*number).into_bytes(),
+            ParameterValue::Text(text) => text.to_vec(),
+            ParameterValue::Directory => working_directory(),
+            ParameterValue::SavePoints(points) => specials::print_save_points(points).into_bytes(),
+            ParameterValue::OutputBufferLimits(limits) => specials::print_output_buffer_limits(limits).into_bytes(),
+            ParameterValue::OomScoreAdjustments(values) => specials::print_oom_score_adjustments(values).into_bytes(),
+            ParameterValue::Addresses(addresses) => addresses.join(" ").into_bytes(),
+            ParameterValue::Primary(primary) => specials::print_primary(primary.as_ref()).into_bytes(),
+            ParameterValue::Percentiles(percentiles) => specials::print_percentiles(percentiles).into_bytes(),
         }
     }
 
     fn print_number(&self, number: i64) -> String {
         match self.kind {
-            Kind::Bool { .. } => if number != 0 { "yes" } else { "no" }.into(),
-            Kind::Enum { choices, .. } => print_choices(choices, number, self.flags.contains(Flags::MULTI_ARG)),
-            Kind::Integer {
-                unit: Unit::MemoryOrPercent,
+            ParameterKind::Bool { .. } => if number != 0 { "yes" } else { "no" }.into(),
+            ParameterKind::Enum { choices, .. } => {
+                print_choices(choices, number, self.flags.contains(ParameterFlags::MULTI_ARG))
+            }
+            ParameterKind::Integer {
+                unit: NumberNotation::MemoryOrPercent,
                 ..
             } if number < 0 => format!("{}%", number.unsigned_abs()),
-            Kind::Integer {
-                unit: Unit::Memory | Unit::MemoryOrPercent,
+            ParameterKind::Integer {
+                unit: NumberNotation::Memory | NumberNotation::MemoryOrPercent,
                 ..
             } => (number as u64).to_string(),
-            Kind::Integer { unit: Unit::Octal, .. } => format!("{number:o}"),
-            Kind::Special(Special::KeyspaceEvents) => specials::keyspace_events::to_letters(number),
-            Kind::Integer { .. } | Kind::Text { .. } | Kind::Special(_) => number.to_string(),
+            ParameterKind::Integer {
+                unit: NumberNotation::Octal,
+                ..
+            } => format!("{number:o}"),
+            ParameterKind::Special(SpecialKind::KeyspaceEvents) => specials::keyspace_events::to_letters(number),
+            ParameterKind::Integer { .. } | ParameterKind::Text { .. } | ParameterKind::Special(_) => {
+                number.to_string()
+            }
         }
     }
 }
 
-fn default_special(special: Special) -> Value {
+fn default_special(special: SpecialKind) -> ParameterValue {
     match special {
-        Special::Directory => Value::Directory,
-        Special::SavePoints => Value::SavePoints(specials::DEFAULT_SAVE_POINTS.into()),
-        Special::OutputBufferLimits => Value::OutputBufferLimits(specials::DEFAULT_OUTPUT_BUFFER_LIMITS),
-        Special::OomScoreAdjustments => Value::OomScoreAdjustments(specials::DEFAULT_OOM_SCORE_ADJUSTMENTS),
-        Special::KeyspaceEvents => Value::Number(0),
-        Special::Addresses(defaults) => Value::Addresses(defaults.iter().map(|&address| address.into()).collect()),
-        Special::Primary => Value::Primary(None),
-        Special::Percentiles => Value::Percentiles(specials::DEFAULT_PERCENTILES.into()),
+        SpecialKind::Directory => ParameterValue::Directory,
+        SpecialKind::SavePoints => ParameterValue::SavePoints(specials::DEFAULT_SAVE_POINTS.into()),
+        SpecialKind::OutputBufferLimits => ParameterValue::OutputBufferLimits(specials::DEFAULT_OUTPUT_BUFFER_LIMITS),
+        SpecialKind::OomScoreAdjustments => {
+            ParameterValue::OomScoreAdjustments(specials::DEFAULT_OOM_SCORE_ADJUSTMENTS)
+        }
+        SpecialKind::KeyspaceEvents => ParameterValue::Number(0),
+        SpecialKind::Addresses(defaults) => {
+            ParameterValue::Addresses(defaults.iter().map(|&address| address.into()).collect())
+        }
+        SpecialKind::Primary => ParameterValue::Primary(None),
+        SpecialKind::Percentiles => ParameterValue::Percentiles(specials::DEFAULT_PERCENTILES.into()),
     }
 }
 
-fn read_special(special: Special, arguments: &[&[u8]], current: &Value) -> Result<Value, String> {
+fn read_special(special: SpecialKind, arguments: &[&[u8]], current: &ParameterValue) -> Result<ParameterValue, String> {
     Ok(match special {
-        Special::Directory => match single(arguments)? {
+        SpecialKind::Directory => match single_argument(arguments)? {
             b"" => return Err("dir can't be empty".into()),
-            _ => Value::Directory,
+            _ => ParameterValue::Directory,
         },
-        Special::SavePoints => Value::SavePoints(specials::read_save_points(arguments)?.into()),
-        Special::OutputBufferLimits => {
+        SpecialKind::SavePoints => ParameterValue::SavePoints(specials::read_save_points(arguments)?.into()),
+        SpecialKind::OutputBufferLimits => {
             let limits = match current {
-                Value::OutputBufferLimits(limits) => limits,
+                ParameterValue::OutputBufferLimits(limits) => limits,
                 _ => &specials::DEFAULT_OUTPUT_BUFFER_LIMITS,
             };
-            Value::OutputBufferLimits(specials::read_output_buffer_limits(arguments, limits)?)
+            ParameterValue::OutputBufferLimits(specials::read_output_buffer_limits(arguments, limits)?)
         }
-        Special::OomScoreAdjustments => Value::OomScoreAdjustments(specials::read_oom_score_adjustments(arguments)?),
-        Special::KeyspaceEvents => Value::Number(
-            specials::keyspace_events::from_letters(single(arguments)?)
+        SpecialKind::OomScoreAdjustments => {
+            ParameterValue::OomScoreAdjustments(specials::read_oom_score_adjustments(arguments)?)
+        }
+        SpecialKind::KeyspaceEvents => ParameterValue::Number(
+            specials::keyspace_events::from_letters(single_argument(arguments)?)
                 .ok_or("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.")?,
         ),
-        Special::Addresses(_) => Value::Addresses(specials::read_addresses(arguments)?.into()),
-        Special::Primary => Value::Primary(specials::read_primary(arguments)?),
-        Special::Percentiles => Value::Percentiles(specials::read_percentiles(arguments)?.into()),
+        SpecialKind::Addresses(_) => ParameterValue::Addresses(specials::read_addresses(arguments)?.into()),
+        SpecialKind::Primary => ParameterValue::Primary(specials::read_primary(arguments)?),
+        SpecialKind::Percentiles => ParameterValue::Percentiles(specials::read_percentiles(arguments)?.into()),
     })
 }
 
-fn single<'text>(arguments: &[&'text [u8]]) -> Result<&'text [u8], String> {
+fn single_argument<'text>(arguments: &[&'text [u8]]) -> Result<&'text [u8], String> {
     match arguments {
         [argument] => Ok(argument),
         _ => Err("wrong number of arguments".into()),
     }
 }
 
-fn read_bool(text: &[u8]) -> Result<Value, String> {
+fn read_bool(text: &[u8]) -> Result<ParameterValue, String> {
     match text.to_ascii_lowercase().as_slice() {
-        b"yes" => Ok(Value::Number(1)),
-        b"no" => Ok(Value::Number(0)),
+        b"yes" => Ok(ParameterValue::Number(1)),
+        b"no" => Ok(ParameterValue::Number(0)),
         _ => Err("argument must be 'yes' or 'no'".into()),
     }
 }
@@ -223,17 +236,20 @@ fn print_choices(choices: Choices, number: i64, several: bool) -> String {
     }
 }
 
-fn read_number(text: &[u8], unit: Unit) -> Result<i64, String> {
+fn read_number(text: &[u8], unit: NumberNotation) -> Result<i64, String> {
     let memory = || number::parse_memory(text).map(|amount| amount as i64);
     let (number, refusal) = match unit {
-        Unit::Plain => (number::parse_i64(text), "argument couldn't be parsed into an integer"),
-        Unit::Octal => (numbers::octal(text), "argument couldn't be parsed as an octal number"),
-        Unit::Memory => (memory(), "argument must be a memory value"),
-        Unit::SignedMemory => (
+        NumberNotation::Plain => (number::parse_i64(text), "argument couldn't be parsed into an integer"),
+        NumberNotation::Octal => (
+            numbers::parse_octal(text),
+            "argument couldn't be parsed as an octal number",
+        ),
+        NumberNotation::Memory => (memory(), "argument must be a memory value"),
+        NumberNotation::SignedMemory => (
             memory().or_else(|| number::parse_i64(text)),
             "argument must be a memory value",
         ),
-        Unit::MemoryOrPercent => (
+        NumberNotation::MemoryOrPercent => (
             memory().or_else(|| {
                 number::parse_i64(text.strip_suffix(b"%")?)
                     .filter(|&n| n >= 0)
@@ -245,18 +261,18 @@ fn read_number(text: &[u8], unit: Unit) -> Result<i64, String> {
     number.ok_or_else(|| refusal.into())
 }
 
-fn check_bounds(number: i64, min: i64, max: i64, unit: Unit, unsigned: bool) -> Result<(), String> {
+fn check_bounds(number: i64, min: i64, max: i64, unit: NumberNotation, unsigned: bool) -> Result<(), String> {
     if unsigned {
         let (number, min, max) = (number as u64, min as u64, max as u64);
         if (min..=max).contains(&number) {
             return Ok(());
         }
         return Err(match unit {
-            Unit::Octal => format!("argument must be between {min:o} and {max:o} inclusive"),
+            NumberNotation::Octal => format!("argument must be between {min:o} and {max:o} inclusive"),
             _ => format!("argument must be between {min} and {max} inclusive"),
         });
     }
-    if unit == Unit::MemoryOrPercent && number < 0 {
+    if unit == NumberNotation::MemoryOrPercent && number < 0 {
         return if number < min {
             Err(format!(
                 "percentage argument must be less or equal to {}",
@@ -273,12 +289,12 @@ fn check_bounds(number: i64, min: i64, max: i64, unit: Unit, unsigned: bool) -> 
     }
 }
 
-fn adjusted(number: i64, adjust: Adjust) -> i64 {
+fn adjust_number(number: i64, adjust: Adjustment) -> i64 {
     match adjust {
-        Adjust::Keep => number,
-        Adjust::Clamp(min, max) => number.clamp(min, max),
-        Adjust::ZeroIsAutomatic if number == 0 => automatic_threads(),
-        Adjust::ZeroIsAutomatic => number,
+        Adjustment::None => number,
+        Adjustment::Clamp(min, max) => number.clamp(min, max),
+        Adjustment::ZeroIsAutomatic if number == 0 => automatic_threads(),
+        Adjustment::ZeroIsAutomatic => number,
     }
 }
 

@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use super::file::Directive;
+use super::file::ConfigDirective;
 use super::glob;
-use super::parameters::{self, COUNT, Flags, Kind, NamedParameter, ParameterId, id};
-use super::specials::{self, OomScoreAdjustments, OutputBufferLimits, Primary, SavePoint};
-use super::value::Value;
+use super::parameters::{self, COUNT, NamedParameter, ParameterFlags, ParameterId, ParameterKind, id};
+use super::specials::{self, OomScoreAdjustments, OutputBufferLimits, PrimaryAddress, SavePoint};
+use super::value::ParameterValue;
 
 /// The values of all parameters.
 ///
@@ -18,39 +18,39 @@ use super::value::Value;
 pub struct Config {
     numbers: [AtomicI64; COUNT],
     /// The values that are not numbers, by index. The entry of a number is `None`.
-    others: RwLock<Box<[Option<Value>]>>,
+    non_numbers: RwLock<Box<[Option<ParameterValue>]>>,
     generation: AtomicU64,
     /// Held while values change or the file is rewritten, so that these happen one after another.
-    pub(super) changing: Mutex<()>,
-    pub(super) origin: Origin,
+    pub(super) change_lock: Mutex<()>,
+    pub(super) origin: ConfigOrigin,
 }
 
 /// The contents of the file and the command line other than parameters.
 #[derive(Debug, Default)]
-pub(super) struct Origin {
+pub(super) struct ConfigOrigin {
     pub(super) file: Option<PathBuf>,
-    pub(super) users: Vec<Directive>,
-    pub(super) renamed_commands: Vec<Directive>,
+    pub(super) users: Vec<ConfigDirective>,
+    pub(super) renamed_commands: Vec<ConfigDirective>,
 }
 
 impl Config {
     /// Creates a configuration with all default values.
     pub fn defaults() -> Config {
-        let values: Vec<Value> = ParameterId::all().map(|id| id.parameter().default_value()).collect();
-        Config::new(&values, Origin::default())
+        let values: Vec<ParameterValue> = ParameterId::all().map(|id| id.parameter().default_value()).collect();
+        Config::new(&values, ConfigOrigin::default())
     }
 
     /// Creates a configuration from one value per parameter, in the order of the table.
     ///
     /// # Panics
     /// If the number of values differs from the number of parameters.
-    pub(super) fn new(values: &[Value], origin: Origin) -> Config {
+    pub(super) fn new(values: &[ParameterValue], origin: ConfigOrigin) -> Config {
         assert_eq!(values.len(), COUNT, "one value per parameter");
         let config = Config {
             numbers: std::array::from_fn(|_| AtomicI64::new(0)),
-            others: RwLock::new(vec![None; COUNT].into()),
+            non_numbers: RwLock::new(vec![None; COUNT].into()),
             generation: AtomicU64::new(0),
-            changing: Mutex::new(()),
+            change_lock: Mutex::new(()),
             origin,
         };
         for (id, value) in ParameterId::all().zip(values) {
@@ -60,14 +60,14 @@ impl Config {
     }
 
     /// Returns a copy of the values that no longer changes, without a file.
-    pub fn frozen(&self) -> Config {
-        let others = self.others.read().unwrap_or_else(PoisonError::into_inner).clone();
+    pub fn snapshot(&self) -> Config {
+        let others = self.non_numbers.read().unwrap_or_else(PoisonError::into_inner).clone();
         Config {
             numbers: std::array::from_fn(|index| AtomicI64::new(self.numbers[index].load(Ordering::Relaxed))),
-            others: RwLock::new(others),
+            non_numbers: RwLock::new(others),
             generation: AtomicU64::new(0),
-            changing: Mutex::new(()),
-            origin: Origin::default(),
+            change_lock: Mutex::new(()),
+            origin: ConfigOrigin::default(),
         }
     }
 
@@ -109,7 +109,7 @@ impl Config {
     pub fn choice(&self, id: ParameterId) -> &'static str {
         let number = self.integer(id);
         match id.parameter().kind {
-            Kind::Enum { choices, .. } => choices
+            ParameterKind::Enum { choices, .. } => choices
                 .iter()
                 .find(|(_, choice)| *choice == number)
                 .map_or("", |(name, _)| *name),
@@ -120,7 +120,7 @@ impl Config {
     /// Returns a string, which is empty if it is not set.
     pub fn text(&self, id: ParameterId) -> Arc<[u8]> {
         match self.value(id) {
-            Value::Text(text) => text,
+            ParameterValue::Text(text) => text,
             value => id.parameter().print(&value).into(),
         }
     }
@@ -128,7 +128,7 @@ impl Config {
     /// Returns `save`.
     pub fn save_points(&self) -> Arc<[SavePoint]> {
         match self.value(id::SAVE) {
-            Value::SavePoints(points) => points,
+            ParameterValue::SavePoints(points) => points,
             _ => specials::DEFAULT_SAVE_POINTS.into(),
         }
     }
@@ -136,7 +136,7 @@ impl Config {
     /// Returns `client_config-output-buffer-limit`, by [`super::ClientClass`].
     pub fn output_buffer_limits(&self) -> OutputBufferLimits {
         match self.value(id::CLIENT_OUTPUT_BUFFER_LIMIT) {
-            Value::OutputBufferLimits(limits) => limits,
+            ParameterValue::OutputBufferLimits(limits) => limits,
             _ => specials::DEFAULT_OUTPUT_BUFFER_LIMITS,
         }
     }
@@ -144,7 +144,7 @@ impl Config {
     /// Returns `oom-score-adj-values`.
     pub fn oom_score_adjustments(&self) -> OomScoreAdjustments {
         match self.value(id::OOM_SCORE_ADJ_VALUES) {
-            Value::OomScoreAdjustments(values) => values,
+            ParameterValue::OomScoreAdjustments(values) => values,
             _ => specials::DEFAULT_OOM_SCORE_ADJUSTMENTS,
         }
     }
@@ -152,38 +152,38 @@ impl Config {
     /// Returns `bind` or `rdma-bind`.
     pub fn addresses(&self, id: ParameterId) -> Arc<[Arc<str>]> {
         match self.value(id) {
-            Value::Addresses(addresses) => addresses,
+            ParameterValue::Addresses(addresses) => addresses,
             _ => Arc::new([]),
         }
     }
 
     /// Returns `replicaof`.
-    pub fn primary(&self) -> Option<Primary> {
+    pub fn primary(&self) -> Option<PrimaryAddress> {
         match self.value(id::REPLICAOF) {
-            Value::Primary(primary) => primary,
+            ParameterValue::Primary(primary) => primary,
             _ => None,
         }
     }
 
     /// Sets the primary that this server follows, for CONFIG GET and REWRITE. REPLICAOF and failovers change it, CONFIG
     /// SET does not.
-    pub fn follow(&self, primary: Option<Primary>) {
-        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        self.store(id::REPLICAOF, Value::Primary(primary));
-        self.bump();
+    pub fn set_primary(&self, primary: Option<PrimaryAddress>) {
+        let _changing = self.change_lock.lock().unwrap_or_else(PoisonError::into_inner);
+        self.store(id::REPLICAOF, ParameterValue::Primary(primary));
+        self.increment_generation();
     }
 
     /// Lowers `maxclients` to what the system allows.
     pub fn lower_maxclients(&self, clients: u64) {
-        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        self.store(id::MAXCLIENTS, Value::Number(clients as i64));
-        self.bump();
+        let _changing = self.change_lock.lock().unwrap_or_else(PoisonError::into_inner);
+        self.store(id::MAXCLIENTS, ParameterValue::Number(clients as i64));
+        self.increment_generation();
     }
 
     /// Returns `record_latency-tracking-info-percentiles`.
     pub fn percentiles(&self) -> Arc<[f64]> {
         match self.value(id::LATENCY_TRACKING_INFO_PERCENTILES) {
-            Value::Percentiles(percentiles) => percentiles,
+            ParameterValue::Percentiles(percentiles) => percentiles,
             _ => specials::DEFAULT_PERCENTILES.into(),
         }
     }
@@ -199,13 +199,13 @@ impl Config {
     }
 
     /// Returns the `user` lines of the file. Their arguments are the name and its rules.
-    pub fn users(&self) -> &[Directive] {
+    pub fn users(&self) -> &[ConfigDirective] {
         &self.origin.users
     }
 
     /// Returns the `rename-command` lines of the file. Their arguments are the old name and the new one, which is empty
     /// to remove the command.
-    pub fn renamed_commands(&self) -> &[Directive] {
+    pub fn renamed_commands(&self) -> &[ConfigDirective] {
         &self.origin.renamed_commands
     }
 
@@ -214,7 +214,7 @@ impl Config {
     ///
     /// A pattern without wildcards is a name: it finds hidden parameters too, and is returned as it was written.
     /// Aliases are separate names.
-    pub fn matching(&self, patterns: &[&[u8]]) -> Vec<(Vec<u8>, Vec<u8>)> {
+    pub fn get_matching(&self, patterns: &[&[u8]]) -> Vec<(Vec<u8>, Vec<u8>)> {
         let mut matches: Vec<(Vec<u8>, NamedParameter)> = Vec::new();
         for pattern in patterns {
             let mut add = |name: &[u8], named: NamedParameter| {
@@ -244,19 +244,19 @@ impl Config {
     }
 
     /// Returns the value of any parameter.
-    pub(super) fn value(&self, id: ParameterId) -> Value {
-        let others = self.others.read().unwrap_or_else(PoisonError::into_inner);
+    pub(super) fn value(&self, id: ParameterId) -> ParameterValue {
+        let others = self.non_numbers.read().unwrap_or_else(PoisonError::into_inner);
         match &others[id.index()] {
             Some(value) => value.clone(),
-            None => Value::Number(self.numbers[id.index()].load(Ordering::Relaxed)),
+            None => ParameterValue::Number(self.numbers[id.index()].load(Ordering::Relaxed)),
         }
     }
 
-    pub(super) fn store(&self, id: ParameterId, value: Value) {
+    pub(super) fn store(&self, id: ParameterId, value: ParameterValue) {
         match value {
-            Value::Number(number) => self.numbers[id.index()].store(number, Ordering::Relaxed),
+            ParameterValue::Number(number) => self.numbers[id.index()].store(number, Ordering::Relaxed),
             other => {
-                let mut others = self.others.write().unwrap_or_else(PoisonError::into_inner);
+                let mut others = self.non_numbers.write().unwrap_or_else(PoisonError::into_inner);
                 others[id.index()] = Some(other);
             }
         }
@@ -264,21 +264,21 @@ impl Config {
 
     /// Invalidates caches of parameters after a change of another state that they contain, such as the refusal of
     /// writes.
-    pub fn touch(&self) {
-        self.bump();
+    pub fn invalidate_caches(&self) {
+        self.increment_generation();
     }
 
     /// Invalidates caches after values have been stored.
-    pub(super) fn bump(&self) {
+    pub(super) fn increment_generation(&self) {
         self.generation.fetch_add(1, Ordering::Release);
     }
 }
 
 fn is_number(id: ParameterId) -> bool {
-    matches!(id.parameter().default_value(), Value::Number(_))
+    matches!(id.parameter().default_value(), ParameterValue::Number(_))
 }
 
 fn shown_under(pattern: &[u8], named: &NamedParameter) -> bool {
-    let hidden = named.id.parameter().flags.contains(Flags::HIDDEN);
+    let hidden = named.id.parameter().flags.contains(ParameterFlags::HIDDEN);
     !hidden && weft_resp::glob::matches(pattern, named.name.as_bytes(), true)
 }

@@ -48,7 +48,7 @@ pub fn admit<'a>(
 ) -> Admission {
     let server = &thread.server;
     let flags = command.spec.flags;
-    let free = client.login.is_free(thread.acl_version);
+    let free = client.login.is_unrestricted(thread.acl_version);
     if !free {
         if !client.login.refresh(&server.acl) {
             return Admission::Unwelcome;
@@ -89,7 +89,7 @@ pub fn admit<'a>(
         && let Some(error) = out_of_standing(thread, client, command)
     {
         // A client that will be sent to the replica that takes over waits until that replica has taken over.
-        let is_early = error.0.starts_with(b"REDIRECT ") && server.repl.is_handing_over();
+        let is_early = error.0.starts_with(b"REDIRECT ") && server.repl.is_failing_over();
         return if is_early {
             Admission::Paused
         } else {
@@ -213,7 +213,7 @@ fn permitted(
         db,
         databases: permission::databases(server),
     };
-    permission::check(client.login.user(), &permission)
+    permission::check(client.login.rules(), &permission)
 }
 
 /// The error of a command that does not go with this server's role, or with the state of its data.
@@ -226,7 +226,7 @@ fn out_of_standing(thread: &Thread, client: &Client, command: &'static Command<B
     let writes = || writes(client, command);
     let refused = CommandError::constant;
     let redirects = client.flags.contains(ClientFlags::CAPA_REDIRECT)
-        && standing.has(ReplicationState::FOLLOWS)
+        && standing.contains(ReplicationState::IS_REPLICA)
         && thread.server.cluster.is_none();
     let reads_elsewhere = || !client.flags.contains(ClientFlags::READONLY) && has(client, command, Flags::READONLY);
     if redirects && (reads_elsewhere() || writes()) {
@@ -236,31 +236,36 @@ fn out_of_standing(thread: &Thread, client: &Client, command: &'static Command<B
             .as_ref()
             .map(|primary| CommandError::text(format!("REDIRECT {}:{}", primary.host, primary.port)));
     }
-    if standing.has(ReplicationState::YIELDS) && writes() {
+    if standing.contains(ReplicationState::ROLE_CHANGE_PENDING) && writes() {
         return Some(refused(
             "CLUSTERDOWN The cluster is down and only accepts read commands",
         ));
     }
     // The check under leases sends the client to the node that the slot migrates to.
     let goes_on = matches!(thread.moving, Some(MigrationState::Out { runs_here: false, .. }));
-    if standing.has(ReplicationState::FOLLOWS) && !goes_on && writes() && config.boolean(id::REPLICA_READ_ONLY) {
+    if standing.contains(ReplicationState::IS_REPLICA) && !goes_on && writes() && config.boolean(id::REPLICA_READ_ONLY)
+    {
         return Some(refused("READONLY You can't write against a read only replica."));
     }
-    if standing.has(ReplicationState::LACKS_REPLICAS) && !standing.has(ReplicationState::FOLLOWS) && writes() {
+    if standing.contains(ReplicationState::TOO_FEW_REPLICAS)
+        && !standing.contains(ReplicationState::IS_REPLICA)
+        && writes()
+    {
         return Some(refused("NOREPLICAS Not enough good replicas to write."));
     }
-    let stale = ReplicationState::FOLLOWS.with(ReplicationState::CUT_OFF);
-    if standing.has(stale) && lacks(client, command, Flags::STALE) && !config.boolean(id::REPLICA_SERVE_STALE_DATA) {
+    let stale = ReplicationState::IS_REPLICA.with(ReplicationState::LINK_DOWN);
+    if standing.contains(stale) && lacks(client, command, Flags::STALE) && !config.boolean(id::REPLICA_SERVE_STALE_DATA)
+    {
         return Some(refused(
             "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
         ));
     }
-    let loads = (standing.has(ReplicationState::LOADING) && lacks(client, command, Flags::LOADING))
-        || (standing.has(ReplicationState::LOADING_ASIDE) && has(client, command, Flags::NO_ASYNC_LOADING));
+    let loads = (standing.contains(ReplicationState::LOADING) && lacks(client, command, Flags::LOADING))
+        || (standing.contains(ReplicationState::LOADING_IN_STAGING) && has(client, command, Flags::NO_ASYNC_LOADING));
     if loads {
         return Some(refused("LOADING Valkey is loading the dataset in memory"));
     }
-    let is_busy = standing.has(ReplicationState::BUSY) && !command.spec.flags.contains(Flags::ALLOW_BUSY);
+    let is_busy = standing.contains(ReplicationState::SCRIPT_BUSY) && !command.spec.flags.contains(Flags::ALLOW_BUSY);
     if is_busy && config.choice(id::BUSY_REPLY_SCOPE) == "all" {
         return script::busy(&thread.server, std::iter::empty(), true);
     }

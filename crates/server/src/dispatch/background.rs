@@ -546,7 +546,7 @@ fn admit_again(
     connection: &mut Connection,
 ) -> Admission {
     // A script that runs too long keeps new commands out, not those under way.
-    thread.standing = thread.standing.without(ReplicationState::BUSY);
+    thread.standing = thread.standing.without(ReplicationState::SCRIPT_BUSY);
     let Connection { client, input, .. } = connection;
     let admission = admit(thread, client, request.command, (|| request.args(input), keys));
     match request.binding.mode {

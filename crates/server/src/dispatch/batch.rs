@@ -93,7 +93,7 @@ fn run_until_exclusive(
         .map_or(0, |last| plans.list[last].probes_end as usize);
     let mut prefetcher = Prefetcher::new(&plans.probes, asked_for, thread.tunables.prefetch_depth, thread.reach);
     let log_behind = thread.effects.log_writer.is_backlogged();
-    let feeds_replicas = thread.server.repl.feeds.load(Ordering::Relaxed);
+    let feeds_replicas = thread.server.repl.log_feeds_backlog.load(Ordering::Relaxed);
     let lone = plans.probes.len() < 2;
     let limited = thread.tunables.max_memory != 0;
     for index in first..plans.list.len() {
@@ -168,7 +168,7 @@ fn delete_expired(thread: &mut Thread, pass: &GatePassage<'_>) {
     let server = &thread.server;
     let row = thread.seat;
     let tell = &mut |effects: &mut Effects| NotificationSender::new(server, effects, row).tell(0);
-    if thread.standing.leaves_expired() || server.pause.holds_writes(thread.now_ms) {
+    if thread.standing.expiry_is_remote() || server.pause.holds_writes(thread.now_ms) {
         forget_found(&mut thread.effects, tell);
     }
     delete_found_within(&server.keyspace, pass, row, thread.now_ms, &mut thread.effects, tell);
@@ -321,7 +321,7 @@ fn must_wait_for_offset(thread: &Thread, role: &Role, connection: &mut Connectio
     if connection.lease_failures == 0 {
         *ticket = server.propagation.last_sequence().max(*ticket);
     }
-    let is_behind = server.repl.replicas.backlog().offset_of(*ticket).is_none();
+    let is_behind = server.repl.replicas.backlog().offset_of_sequence(*ticket).is_none();
     if is_behind {
         server.propagation.wake();
     }

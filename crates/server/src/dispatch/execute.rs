@@ -8,7 +8,7 @@ use weft_resp::{Args, Protocol, Reply};
 
 use crate::clients_waiting::blocking::{ServeResult, Waiter};
 use crate::cluster::Cluster;
-use crate::cluster::view::View;
+use crate::cluster::view::ClusterView;
 use crate::commands::context::{Binding, CommandResult, Context, Mode, NextStep};
 use crate::commands::error::CommandError;
 use crate::commands::registry::Command;
@@ -61,7 +61,7 @@ pub struct Thread {
     /// The version of the users at the last passage of the gate. No permissions change within a passage.
     pub acl_version: u64,
     /// The cluster topology at the last passage of the gate, in cluster mode.
-    pub view: Option<Arc<View>>,
+    pub view: Option<Arc<ClusterView>>,
     /// The number of that view.
     pub view_version: u64,
     /// The direction of migration if the slot of the admitted command is migrating.
@@ -123,7 +123,7 @@ impl Thread {
             view: server.cluster.as_ref().map(Cluster::view),
             view_version: 0,
             moving: None,
-            standing: server.repl.standing(),
+            standing: server.repl.state_bits(),
             tunables,
             may_leave: true,
             may_block: true,
@@ -152,7 +152,7 @@ impl Thread {
             memory_limit::begin(self);
         }
         self.effects.log_writer.lazy_expire = self.tunables.lazy_expire;
-        self.effects.log_writer.measures = self.tunables.slot_stats;
+        self.effects.log_writer.measures_units = self.tunables.slot_stats;
         self.clock = self.tunables.clock;
         self.clock.now_s = now_ms / 1000;
         self.ticks = self.timer.raw();
@@ -162,7 +162,7 @@ impl Thread {
     #[inline]
     pub fn look_around(&mut self) {
         self.acl_version = self.server.acl.version();
-        self.standing = self.server.repl.standing();
+        self.standing = self.server.repl.state_bits();
         redirect::take_view(self);
     }
 

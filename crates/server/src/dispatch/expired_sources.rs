@@ -41,7 +41,7 @@ pub(super) struct SourceLeases {
 /// Returns `true` if the command may write, and so must delete the source keys that it finds expired.
 #[inline]
 pub(super) fn deletes_expired(thread: &Thread, command: &Command<Binding>) -> bool {
-    command.spec.flags.contains(CommandFlags::WRITE) && !thread.standing.leaves_expired()
+    command.spec.flags.contains(CommandFlags::WRITE) && !thread.standing.expiry_is_remote()
 }
 
 /// Takes the leases of a command's keys as [`lease`] does, and those of expired keys for writing.

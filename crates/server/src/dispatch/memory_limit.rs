@@ -111,7 +111,7 @@ fn look(thread: &mut Thread, pass: &GatePassage<'_>) {
         0 => LimitState::Room,
         _ if !may_evict(thread) => LimitState::Room,
         // Imported keys stay until the import has ended.
-        _ if thread.standing.has(ReplicationState::IMPORTS) => LimitState::Full,
+        _ if thread.standing.contains(ReplicationState::IMPORT_MODE) => LimitState::Full,
         wanted => match thread.tunables.eviction {
             None => LimitState::Full,
             Some(policy) => evict(thread, pass, policy, wanted),
@@ -160,8 +160,8 @@ fn excess(thread: &mut Thread) -> u64 {
 /// Returns `true` if this server evicts keys on its own at the moment.
 fn may_evict(thread: &Thread) -> bool {
     let ignores = || thread.server.config.boolean(id::REPLICA_IGNORE_MAXMEMORY);
-    let follows = thread.standing.has(ReplicationState::FOLLOWS) && ignores();
-    let loads = thread.standing.has(ReplicationState::LOADING);
+    let follows = thread.standing.contains(ReplicationState::IS_REPLICA) && ignores();
+    let loads = thread.standing.contains(ReplicationState::LOADING);
     !follows && !loads && !thread.server.pause.holds_writes(thread.now_ms)
 }
 

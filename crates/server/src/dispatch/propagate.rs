@@ -2,19 +2,19 @@
 
 use crate::keyspace::access::Keys;
 use crate::keyspace::effects::Effects;
-use crate::propagation::Target;
+use crate::propagation::LogTarget;
 use crate::state::NextStep;
 
 /// Ends a call: it is repeated if it has changed anything since the dirty count was `dirty`, as it was sent or as its
 /// handler said.
 #[cold]
 pub(super) fn end_call(keys: &mut Keys<'_, '_>, after: &NextStep, dirty: u64) {
-    end_call_for(keys, after, dirty, Target::ALL);
+    end_call_for(keys, after, dirty, LogTarget::ALL);
 }
 
 /// Like [`end_call`], for some of the targets.
 #[cold]
-pub(super) fn end_call_for(keys: &mut Keys<'_, '_>, after: &NextStep, dirty: u64, wanted: Target) {
+pub(super) fn end_call_for(keys: &mut Keys<'_, '_>, after: &NextStep, dirty: u64, wanted: LogTarget) {
     let effects = &mut *keys.effects;
     if matches!(after, NextStep::Defer | NextStep::Leave(_) | NextStep::AsWriter) {
         // The command runs again from its start. Keys that have expired meanwhile stay expired.
@@ -22,7 +22,7 @@ pub(super) fn end_call_for(keys: &mut Keys<'_, '_>, after: &NextStep, dirty: u64
         return;
     }
     let changed = effects.dirty > dirty;
-    let target = effects.hooks.log_target().and(wanted);
+    let target = effects.hooks.log_target().intersection(wanted);
     effects.log_writer.end_call(target, keys.db, changed, keys.args.iter());
 }
 

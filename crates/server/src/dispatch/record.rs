@@ -158,7 +158,7 @@ pub fn is_secret(full_name: &str, args: Args<'_>, index: usize) -> bool {
             index >= 3
                 && index % 2 == 1
                 && config::find(args.at(index - 1))
-                    .is_some_and(|named| named.id.parameter().flags.contains(config::Flags::SENSITIVE))
+                    .is_some_and(|named| named.id.parameter().flags.contains(config::ParameterFlags::SENSITIVE))
         }
         _ => false,
     }

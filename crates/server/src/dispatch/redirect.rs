@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use weft_resp::Args;
 
-use crate::cluster::settings::Endpoint;
-use crate::cluster::view::{Owner, RequesterInfo, View};
+use crate::cluster::settings::EndpointType;
+use crate::cluster::view::{ClusterView, RequesterInfo, SlotOwner};
 use crate::commands::context::Binding;
 use crate::commands::error::CommandError;
 use crate::commands::keys;
@@ -92,13 +92,13 @@ impl<'a> Collector<'a> {
         }
     }
 
-    fn add(&mut self, view: &View, slot: u16, name: &'a [u8]) {
+    fn add(&mut self, view: &ClusterView, slot: u16, name: &'a [u8]) {
         if self.crosses {
             return;
         }
         match &mut self.wanted {
             None => {
-                self.unserved = view.owner(slot) == Owner::Nobody;
+                self.unserved = view.owner(slot) == SlotOwner::Unassigned;
                 self.first = name;
                 self.wanted = Some(ClusterRequirement {
                     slot,
@@ -112,7 +112,7 @@ impl<'a> Collector<'a> {
     }
 
     /// Adds what a command is about; `planned` are its keys.
-    fn add_command(&mut self, view: &View, command: &Command<Binding>, args: Args<'a>, planned: &[PlannedKey]) {
+    fn add_command(&mut self, view: &ClusterView, command: &Command<Binding>, args: Args<'a>, planned: &[PlannedKey]) {
         for key in planned {
             self.add(view, key.slot, args.at(key.argument as usize));
         }
@@ -149,7 +149,7 @@ fn is_shard_channel_command(command: &Command<Binding>) -> bool {
 /// The refusal.
 pub fn route(
     thread: &mut Thread,
-    view: &Arc<View>,
+    view: &Arc<ClusterView>,
     client: &Client,
     command: &'static Command<Binding>,
     args: Args<'_>,
@@ -173,11 +173,11 @@ pub fn route(
     let reads_here = view.is_replica && client.flags.contains(ClientFlags::READONLY);
     let runs_script = reads_here && matches!(command.full_name, "eval" | "evalsha" | "fcall");
     let writes = writes || (runs_script && super::script::may_write(server, command, args));
-    if !view.up {
+    if !view.is_up {
         down(server, wanted, writes)?;
     }
     let asking = client.flags.contains(ClientFlags::ASKING) || command.spec.flags.contains(CommandFlags::ASKING);
-    let endpoint = Endpoint::of(&server.config);
+    let endpoint = EndpointType::configured(&server.config);
     let migrates = command.full_name == "migrate";
     thread.moving = judge(view, client, wanted, (asking, writes, migrates), endpoint)?;
     Ok(())
@@ -193,7 +193,7 @@ fn settled<'c>(collector: &'c Collector<'_>) -> Result<Option<&'c ClusterRequire
     Ok(collector.wanted.as_ref())
 }
 
-fn add_transaction<'a>(collector: &mut Collector<'a>, view: &View, transaction: &'a Transaction) {
+fn add_transaction<'a>(collector: &mut Collector<'a>, view: &ClusterView, transaction: &'a Transaction) {
     let commands = crate::commands::registry().commands();
     for queued in &transaction.commands {
         if let Some(command) = commands.get(queued.command) {
@@ -231,11 +231,11 @@ fn down(server: &Server, wanted: &ClusterRequirement, writes: bool) -> Result<()
 }
 
 fn judge(
-    view: &View,
+    view: &ClusterView,
     client: &Client,
     wanted: &ClusterRequirement,
     (asking, writes, migrates): (bool, bool, bool),
-    endpoint: Endpoint,
+    endpoint: EndpointType,
 ) -> Result<Option<MigrationState>, CommandError> {
     let slot = wanted.slot;
     let mine = view.is_mine(slot);
@@ -265,13 +265,13 @@ fn judge(
 }
 
 /// Sends a client to the owner of a slot.
-fn moved(view: &View, client: &Client, slot: u16, endpoint: Endpoint) -> CommandError {
+fn moved(view: &ClusterView, client: &Client, slot: u16, endpoint: EndpointType) -> CommandError {
     match view.owner(slot) {
-        Owner::Other(place) => {
+        SlotOwner::Other(place) => {
             let place = place.text(endpoint, origin(client));
             CommandError::text(format!("MOVED {slot} {place}"))
         }
-        Owner::Nobody | Owner::Myself => UNSERVED,
+        SlotOwner::Unassigned | SlotOwner::Myself => UNSERVED,
     }
 }
 
@@ -290,7 +290,7 @@ pub fn origin(client: &Client) -> RequesterInfo {
 #[cold]
 pub fn settle_moving<'k>(
     thread: &Thread,
-    view: &View,
+    view: &ClusterView,
     client: &Client,
     moving: MigrationState,
     held: &HeldLeases<'_, '_>,
@@ -304,7 +304,7 @@ pub fn settle_moving<'k>(
             false => missing += 1,
         }
     }
-    let endpoint = Endpoint::of(&thread.server.config);
+    let endpoint = EndpointType::configured(&thread.server.config);
     match moving {
         MigrationState::Out { runs_here: true, .. } if missing == 0 => Ok(()),
         MigrationState::Out { slot, .. } if missing == 0 => Err(moved(view, client, slot, endpoint)),
@@ -384,7 +384,7 @@ pub fn forget_asking(connection: &mut Connection, command: &Command<Binding>) {
 /// Returns the error of a script's command whose keys are not on this node, or while the cluster is down.
 #[cold]
 pub fn refusal_in_script(
-    view: &View,
+    view: &ClusterView,
     server: &Server,
     client: &Client,
     command: &'static Command<Binding>,
@@ -403,7 +403,7 @@ pub fn refusal_in_script(
     let mine = view.is_mine(wanted.slot)
         || (view.is_importing(wanted.slot) && client.flags.contains(ClientFlags::ASKING))
         || (view.is_of_my_shard(wanted.slot) && client.flags.contains(ClientFlags::READONLY) && !writes);
-    if !collector.unserved && !view.up {
+    if !collector.unserved && !view.is_up {
         match down(server, wanted, writes) {
             Ok(()) => {}
             Err(error) if error == READ_ONLY => {

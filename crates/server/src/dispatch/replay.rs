@@ -35,7 +35,7 @@ const COMMANDS_A_TICK: u64 = 1024;
 /// Runs all commands of a file. `row` is the thread's row of counters.
 pub fn replay(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize, commands: &mut Commands<File>) -> Replayed {
     let mut player = ReplayClient::new(server, row);
-    let starts = server.repl.standing().has(ReplicationState::LOADING);
+    let starts = server.repl.state_bits().contains(ReplicationState::LOADING);
     player.lets_in = starts;
     let mut valid_up_to = commands.offset();
     let mut before_multi = valid_up_to;
@@ -93,7 +93,7 @@ impl ReplayClient {
         let mut thread = Thread::new(server.clone(), row);
         (thread.may_leave, thread.may_block, thread.replays) = (false, false, true);
         let mut client = Client::new(u64::MAX, unix_ms(), 0);
-        client.login = Login::repeating(&server.acl);
+        client.login = Login::for_replication(&server.acl);
         client.flags.set(ClientFlags::REPLAY, true);
         ReplayClient {
             thread,

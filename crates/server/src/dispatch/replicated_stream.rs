@@ -30,7 +30,7 @@ use crate::net::client::{Client, ClientFlags};
 use crate::net::connection::{Connection, ConnectionState};
 use crate::notify::messages::{NotificationSender, wake};
 use crate::observability::log;
-use crate::propagation::Milestone;
+use crate::propagation::LogMilestone;
 use crate::state::{Message, Server};
 
 use super::batch::{self, Connections};
@@ -145,7 +145,7 @@ struct SingleConnection<'a> {
 
 impl Connections for SingleConnection<'_> {
     fn connection(&mut self, _: usize) -> Option<&mut Connection> {
-        if self.server.repl.term() != self.lane.term {
+        if self.server.repl.role_epoch() != self.lane.term {
             return None;
         }
         // Before the next command of the batch runs.
@@ -160,7 +160,7 @@ impl Connections for SingleConnection<'_> {
     }
 
     fn pass_ends(&mut self) {
-        if self.server.repl.term() == self.lane.term {
+        if self.server.repl.role_epoch() == self.lane.term {
             self.lane.note_place();
             self.lane.relay(self.server);
         }
@@ -178,7 +178,7 @@ impl Stream {
     pub fn new(server: &Arc<Server>, seat: &Seat, term: u64, mut client: Client, db: usize) -> Self {
         let mut thread = Thread::new(server.clone(), seat.index());
         (thread.may_leave, thread.may_block, thread.replays) = (false, false, true);
-        client.login = server.acl.superuser();
+        client.login = server.acl.superuser_login();
         client.flags.set(ClientFlags::PRIMARY, true);
         let first_ticket = server.propagation.last_sequence();
         client.db = db.min(counts(server).databases() - 1);
@@ -209,7 +209,7 @@ impl Stream {
         if !server.aof.is_whole() {
             return None;
         }
-        let reached = server.propagation.milestone_sequence(Milestone::Synced);
+        let reached = server.propagation.milestone_sequence(LogMilestone::Synced);
         while let Some((_, offset)) = self.written.front().filter(|(ticket, _)| *ticket <= reached) {
             self.synced = *offset;
             self.written.pop_front();
@@ -282,7 +282,7 @@ impl Stream {
             self.conclude();
             self.note_written();
             let advanced = self.lane.cut();
-            if self.thread.server.repl.term() != self.lane.term {
+            if self.thread.server.repl.role_epoch() != self.lane.term {
                 return Err(StreamError::TermOver);
             }
             if malformed {

@@ -152,7 +152,7 @@ pub fn book(thread: &Thread, client: &Client, command: &Command<Binding>, slot: 
         stats.add(*seat, slot, SlotFigure::BytesOut, cost.reply_bytes as u64);
     }
     if cost.repeated_bytes > 0 {
-        let replicas = server.repl.replicas.known().len();
+        let replicas = server.repl.replicas.infos().len();
         let bytes = cost.repeated_bytes * replicas;
         stats.add(*seat, slot, SlotFigure::BytesOut, bytes as u64);
     }

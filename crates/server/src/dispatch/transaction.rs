@@ -303,7 +303,7 @@ pub fn run_exclusive(
     let server = thread.server.clone();
     let keep_back = |keeps_back| {
         if let Some(cluster) = &server.cluster {
-            cluster.keep_back(keeps_back);
+            cluster.hold_published(keeps_back);
         }
     };
     keep_back(true);
@@ -656,7 +656,7 @@ fn still_permitted(
     args: Args<'_>,
 ) -> Result<(), CommandError> {
     thread.acl_version = thread.server.acl.version();
-    if client.login.is_free(thread.acl_version) {
+    if client.login.is_unrestricted(thread.acl_version) {
         return Ok(());
     }
     let server = &thread.server;
@@ -668,7 +668,7 @@ fn still_permitted(
         db: client.db,
         databases: permission::databases(server),
     };
-    permission::check(client.login.user(), &permission).map_err(|denial| {
+    permission::check(client.login.rules(), &permission).map_err(|denial| {
         let refusal = permission::refusal(client, DenialContext::Transaction, (command, &args), denial);
         client.last_command = "exec";
         let line = client.list_line(thread.now_ms, BufferFigures::default());

@@ -17,7 +17,7 @@ use crate::notify::keyspace_event::Event;
 use crate::notify::pubsub::{Publication, Recipient};
 use crate::notify::tracking::{Invalidation, RedirectedInvalidation};
 use crate::observability::metrics::{Counter, Metrics};
-use crate::propagation::{LogWriter, Target};
+use crate::propagation::{LogTarget, LogWriter};
 
 /// Which consumers of what commands do are switched on; with none, nothing is recorded for them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,9 +68,9 @@ impl Hooks {
     }
 
     /// For whom writes are logged.
-    pub fn log_target(self) -> Target {
-        let part = |hook, target| if self.has(hook) { target } else { Target::NOBODY };
-        part(Hooks::LOG_FILE, Target::FILE).or(part(Hooks::LOG_REPLICAS, Target::REPLICAS))
+    pub fn log_target(self) -> LogTarget {
+        let part = |hook, target| if self.has(hook) { target } else { LogTarget::NONE };
+        part(Hooks::LOG_FILE, LogTarget::FILE).union(part(Hooks::LOG_REPLICAS, LogTarget::REPLICAS))
     }
 }
 
@@ -279,7 +279,7 @@ impl Effects {
     }
 
     /// Has the log repeat the command that runs for some, even if it changes nothing.
-    pub fn log_for(&mut self, target: Target) {
+    pub fn log_for(&mut self, target: LogTarget) {
         if self.logs() {
             self.log_writer.force_propagation(target);
         }

@@ -267,7 +267,7 @@ impl Client {
             db: 0,
             last_write_sequence: 0,
             protocol: Protocol::Resp2,
-            login: Login::stranger(),
+            login: Login::unauthenticated(),
             name: Vec::new(),
             lib_name: Vec::new(),
             lib_version: Vec::new(),

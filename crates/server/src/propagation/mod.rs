@@ -45,15 +45,15 @@ mod reader;
 mod writer;
 
 pub use reader::{ConsumerStreams, LogConsumer, start};
-pub use writer::{LogWriter, RewrittenCommands, Target, begin_command, write_command, write_word};
+pub use writer::{LogTarget, LogWriter, RewrittenCommands, begin_command, write_command, write_word};
 
 /// The number of bytes of one thread that the log thread has not read, above which writes of the thread's connections
 /// are deferred.
-pub const CROWDED_BYTES: usize = 16 << 20;
+pub const MAX_UNREAD_BYTES: usize = 16 << 20;
 
 /// A stage that a log record reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Milestone {
+pub enum LogMilestone {
     /// Written to the append-only file, that is, passed to the operating system.
     Written,
     /// Synced to disk.
@@ -77,18 +77,18 @@ struct Rings {
 /// The shared state of the propagation log.
 pub struct PropagationLog {
     /// The last sequence number taken.
-    tickets: AtomicU64,
+    last_sequence: AtomicU64,
     rings: Mutex<Rings>,
     marks: Mutex<VecDeque<LogMark>>,
     /// Set while there are rings or marks that the log thread has not seen.
-    has_orders: AtomicBool,
+    has_new_rings_or_marks: AtomicBool,
     /// Set while the log thread sleeps or is about to sleep.
-    asleep: AtomicBool,
+    is_asleep: AtomicBool,
     thread: Mutex<Option<Thread>>,
     written: AtomicU64,
     synced: AtomicU64,
     /// Set for each worker that wants to be notified when a milestone moves.
-    askers: Box<[AtomicBool]>,
+    notify_workers: Box<[AtomicBool]>,
     /// The milestone that replies wait for: [`WITHHOLDS_NONE`] or one of the constants after it.
     withholds: AtomicU8,
     /// Accounts for the memory that the log thread frees.
@@ -99,16 +99,16 @@ impl PropagationLog {
     /// Creates a log without consumers for `workers` workers.
     pub fn new(workers: usize, memory: Arc<UsedMemory>) -> Self {
         PropagationLog {
-            tickets: AtomicU64::new(0),
+            last_sequence: AtomicU64::new(0),
             rings: Mutex::default(),
             marks: Mutex::default(),
-            has_orders: AtomicBool::new(false),
-            asleep: AtomicBool::new(false),
+            has_new_rings_or_marks: AtomicBool::new(false),
+            is_asleep: AtomicBool::new(false),
             thread: Mutex::default(),
             written: AtomicU64::new(0),
             synced: AtomicU64::new(0),
-            askers: (0..workers).map(|_| AtomicBool::new(false)).collect(),
-            withholds: AtomicU8::new(WITHHOLDS_NONE),
+            notify_workers: (0..workers).map(|_| AtomicBool::new(false)).collect(),
+            withholds: AtomicU8::new(WAIT_FOR_NOTHING),
             memory,
         }
     }
@@ -123,11 +123,11 @@ impl PropagationLog {
             writer
         });
         drop(rings);
-        self.has_orders.store(true, Ordering::SeqCst);
+        self.has_new_rings_or_marks.store(true, Ordering::SeqCst);
         LogWriter::new(self.clone(), writer)
     }
 
-    fn give_back(&self, writer: RingWriter) {
+    fn return_writer(&self, writer: RingWriter) {
         lock(&self.rings).idle.push(writer);
     }
 
@@ -139,13 +139,13 @@ impl PropagationLog {
     /// Takes the next sequence number.
     #[inline]
     fn next_sequence(&self) -> u64 {
-        self.tickets.fetch_add(1, Ordering::SeqCst) + 1
+        self.last_sequence.fetch_add(1, Ordering::SeqCst) + 1
     }
 
     /// Returns the last sequence number taken.
     #[inline]
     pub fn last_sequence(&self) -> u64 {
-        self.tickets.load(Ordering::SeqCst)
+        self.last_sequence.load(Ordering::SeqCst)
     }
 
     /// Schedules an action on the log thread between all earlier and all later writes. The caller must hold the whole
@@ -153,7 +153,7 @@ impl PropagationLog {
     pub fn schedule_mark(&self, action: impl FnOnce(&mut ConsumerStreams) + Send + 'static) {
         let at = self.last_sequence();
         lock(&self.marks).push_back((at, Box::new(action)));
-        self.has_orders.store(true, Ordering::SeqCst);
+        self.has_new_rings_or_marks.store(true, Ordering::SeqCst);
         self.wake();
     }
 
@@ -161,14 +161,14 @@ impl PropagationLog {
     /// one call at the end of a batch is enough.
     #[inline]
     pub fn wake(&self) {
-        if self.asleep.load(Ordering::SeqCst) {
+        if self.is_asleep.load(Ordering::SeqCst) {
             self.wake_thread();
         }
     }
 
     #[cold]
     fn wake_thread(&self) {
-        if self.asleep.swap(false, Ordering::SeqCst)
+        if self.is_asleep.swap(false, Ordering::SeqCst)
             && let Some(thread) = &*lock(&self.thread)
         {
             thread.unpark();
@@ -178,32 +178,32 @@ impl PropagationLog {
     // ---- milestones -------------------------------------------------------------------------------------------------
     /// Returns the last sequence number that has reached a milestone. All earlier ones have reached it, too.
     #[inline]
-    pub fn milestone_sequence(&self, milestone: Milestone) -> u64 {
+    pub fn milestone_sequence(&self, milestone: LogMilestone) -> u64 {
         self.milestone(milestone).load(Ordering::SeqCst)
     }
 
     /// Moves a milestone. The caller then notifies the workers returned by [`Self::take_notice_requests`].
-    pub fn advance_milestone(&self, milestone: Milestone, ticket: u64) {
+    pub fn advance_milestone(&self, milestone: LogMilestone, ticket: u64) {
         self.milestone(milestone).fetch_max(ticket, Ordering::SeqCst);
     }
 
-    fn milestone(&self, milestone: Milestone) -> &AtomicU64 {
+    fn milestone(&self, milestone: LogMilestone) -> &AtomicU64 {
         match milestone {
-            Milestone::Written => &self.written,
-            Milestone::Synced => &self.synced,
+            LogMilestone::Written => &self.written,
+            LogMilestone::Synced => &self.synced,
         }
     }
 
     /// Requests one notification of a worker when any milestone moves. The worker checks the milestone after this call.
     pub fn request_milestone_notice(&self, worker: usize) {
-        if let Some(origin) = self.askers.get(worker) {
+        if let Some(origin) = self.notify_workers.get(worker) {
             origin.store(true, Ordering::SeqCst);
         }
     }
 
     /// Calls `tell` with each worker that requested a notification, and clears the requests.
     pub fn take_notice_requests(&self, mut tell: impl FnMut(usize)) {
-        for (worker, origin) in self.askers.iter().enumerate() {
+        for (worker, origin) in self.notify_workers.iter().enumerate() {
             if origin.load(Ordering::SeqCst) && origin.swap(false, Ordering::SeqCst) {
                 tell(worker);
             }
@@ -211,35 +211,35 @@ impl PropagationLog {
     }
 
     /// Sets the milestone that replies to writes wait for; `None` if they do not wait.
-    pub fn withhold_replies(&self, until: Option<Milestone>) {
+    pub fn set_reply_milestone(&self, until: Option<LogMilestone>) {
         let code = match until {
-            None => WITHHOLDS_NONE,
-            Some(Milestone::Written) => WITHHOLDS_UNWRITTEN,
-            Some(Milestone::Synced) => WITHHOLDS_UNSYNCED,
+            None => WAIT_FOR_NOTHING,
+            Some(LogMilestone::Written) => WAIT_FOR_WRITTEN,
+            Some(LogMilestone::Synced) => WAIT_FOR_SYNCED,
         };
         self.withholds.store(code, Ordering::SeqCst);
     }
 
     /// Returns `true` if the reply to the write with this sequence number must wait.
     #[inline]
-    pub fn withholds(&self, ticket: u64) -> bool {
+    pub fn must_withhold_reply(&self, ticket: u64) -> bool {
         if ticket == 0 {
             return false;
         }
         match self.withholds.load(Ordering::Acquire) {
-            WITHHOLDS_NONE => false,
-            WITHHOLDS_UNWRITTEN => ticket > self.milestone_sequence(Milestone::Written),
-            _ => ticket > self.milestone_sequence(Milestone::Synced),
+            WAIT_FOR_NOTHING => false,
+            WAIT_FOR_WRITTEN => ticket > self.milestone_sequence(LogMilestone::Written),
+            _ => ticket > self.milestone_sequence(LogMilestone::Synced),
         }
     }
 }
 
 /// Replies do not wait for the log.
-const WITHHOLDS_NONE: u8 = 0;
+const WAIT_FOR_NOTHING: u8 = 0;
 /// Replies wait until their writes are written to the append-only file.
-const WITHHOLDS_UNWRITTEN: u8 = 1;
+const WAIT_FOR_WRITTEN: u8 = 1;
 /// Replies wait until their writes are synced to disk.
-const WITHHOLDS_UNSYNCED: u8 = 2;
+const WAIT_FOR_SYNCED: u8 = 2;
 
 #[cfg(test)]
 mod tests;

@@ -6,22 +6,22 @@ use std::time::Duration;
 
 use weft_sync::RingReader;
 
-use super::writer::{CLOSES, OP_HEADER_BYTES, OPENS, Target, db_and_length, write_command};
+use super::writer::{LogTarget, OP_HEADER_BYTES, UNIT_BEGIN, UNIT_END, db_and_length, write_command};
 use super::{LogMark, PropagationLog};
 use crate::observability::lock;
 
 /// The number of sequence numbers after which consumers process what they have received, even if there are more.
-const TICKETS_A_ROUND: usize = 4096;
+const MAX_SEQUENCES_PER_ROUND: usize = 4096;
 /// The number of bytes after which they do so. It bounds the memory of what consumers have received and not passed on.
-const BYTES_A_ROUND: usize = 4 << 20;
+const MAX_BYTES_PER_ROUND: usize = 4 << 20;
 /// The sleep while a sequence number has been taken whose record is not on a ring yet, since its thread is still
 /// copying it.
-const MOMENT: Duration = Duration::from_micros(50);
+const RECORD_WAIT: Duration = Duration::from_micros(50);
 
 /// A consumer of the propagation log. It runs on the log thread.
 pub trait LogConsumer: Send {
     /// Returns the target whose ops it receives.
-    fn target(&self) -> Target;
+    fn target(&self) -> LogTarget;
 
     /// Receives the next bytes of its stream: whole commands, SELECT included. `offset` is the number of bytes it has
     /// received before.
@@ -29,7 +29,7 @@ pub trait LogConsumer: Send {
 
     /// Processes what it has received: everything up to the sequence number `ticket` has been appended. Returns the
     /// time after which it wants to be called again even if there is nothing new.
-    fn settle(&mut self, ticket: u64) -> Option<Duration>;
+    fn flush(&mut self, ticket: u64) -> Option<Duration>;
 }
 
 /// A consumer and the position in its stream.
@@ -47,7 +47,7 @@ struct ConsumerStream {
 pub struct ConsumerStreams {
     list: Vec<ConsumerStream>,
     /// The sequence number up to which everything has been passed to the consumers.
-    passed: u64,
+    passed_sequence: u64,
 }
 
 impl ConsumerStreams {
@@ -85,32 +85,32 @@ impl ConsumerStreams {
     /// Returns the sequence number up to which everything has been passed to the consumers.
     #[cfg_attr(not(test), expect(dead_code, reason = "for consumers that begin at a mark"))]
     pub fn passed_sequence(&self) -> u64 {
-        self.passed
+        self.passed_sequence
     }
 
-    fn give(&mut self, ops: &[u8]) {
+    fn pass_ops(&mut self, ops: &[u8]) {
         for feed in &mut self.list {
-            feed.give(ops);
+            feed.pass_ops(ops);
         }
     }
 
-    fn settle(&mut self) -> Option<Duration> {
-        let passed = self.passed;
+    fn flush(&mut self) -> Option<Duration> {
+        let passed = self.passed_sequence;
         self.list
             .iter_mut()
-            .filter_map(|feed| feed.consumer.settle(passed))
+            .filter_map(|feed| feed.consumer.flush(passed))
             .min()
     }
 }
 
 impl ConsumerStream {
     /// Passes the consumer the ops of one sequence number.
-    fn give(&mut self, mut ops: &[u8]) {
+    fn pass_ops(&mut self, mut ops: &[u8]) {
         while let Some((header, rest)) = ops.split_at_checked(OP_HEADER_BYTES) {
             let (flags, (db, length)) = (header[0], db_and_length(header));
             let (command, behind) = rest.split_at(length);
             ops = behind;
-            if flags & OPENS != 0 {
+            if flags & UNIT_BEGIN != 0 {
                 self.append(|bytes| write_command([&b"MULTI"[..]].into_iter(), bytes));
             }
             if flags & self.target != 0 {
@@ -125,7 +125,7 @@ impl ConsumerStream {
                     bytes.extend_from_slice(command);
                 });
             }
-            if flags & CLOSES != 0 {
+            if flags & UNIT_END != 0 {
                 self.append(|bytes| write_command([&b"EXEC"[..]].into_iter(), bytes));
             }
         }
@@ -140,7 +140,7 @@ impl ConsumerStream {
 }
 
 /// A ring and the sequence number of its first record.
-struct Head {
+struct RingHead {
     ring: RingReader,
     ticket: Option<u64>,
 }
@@ -148,7 +148,7 @@ struct Head {
 /// The state of the log thread.
 struct LogReader {
     propagation: Arc<PropagationLog>,
-    heads: Vec<Head>,
+    heads: Vec<RingHead>,
     /// The ring that had the last sequence number. It often has the next one.
     last: usize,
     marks: Vec<LogMark>,
@@ -186,7 +186,7 @@ impl LogReader {
         loop {
             self.apply_control_messages();
             let taken = self.merge_available();
-            let again = self.feeds.settle();
+            let again = self.feeds.flush();
             memory.store_balance(&mut cell);
             if taken == 0 {
                 self.sleep(again);
@@ -196,24 +196,24 @@ impl LogReader {
 
     /// Takes over new rings and marks.
     fn apply_control_messages(&mut self) {
-        if !self.propagation.has_orders.swap(false, Ordering::SeqCst) {
+        if !self.propagation.has_new_rings_or_marks.swap(false, Ordering::SeqCst) {
             return;
         }
         let new = std::mem::take(&mut lock(&self.propagation.rings).new);
         self.heads
-            .extend(new.into_iter().map(|ring| Head { ring, ticket: None }));
+            .extend(new.into_iter().map(|ring| RingHead { ring, ticket: None }));
         self.marks.extend(lock(&self.propagation.marks).drain(..));
     }
 
     /// Passes the consumers the available records in order. Returns the number of sequence numbers and marks processed.
     fn merge_available(&mut self) -> usize {
         let (mut taken, mut bytes) = (0, 0);
-        while taken < TICKETS_A_ROUND && bytes < BYTES_A_ROUND {
-            let is_due = |mark: &LogMark| mark.0 <= self.feeds.passed;
+        while taken < MAX_SEQUENCES_PER_ROUND && bytes < MAX_BYTES_PER_ROUND {
+            let is_due = |mark: &LogMark| mark.0 <= self.feeds.passed_sequence;
             if self.marks.first().is_some_and(is_due) {
                 let (_, action) = self.marks.remove(0);
                 // Everything before the mark is complete for all consumers.
-                self.feeds.settle();
+                self.feeds.flush();
                 action(&mut self.feeds);
                 taken += 1;
                 continue;
@@ -222,18 +222,18 @@ impl LogReader {
                 break;
             };
             // A mark that was set before this sequence number was taken is visible by now, and comes first.
-            if self.propagation.has_orders.load(Ordering::SeqCst) {
+            if self.propagation.has_new_rings_or_marks.load(Ordering::SeqCst) {
                 self.apply_control_messages();
                 continue;
             }
-            let Head { ring, ticket } = &mut self.heads[at];
+            let RingHead { ring, ticket } = &mut self.heads[at];
             ring.take(|ops| {
                 bytes += ops.len();
-                self.feeds.give(ops);
+                self.feeds.pass_ops(ops);
             });
             *ticket = None;
             self.last = at;
-            self.feeds.passed += 1;
+            self.feeds.passed_sequence += 1;
             taken += 1;
         }
         taken
@@ -241,7 +241,7 @@ impl LogReader {
 
     /// Returns the index of the ring that has the next sequence number.
     fn next_ring(&mut self) -> Option<usize> {
-        let next = self.feeds.passed + 1;
+        let next = self.feeds.passed_sequence + 1;
         let (last, count) = (self.last, self.heads.len());
         (0..count).map(|step| (last + step) % count).find(|at| {
             let head = &mut self.heads[*at];
@@ -254,15 +254,15 @@ impl LogReader {
 
     fn sleep(&self, again: Option<Duration>) {
         let propagation = &self.propagation;
-        propagation.asleep.store(true, Ordering::SeqCst);
-        let under_way = propagation.last_sequence() != self.feeds.passed;
-        let has_orders = propagation.has_orders.load(Ordering::SeqCst);
+        propagation.is_asleep.store(true, Ordering::SeqCst);
+        let under_way = propagation.last_sequence() != self.feeds.passed_sequence;
+        let has_orders = propagation.has_new_rings_or_marks.load(Ordering::SeqCst);
         match again {
             _ if has_orders => {}
-            _ if under_way => std::thread::park_timeout(MOMENT),
+            _ if under_way => std::thread::park_timeout(RECORD_WAIT),
             Some(time) => std::thread::park_timeout(time),
             None => std::thread::park(),
         }
-        propagation.asleep.store(false, Ordering::SeqCst);
+        propagation.is_asleep.store(false, Ordering::SeqCst);
     }
 }

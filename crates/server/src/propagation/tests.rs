@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use super::*;
 
 /// Records its stream.
-struct Listener(Arc<Mutex<(Vec<u8>, u64)>>, Target);
+struct RecordingConsumer(Arc<Mutex<(Vec<u8>, u64)>>, LogTarget);
 
-impl LogConsumer for Listener {
-    fn target(&self) -> Target {
+impl LogConsumer for RecordingConsumer {
+    fn target(&self) -> LogTarget {
         self.1
     }
 
@@ -19,15 +19,15 @@ impl LogConsumer for Listener {
         all.extend_from_slice(bytes);
     }
 
-    fn settle(&mut self, ticket: u64) -> Option<Duration> {
+    fn flush(&mut self, ticket: u64) -> Option<Duration> {
         lock(&self.0).1 = ticket;
         None
     }
 }
 
-fn listen(propagation: &PropagationLog, name: &'static str, target: Target) -> Arc<Mutex<(Vec<u8>, u64)>> {
+fn listen(propagation: &PropagationLog, name: &'static str, target: LogTarget) -> Arc<Mutex<(Vec<u8>, u64)>> {
     let heard = Arc::new(Mutex::new((Vec::new(), 0)));
-    let listener = Box::new(Listener(heard.clone(), target));
+    let listener = Box::new(RecordingConsumer(heard.clone(), target));
     propagation.schedule_mark(move |feeds| feeds.add(name, listener, 0));
     heard
 }
@@ -41,32 +41,32 @@ fn wait_for(heard: &Mutex<(Vec<u8>, u64)>, ticket: u64) -> String {
     String::from_utf8_lossy(&lock(heard).0).replace("\r\n", " ")
 }
 
-fn say(log_writer: &mut LogWriter, db: usize, words: &[&[u8]]) {
-    log_writer.end_call(Target::ALL, db, true, words.iter().copied());
+fn end_call(log_writer: &mut LogWriter, db: usize, words: &[&[u8]]) {
+    log_writer.end_call(LogTarget::ALL, db, true, words.iter().copied());
 }
 
 #[test]
 fn units_of_several_ops_are_transactions_and_databases_are_selected() {
     let propagation = Arc::new(PropagationLog::new(1, Arc::new(UsedMemory::new(1))));
     start(&propagation).expect("there is a thread");
-    let file = listen(&propagation, "file", Target::FILE);
-    let replicas = listen(&propagation, "replicas", Target::REPLICAS);
+    let file = listen(&propagation, "file", LogTarget::FILE);
+    let replicas = listen(&propagation, "replicas", LogTarget::REPLICAS);
     let mut log_writer = propagation.log_writer();
-    say(&mut log_writer, 0, &[b"SET", b"k", b"v"]);
+    end_call(&mut log_writer, 0, &[b"SET", b"k", b"v"]);
     log_writer.commit();
-    say(&mut log_writer, 3, &[b"A"]);
-    say(&mut log_writer, 0, &[b"B"]);
+    end_call(&mut log_writer, 3, &[b"A"]);
+    end_call(&mut log_writer, 0, &[b"B"]);
     log_writer.end_unit();
-    say(&mut log_writer, 0, &[b"C"]);
+    end_call(&mut log_writer, 0, &[b"C"]);
     log_writer.commit();
-    log_writer.propagate_before(Target::ALL, 0, &[b"DEL", b"old"]);
+    log_writer.propagate_before(LogTarget::ALL, 0, &[b"DEL", b"old"]);
     log_writer.propagate_instead(&[b"OTHER"]);
-    say(&mut log_writer, 0, &[b"D"]);
+    end_call(&mut log_writer, 0, &[b"D"]);
     log_writer.commit();
-    log_writer.force_propagation(Target::REPLICAS);
-    log_writer.end_call(Target::ALL, 0, false, [&b"PUBLISH"[..]].into_iter());
+    log_writer.force_propagation(LogTarget::REPLICAS);
+    log_writer.end_call(LogTarget::ALL, 0, false, [&b"PUBLISH"[..]].into_iter());
     log_writer.commit();
-    log_writer.end_call(Target::ALL, 0, false, [&b"GET"[..]].into_iter());
+    log_writer.end_call(LogTarget::ALL, 0, false, [&b"GET"[..]].into_iter());
     log_writer.commit();
     log_writer.wake();
     assert_eq!(log_writer.last_sequence(), 4, "nothing to say, no ticket");
@@ -77,10 +77,10 @@ fn units_of_several_ops_are_transactions_and_databases_are_selected() {
 }
 
 #[test]
-fn many_threads_have_one_order_and_marks_their_place_in_it() {
+fn writes_of_many_threads_are_totally_ordered_and_marks_run_in_order() {
     let propagation = Arc::new(PropagationLog::new(1, Arc::new(UsedMemory::new(1))));
     start(&propagation).expect("there is a thread");
-    let heard = listen(&propagation, "file", Target::FILE);
+    let heard = listen(&propagation, "file", LogTarget::FILE);
     // Stands for the leases of one slot: changes made under it are ordered.
     let slot = Arc::new(Mutex::new(0u64));
     let threads: Vec<_> = (0..8)
@@ -92,7 +92,7 @@ fn many_threads_have_one_order_and_marks_their_place_in_it() {
                     let mut number = slot.lock().expect("nobody panicked");
                     *number += 1;
                     let word = number.to_string();
-                    say(&mut log_writer, 0, &[word.as_bytes()]);
+                    end_call(&mut log_writer, 0, &[word.as_bytes()]);
                     log_writer.commit();
                     drop(number);
                     log_writer.wake();
@@ -107,7 +107,7 @@ fn many_threads_have_one_order_and_marks_their_place_in_it() {
     let at = marked.clone();
     propagation.schedule_mark(move |feeds| *lock(&at) = feeds.passed_sequence());
     let mut log_writer = propagation.log_writer();
-    say(&mut log_writer, 0, &[b"end"]);
+    end_call(&mut log_writer, 0, &[b"end"]);
     log_writer.commit();
     log_writer.wake();
     let text = wait_for(&heard, 16_001);
@@ -118,22 +118,25 @@ fn many_threads_have_one_order_and_marks_their_place_in_it() {
 }
 
 #[test]
-fn whoever_asks_for_news_is_told_once() {
+fn a_notification_is_delivered_once() {
     let propagation = PropagationLog::new(2, Arc::new(UsedMemory::new(2)));
-    propagation.withhold_replies(Some(Milestone::Synced));
-    assert!(propagation.withholds(5) && !propagation.withholds(0));
+    propagation.set_reply_milestone(Some(LogMilestone::Synced));
+    assert!(propagation.must_withhold_reply(5) && !propagation.must_withhold_reply(0));
     propagation.request_milestone_notice(1);
-    propagation.advance_milestone(Milestone::Synced, 5);
-    propagation.advance_milestone(Milestone::Synced, 3);
+    propagation.advance_milestone(LogMilestone::Synced, 5);
+    propagation.advance_milestone(LogMilestone::Synced, 3);
     let mut told = Vec::new();
     propagation.take_notice_requests(|worker| told.push(worker));
     propagation.take_notice_requests(|worker| told.push(worker));
-    assert_eq!((told, propagation.milestone_sequence(Milestone::Synced)), (vec![1], 5));
-    assert!(!propagation.withholds(5) && propagation.withholds(6));
-    propagation.withhold_replies(Some(Milestone::Written));
-    assert!(propagation.withholds(5));
-    propagation.advance_milestone(Milestone::Written, 6);
-    assert!(!propagation.withholds(6) && propagation.withholds(7));
-    propagation.withhold_replies(None);
-    assert!(!propagation.withholds(7));
+    assert_eq!(
+        (told, propagation.milestone_sequence(LogMilestone::Synced)),
+        (vec![1], 5)
+    );
+    assert!(!propagation.must_withhold_reply(5) && propagation.must_withhold_reply(6));
+    propagation.set_reply_milestone(Some(LogMilestone::Written));
+    assert!(propagation.must_withhold_reply(5));
+    propagation.advance_milestone(LogMilestone::Written, 6);
+    assert!(!propagation.must_withhold_reply(6) && propagation.must_withhold_reply(7));
+    propagation.set_reply_milestone(None);
+    assert!(!propagation.must_withhold_reply(7));
 }

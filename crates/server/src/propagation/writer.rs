@@ -10,37 +10,37 @@ use std::sync::Arc;
 
 use weft_sync::RingWriter;
 
-use super::{CROWDED_BYTES, PropagationLog};
+use super::{MAX_UNREAD_BYTES, PropagationLog};
 
 /// The set of consumers that an op is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Target(pub(super) u8);
+pub struct LogTarget(pub(super) u8);
 
-impl Target {
+impl LogTarget {
     /// No consumer.
-    pub const NOBODY: Target = Target(0);
+    pub const NONE: LogTarget = LogTarget(0);
     /// The append-only file.
-    pub const FILE: Target = Target(1);
+    pub const FILE: LogTarget = LogTarget(1);
     /// The replicas.
-    pub const REPLICAS: Target = Target(2);
+    pub const REPLICAS: LogTarget = LogTarget(2);
     /// The append-only file and the replicas.
-    pub const ALL: Target = Target(3);
+    pub const ALL: LogTarget = LogTarget(3);
 
     /// Creates a target from bits: bit 0 is the append-only file, bit 1 the replicas.
-    pub const fn of_bits(bits: u8) -> Target {
-        Target(bits & 3)
+    pub const fn from_bits(bits: u8) -> LogTarget {
+        LogTarget(bits & 3)
     }
 
     /// Returns the intersection.
     #[inline]
-    pub const fn and(self, other: Target) -> Target {
-        Target(self.0 & other.0)
+    pub const fn intersection(self, other: LogTarget) -> LogTarget {
+        LogTarget(self.0 & other.0)
     }
 
     /// Returns the union.
     #[inline]
-    pub const fn or(self, other: Target) -> Target {
-        Target(self.0 | other.0)
+    pub const fn union(self, other: LogTarget) -> LogTarget {
+        LogTarget(self.0 | other.0)
     }
 
     /// Returns `true` if the set is not empty.
@@ -51,9 +51,9 @@ impl Target {
 }
 
 /// Marks the first op of a unit that has several.
-pub(super) const OPENS: u8 = 1 << 6;
+pub(super) const UNIT_BEGIN: u8 = 1 << 6;
 /// Marks the last op of a unit that has several.
-pub(super) const CLOSES: u8 = 1 << 7;
+pub(super) const UNIT_END: u8 = 1 << 7;
 /// The size of the header of an op in bytes: flags and target, database, length.
 pub(super) const OP_HEADER_BYTES: usize = 13;
 
@@ -67,19 +67,19 @@ pub(super) fn db_and_length(header: &[u8]) -> (u32, usize) {
 
 /// The command that is propagated for a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Repeat {
+enum Propagation {
     /// The command as it was sent.
     #[default]
     Verbatim,
     /// Another command.
-    Instead,
+    Replaced,
     /// No command.
-    Nothing,
+    Suppressed,
 }
 
 /// The propagation requested by a call, as detached by [`LogWriter::take_rewritten`].
 pub struct RewrittenCommands {
-    repeat: Repeat,
+    repeat: Propagation,
     instead: Vec<u8>,
     ops: Vec<u8>,
     unit_ops: u32,
@@ -89,39 +89,39 @@ pub struct RewrittenCommands {
 /// A thread's writer for the propagation log.
 #[derive(Default)]
 pub struct LogWriter {
-    end: Option<(Arc<PropagationLog>, RingWriter)>,
+    log_and_ring: Option<(Arc<PropagationLog>, RingWriter)>,
     /// The ops since the last sequence number, each with header and command.
     ops: Vec<u8>,
     /// The position in `ops` at which the current unit begins.
-    unit: usize,
+    unit_start: usize,
     /// The number of ops of the current unit.
     unit_ops: u32,
     /// The position in `ops` at which the last op begins.
     last_op: usize,
-    repeat: Repeat,
+    repeat: Propagation,
     instead: Vec<u8>,
     /// The consumers to which the current call is propagated even if it changes nothing.
-    forced: Target,
+    forced: LogTarget,
     /// Set if deletions of expired keys free them in the background. They are then propagated as UNLINK.
     pub lazy_expire: bool,
     /// Set if the size of units has to be measured.
-    pub measures: bool,
+    pub measures_units: bool,
     measured_bytes: usize,
-    last_ticket: u64,
+    last_sequence: u64,
     /// Set after a commit until the log thread has been woken.
-    news: bool,
+    needs_wake: bool,
 }
 
 impl LogWriter {
     pub(super) fn new(propagation: Arc<PropagationLog>, writer: RingWriter) -> Self {
         let mut log_writer = LogWriter::default();
-        log_writer.end = Some((propagation, writer));
+        log_writer.log_and_ring = Some((propagation, writer));
         log_writer
     }
 
     /// Propagates this command in addition to the current call, before it.
     #[cold]
-    pub fn propagate_before(&mut self, target: Target, db: usize, words: &[&[u8]]) {
+    pub fn propagate_before(&mut self, target: LogTarget, db: usize, words: &[&[u8]]) {
         let start = self.begin_op(target, db);
         write_command(words.iter().copied(), &mut self.ops);
         self.end_op(start);
@@ -132,30 +132,30 @@ impl LogWriter {
     pub fn propagate_instead(&mut self, words: &[&[u8]]) {
         self.instead.clear();
         write_command(words.iter().copied(), &mut self.instead);
-        self.repeat = Repeat::Instead;
+        self.repeat = Propagation::Replaced;
     }
 
     /// Does not propagate the current call. Additional commands stay.
     #[cold]
     pub fn propagate_nothing(&mut self) {
-        self.repeat = Repeat::Nothing;
+        self.repeat = Propagation::Suppressed;
     }
 
     /// Propagates the current call even if it changes nothing.
     #[cold]
-    pub fn force_propagation(&mut self, target: Target) {
-        self.forced = self.forced.or(target);
+    pub fn force_propagation(&mut self, target: LogTarget) {
+        self.forced = self.forced.union(target);
     }
 
     /// Returns `true` if the current call is not propagated as it was sent.
     pub fn is_rewritten(&self) -> bool {
-        self.repeat != Repeat::Verbatim
+        self.repeat != Propagation::Verbatim
     }
 
     /// Resets the current call, because it runs again from its start or did not happen. Additional commands stay.
     pub fn discard_call(&mut self) {
-        self.repeat = Repeat::Verbatim;
-        self.forced = Target::NOBODY;
+        self.repeat = Propagation::Verbatim;
+        self.forced = LogTarget::NONE;
     }
 
     /// Detaches the propagation requested by a call on copies of its keys. It is attached again when the result is
@@ -185,7 +185,7 @@ impl LogWriter {
     /// Discards everything since the last sequence number, because it was done to a copy.
     pub fn clear(&mut self) {
         self.ops.clear();
-        (self.unit, self.unit_ops) = (0, 0);
+        (self.unit_start, self.unit_ops) = (0, 0);
         self.discard_call();
     }
 
@@ -193,21 +193,25 @@ impl LogWriter {
     #[cold]
     pub fn end_call<'w>(
         &mut self,
-        on: Target,
+        consumers: LogTarget,
         db: usize,
         changed: bool,
         words: impl ExactSizeIterator<Item = &'w [u8]>,
     ) {
-        let target = if changed { on } else { self.forced.and(on) };
+        let target = if changed {
+            consumers
+        } else {
+            self.forced.intersection(consumers)
+        };
         match self.repeat {
             _ if !target.is_any() => {}
-            Repeat::Nothing => {}
-            Repeat::Verbatim => {
+            Propagation::Suppressed => {}
+            Propagation::Verbatim => {
                 let start = self.begin_op(target, db);
                 write_command(words, &mut self.ops);
                 self.end_op(start);
             }
-            Repeat::Instead => {
+            Propagation::Replaced => {
                 let start = self.begin_op(target, db);
                 self.ops.extend_from_slice(&self.instead);
                 self.end_op(start);
@@ -216,7 +220,7 @@ impl LogWriter {
         self.discard_call();
     }
 
-    fn begin_op(&mut self, target: Target, db: usize) -> usize {
+    fn begin_op(&mut self, target: LogTarget, db: usize) -> usize {
         let start = self.ops.len();
         self.ops.push(target.0);
         self.ops.extend_from_slice(&(db as u32).to_le_bytes());
@@ -235,8 +239,8 @@ impl LogWriter {
     /// receives.
     #[inline]
     pub fn end_measured_unit(&mut self) {
-        if self.measures {
-            self.measured_bytes = self.unit_bytes(Target::REPLICAS);
+        if self.measures_units {
+            self.measured_bytes = self.unit_bytes(LogTarget::REPLICAS);
         }
         self.end_unit();
     }
@@ -248,8 +252,8 @@ impl LogWriter {
 
     /// Returns the number of bytes of the current unit that a consumer with this target receives, without SELECT.
     #[cold]
-    fn unit_bytes(&self, target: Target) -> usize {
-        let mut rest = &self.ops[self.unit..];
+    fn unit_bytes(&self, target: LogTarget) -> usize {
+        let mut rest = &self.ops[self.unit_start..];
         let mut bytes = match self.unit_ops {
             0 | 1 => 0,
             _ => b"*1\r\n$5\r\nMULTI\r\n*1\r\n$4\r\nEXEC\r\n".len(),
@@ -268,11 +272,11 @@ impl LogWriter {
     #[inline]
     pub fn end_unit(&mut self) {
         if self.unit_ops > 1 {
-            self.ops[self.unit] |= OPENS;
-            self.ops[self.last_op] |= CLOSES;
+            self.ops[self.unit_start] |= UNIT_BEGIN;
+            self.ops[self.last_op] |= UNIT_END;
         }
         self.unit_ops = 0;
-        self.unit = self.ops.len();
+        self.unit_start = self.ops.len();
     }
 
     /// Returns `true` if there are ops without a sequence number.
@@ -289,35 +293,35 @@ impl LogWriter {
         if self.ops.is_empty() {
             return;
         }
-        if let Some((propagation, writer)) = &mut self.end {
+        if let Some((propagation, writer)) = &mut self.log_and_ring {
             let ticket = propagation.next_sequence();
             writer.push(ticket, &self.ops);
-            self.last_ticket = ticket;
-            self.news = true;
+            self.last_sequence = ticket;
+            self.needs_wake = true;
         }
         self.ops.clear();
-        self.unit = 0;
+        self.unit_start = 0;
     }
 
     /// Returns the last sequence number of this thread; 0 before the first.
     #[inline]
     pub fn last_sequence(&self) -> u64 {
-        self.last_ticket
+        self.last_sequence
     }
 
     /// Returns `true` if the log thread is so far behind that this thread has to defer writes.
     #[inline]
     pub fn is_backlogged(&self) -> bool {
-        self.end
+        self.log_and_ring
             .as_ref()
-            .is_some_and(|(_, writer)| writer.unread() > CROWDED_BYTES)
+            .is_some_and(|(_, writer)| writer.unread() > MAX_UNREAD_BYTES)
     }
 
     /// Wakes the log thread if it sleeps. The caller must not hold a lease, since this may make a system call.
     #[inline]
     pub fn wake(&mut self) {
-        if std::mem::take(&mut self.news)
-            && let Some((propagation, _)) = &self.end
+        if std::mem::take(&mut self.needs_wake)
+            && let Some((propagation, _)) = &self.log_and_ring
         {
             propagation.wake();
         }
@@ -326,9 +330,9 @@ impl LogWriter {
 
 impl Drop for LogWriter {
     fn drop(&mut self) {
-        if let Some((propagation, writer)) = self.end.take() {
+        if let Some((propagation, writer)) = self.log_and_ring.take() {
             propagation.wake();
-            propagation.give_back(writer);
+            propagation.return_writer(writer);
         }
     }
 }

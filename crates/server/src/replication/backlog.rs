@@ -21,16 +21,16 @@ const MILESTONES: usize = 4096;
 /// The replication backlog and the offsets of its readers.
 #[derive(Default)]
 pub struct ReplicationBacklog {
-    backlog: Option<Backlog>,
+    backlog: Option<BacklogBlocks>,
     /// The replication offsets of the connected replicas, by reader id.
-    places: BTreeMap<u64, i64>,
+    reader_offsets: BTreeMap<u64, i64>,
     /// Pairs of a log sequence number and the replication offset after it, in ascending order.
-    milestones: VecDeque<(u64, i64)>,
+    milestones_by_sequence: VecDeque<(u64, i64)>,
     /// The number of bytes kept even if no replica needs them (`replication-backlog-size`).
-    most_bytes: i64,
+    kept_bytes: i64,
 }
 
-struct Backlog {
+struct BacklogBlocks {
     blocks: VecDeque<Vec<u8>>,
     /// The replication offset before the first block.
     start: i64,
@@ -39,7 +39,7 @@ struct Backlog {
 
 /// The range of the backlog as INFO reports it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Extent {
+pub struct BacklogRange {
     /// The replication offset before the first byte kept.
     pub start: i64,
     /// The replication offset after the last byte kept.
@@ -50,13 +50,13 @@ impl ReplicationBacklog {
     /// Creates a backlog that starts at `offset`. An existing backlog is dropped, together with the offsets of its
     /// readers and the milestones.
     pub fn open(&mut self, offset: i64) {
-        self.backlog = Some(Backlog {
+        self.backlog = Some(BacklogBlocks {
             blocks: VecDeque::new(),
             start: offset,
             end: offset,
         });
-        self.places.clear();
-        self.milestones.clear();
+        self.reader_offsets.clear();
+        self.milestones_by_sequence.clear();
     }
 
     /// Shifts the backlog by `offset`, because the bytes that were appended from 0 on follow the first `offset` bytes
@@ -73,34 +73,34 @@ impl ReplicationBacklog {
     /// Drops the backlog.
     pub fn close(&mut self) {
         self.backlog = None;
-        self.places.clear();
-        self.milestones.clear();
+        self.reader_offsets.clear();
+        self.milestones_by_sequence.clear();
     }
 
     /// Returns the range of the backlog, or `None` if there is no backlog.
-    pub fn extent(&self) -> Option<Extent> {
-        self.backlog.as_ref().map(|backlog| Extent {
+    pub fn range(&self) -> Option<BacklogRange> {
+        self.backlog.as_ref().map(|backlog| BacklogRange {
             start: backlog.start,
             end: backlog.end,
         })
     }
 
     /// Returns the memory that the blocks occupy, in bytes.
-    pub fn held_bytes(&self) -> u64 {
+    pub fn memory_bytes(&self) -> u64 {
         let blocks = self.backlog.as_ref().map_or(0, |backlog| backlog.blocks.len());
         (blocks * BLOCK_BYTES) as u64
     }
 
     /// Returns `true` if a reader at `offset` can continue from the backlog.
-    pub fn has(&self, offset: i64) -> bool {
-        let within = |backlog: &Backlog| (backlog.start..=backlog.end).contains(&offset);
+    pub fn contains(&self, offset: i64) -> bool {
+        let within = |backlog: &BacklogBlocks| (backlog.start..=backlog.end).contains(&offset);
         self.backlog.as_ref().is_some_and(within)
     }
 
     /// Appends bytes of the replication stream and drops the blocks beyond `most_bytes` that no replica needs. Returns
     /// the new end offset, or `None` if there is no backlog.
     pub fn append(&mut self, mut bytes: &[u8], most_bytes: i64) -> Option<i64> {
-        self.most_bytes = most_bytes;
+        self.kept_bytes = most_bytes;
         let backlog = self.backlog.as_mut()?;
         backlog.end += bytes.len() as i64;
         while !bytes.is_empty() {
@@ -120,20 +120,20 @@ impl ReplicationBacklog {
 
     /// Changes the number of bytes to keep (`replication-backlog-size`) and trims the backlog to it.
     pub fn resize(&mut self, most_bytes: i64) {
-        self.most_bytes = most_bytes;
+        self.kept_bytes = most_bytes;
         self.trim();
     }
 
     fn trim(&mut self) {
-        let needed = self.places.values().copied().min().unwrap_or(i64::MAX);
+        let needed = self.reader_offsets.values().copied().min().unwrap_or(i64::MAX);
         if let Some(backlog) = &mut self.backlog {
-            backlog.trim(self.most_bytes, needed);
+            backlog.trim(self.kept_bytes, needed);
         }
     }
 
     /// Appends the bytes after `offset` to `into`. Stops at the end of the block in which `into` reaches `most` bytes.
     pub fn read(&self, offset: i64, most: usize, into: &mut Vec<u8>) {
-        let Some(backlog) = self.backlog.as_ref().filter(|_| self.has(offset)) else {
+        let Some(backlog) = self.backlog.as_ref().filter(|_| self.contains(offset)) else {
             return;
         };
         let mut skip = (offset - backlog.start) as usize;
@@ -150,51 +150,57 @@ impl ReplicationBacklog {
 
     /// Sets the offset of a reader. The bytes after it are kept until the reader advances.
     pub fn pin(&mut self, reader: u64, offset: i64) {
-        self.places.insert(reader, offset);
+        self.reader_offsets.insert(reader, offset);
     }
 
     /// Removes a reader.
     pub fn unpin(&mut self, reader: u64) {
-        self.places.remove(&reader);
+        self.reader_offsets.remove(&reader);
         self.trim();
     }
 
     /// Returns the id and the offset of every reader.
-    pub fn places(&self) -> impl Iterator<Item = (u64, i64)> {
-        self.places.iter().map(|(reader, offset)| (*reader, *offset))
+    pub fn reader_offsets(&self) -> impl Iterator<Item = (u64, i64)> {
+        self.reader_offsets.iter().map(|(reader, offset)| (*reader, *offset))
     }
 
     /// Returns the offset of a reader.
-    pub fn place(&self, reader: u64) -> Option<i64> {
-        self.places.get(&reader).copied()
+    pub fn reader_offset(&self, reader: u64) -> Option<i64> {
+        self.reader_offsets.get(&reader).copied()
     }
 
     /// Records that everything up to the log sequence number `ticket` has been appended.
-    pub fn note_ticket(&mut self, ticket: u64) {
+    pub fn record_sequence(&mut self, ticket: u64) {
         let Some(end) = self.backlog.as_ref().map(|backlog| backlog.end) else {
             return;
         };
-        if self.milestones.back().is_some_and(|(last, _)| *last >= ticket) {
+        if self
+            .milestones_by_sequence
+            .back()
+            .is_some_and(|(last, _)| *last >= ticket)
+        {
             return;
         }
-        if self.milestones.len() == MILESTONES {
-            self.milestones.pop_front();
+        if self.milestones_by_sequence.len() == MILESTONES {
+            self.milestones_by_sequence.pop_front();
         }
-        self.milestones.push_back((ticket, end));
+        self.milestones_by_sequence.push_back((ticket, end));
     }
 
     /// Returns the replication offset that covers the log sequence number `ticket`, or `None` if that write has not
     /// been appended yet.
-    pub fn offset_of(&self, ticket: u64) -> Option<i64> {
+    pub fn offset_of_sequence(&self, ticket: u64) -> Option<i64> {
         if ticket == 0 {
             return Some(0);
         }
-        let at = self.milestones.partition_point(|(milestone, _)| *milestone < ticket);
-        self.milestones.get(at).map(|(_, offset)| *offset)
+        let at = self
+            .milestones_by_sequence
+            .partition_point(|(milestone, _)| *milestone < ticket);
+        self.milestones_by_sequence.get(at).map(|(_, offset)| *offset)
     }
 }
 
-impl Backlog {
+impl BacklogBlocks {
     fn trim(&mut self, most_bytes: i64, needed: i64) {
         while let Some(block) = self.blocks.front() {
             let next = self.start + block.len() as i64;

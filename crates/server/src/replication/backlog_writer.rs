@@ -18,28 +18,28 @@ use crate::config::id;
 use crate::keyspace::Exclusive;
 use crate::keyspace::effects::Hooks;
 use crate::observability::log;
-use crate::propagation::{self, ConsumerStreams, LogConsumer, Target, write_command};
+use crate::propagation::{self, ConsumerStreams, LogConsumer, LogTarget, write_command};
 use crate::replication::{ReplicationHistory, ReplicationId};
 use crate::state::Server;
 
 /// The name of the consumer in the propagation log.
-pub const NAME: &str = "replicas";
+pub const CONSUMER_NAME: &str = "replicas";
 /// The number of bytes collected before they are appended to the backlog.
-const GATHERED_BYTES: usize = 256 * 1024;
+const BATCH_BYTES: usize = 256 * 1024;
 
 /// Fills the backlog on the log thread.
 struct BacklogWriter {
     server: Arc<Server>,
-    gathered: Vec<u8>,
+    batch: Vec<u8>,
     last_ping: Instant,
 }
 
 impl BacklogWriter {
-    fn put(&mut self) {
+    fn flush(&mut self) {
         let repl = &self.server.repl;
         let most_bytes = self.server.config.integer(id::REPL_BACKLOG_SIZE);
-        let end = repl.replicas.backlog().append(&self.gathered, most_bytes);
-        self.gathered.clear();
+        let end = repl.replicas.backlog().append(&self.batch, most_bytes);
+        self.batch.clear();
         if let Some(end) = end {
             repl.set_offset(end);
         }
@@ -49,46 +49,46 @@ impl BacklogWriter {
     }
 
     /// Adds PING and REPLCONF GETACK to the stream. Never called within a transaction.
-    fn remark(&mut self) {
+    fn append_pings_and_ack_requests(&mut self) {
         let server = self.server.clone();
         let replicas = &server.repl.replicas;
         // Nothing is added during a failover, since the replica that takes over must have everything, nor after the
         // last dump of a server that shuts down.
-        let ends = server.repl.ends.load(Ordering::SeqCst);
-        let stops = ends || server.repl.is_handing_over() || server.repl.holds_still.load(Ordering::SeqCst);
+        let ends = server.repl.is_shutting_down.load(Ordering::SeqCst);
+        let stops = ends || server.repl.is_failing_over() || server.repl.suppresses_pings.load(Ordering::SeqCst);
         if stops || !replicas.has_readers.load(Ordering::Relaxed) {
             return;
         }
         let period = Duration::from_secs(server.config.unsigned(id::REPL_PING_REPLICA_PERIOD));
         if self.last_ping.elapsed() >= period {
             self.last_ping = Instant::now();
-            write_command([&b"PING"[..]].into_iter(), &mut self.gathered);
+            write_command([&b"PING"[..]].into_iter(), &mut self.batch);
         }
-        if replicas.asks.swap(false, Ordering::SeqCst) {
+        if replicas.ack_requested.swap(false, Ordering::SeqCst) {
             let words: [&[u8]; 3] = [b"REPLCONF", b"GETACK", b"*"];
-            write_command(words.into_iter(), &mut self.gathered);
+            write_command(words.into_iter(), &mut self.batch);
         }
     }
 }
 
 impl LogConsumer for BacklogWriter {
-    fn target(&self) -> Target {
-        Target::REPLICAS
+    fn target(&self) -> LogTarget {
+        LogTarget::REPLICAS
     }
 
     fn append(&mut self, _offset: u64, bytes: &[u8]) {
-        self.gathered.extend_from_slice(bytes);
-        if self.gathered.len() >= GATHERED_BYTES {
-            self.put();
+        self.batch.extend_from_slice(bytes);
+        if self.batch.len() >= BATCH_BYTES {
+            self.flush();
         }
     }
 
-    fn settle(&mut self, ticket: u64) -> Option<Duration> {
-        self.remark();
-        if !self.gathered.is_empty() {
-            self.put();
+    fn flush(&mut self, ticket: u64) -> Option<Duration> {
+        self.append_pings_and_ack_requests();
+        if !self.batch.is_empty() {
+            self.flush();
         }
-        self.server.repl.replicas.backlog().note_ticket(ticket);
+        self.server.repl.replicas.backlog().record_sequence(ticket);
         let period = Duration::from_secs(self.server.config.unsigned(id::REPL_PING_REPLICA_PERIOD));
         let left = period.saturating_sub(self.last_ping.elapsed());
         Some(left.clamp(Duration::from_millis(10), Duration::from_secs(1)))
@@ -110,7 +110,7 @@ pub fn open(server: &Arc<Server>, _all: &Exclusive<'_>) -> std::io::Result<()> {
         history.id,
         history.second_id
     );
-    attach(server);
+    attach_to_log(server);
     Ok(())
 }
 
@@ -127,7 +127,7 @@ pub struct HistoryPosition {
 
 impl HistoryPosition {
     /// Returns the auxiliary fields that record this position in a dump.
-    pub fn notes(&self) -> Vec<(&'static str, Vec<u8>)> {
+    pub fn aux_fields(&self) -> Vec<(&'static str, Vec<u8>)> {
         vec![
             ("repl-stream-db", self.db.to_string().into_bytes()),
             ("repl-id", self.id.clone().into_bytes()),
@@ -137,28 +137,28 @@ impl HistoryPosition {
 }
 
 /// The position of the data in the history. It may become known only later, when the log thread has reached it.
-pub struct Pending(Option<mpsc::Receiver<HistoryPosition>>);
+pub struct PendingPosition(Option<mpsc::Receiver<HistoryPosition>>);
 
-impl Pending {
+impl PendingPosition {
     /// Waits for the position. Returns `None` if the data belongs to no history.
     pub fn wait(self) -> Option<HistoryPosition> {
         self.0?.recv().ok()
     }
 
     /// Waits for the position, and returns the auxiliary fields that record it in a dump.
-    pub fn notes(self) -> Vec<(&'static str, Vec<u8>)> {
-        self.wait().map(|place| place.notes()).unwrap_or_default()
+    pub fn aux_fields(self) -> Vec<(&'static str, Vec<u8>)> {
+        self.wait().map(|place| place.aux_fields()).unwrap_or_default()
     }
 }
 
 /// Returns the position of the data in the history. Called in exclusive mode. `then` is called once the position is
 /// known, on the log thread or at once, and must not block.
-pub fn place_then(
+pub fn position_then(
     server: &Server,
     then: impl FnOnce(&mut ConsumerStreams, &HistoryPosition) + Send + 'static,
-) -> Pending {
+) -> PendingPosition {
     let repl = &server.repl;
-    let (follows, feeds_backlog) = (repl.follows(), repl.feeds.load(Ordering::SeqCst));
+    let (follows, feeds_backlog) = (repl.is_replica(), repl.log_feeds_backlog.load(Ordering::SeqCst));
     let (id, resumable) = {
         let state = repl.state();
         (state.history.id.clone(), state.resumable)
@@ -166,10 +166,10 @@ pub fn place_then(
     let nowhere = if follows {
         !resumable
     } else {
-        repl.replicas.backlog().extent().is_none()
+        repl.replicas.backlog().range().is_none()
     };
     let Some(myself) = server.self_handle().filter(|_| !nowhere) else {
-        return Pending(None);
+        return PendingPosition(None);
     };
     let (told, place) = mpsc::sync_channel(1);
     let tell = move |feeds: &mut ConsumerStreams, db: usize| {
@@ -190,21 +190,21 @@ pub fn place_then(
         );
     } else {
         server.propagation.schedule_mark(move |feeds| {
-            let db = feeds.selected_database(NAME).unwrap_or(0);
+            let db = feeds.selected_database(CONSUMER_NAME).unwrap_or(0);
             tell(feeds, db as usize);
         });
     }
-    Pending(Some(place))
+    PendingPosition(Some(place))
 }
 
 /// Returns the position of the data in the history, without a callback. Called in exclusive mode.
-pub fn place(server: &Server) -> Pending {
-    place_then(server, |_, _| {})
+pub fn current_position(server: &Server) -> PendingPosition {
+    position_then(server, |_, _| {})
 }
 
 /// Creates the backlog of a primary that starts, before data is loaded. Deletions of expired keys during the load go
 /// into it.
-pub fn prepare(server: &Server) {
+pub fn open_for_load(server: &Server) {
     server.repl.replicas.backlog().open(0);
 }
 
@@ -213,7 +213,7 @@ pub fn prepare(server: &Server) {
 ///
 /// # Errors
 /// When the log thread cannot be started.
-pub fn resume(server: &Arc<Server>, id: ReplicationId, offset: i64) -> std::io::Result<()> {
+pub fn resume_as_primary(server: &Arc<Server>, id: ReplicationId, offset: i64) -> std::io::Result<()> {
     propagation::start(&server.propagation)?;
     let repl = &server.repl;
     let end = repl.replicas.backlog().rebase(offset);
@@ -222,7 +222,7 @@ pub fn resume(server: &Arc<Server>, id: ReplicationId, offset: i64) -> std::io::
         (history.second_id, history.second_offset) = (id, offset + 1);
     }
     repl.set_offset(end);
-    attach(server);
+    attach_to_log(server);
     Ok(())
 }
 
@@ -232,51 +232,51 @@ pub fn resume_as_replica(server: &Server, place: &HistoryPosition) {
     repl.replicas.backlog().open(place.offset);
     repl.state().history.id.clone_from(&place.id);
     repl.set_offset(place.offset);
-    repl.set_received(place.offset);
+    repl.set_received_offset(place.offset);
     repl.stream_db.store(place.db, Ordering::Relaxed);
 }
 
 /// Attaches the backlog to the propagation log from the current log position on.
-fn attach(server: &Arc<Server>) {
+fn attach_to_log(server: &Arc<Server>) {
     let backlog_writer = BacklogWriter {
         server: server.clone(),
-        gathered: Vec::new(),
+        batch: Vec::new(),
         last_ping: Instant::now(),
     };
     let repl = &server.repl;
-    repl.feeds.store(true, Ordering::SeqCst);
+    repl.log_feeds_backlog.store(true, Ordering::SeqCst);
     let offset = repl.offset() as u64;
     server
         .propagation
-        .schedule_mark(move |feeds| feeds.add(NAME, Box::new(backlog_writer), offset));
+        .schedule_mark(move |feeds| feeds.add(CONSUMER_NAME, Box::new(backlog_writer), offset));
     server.keyspace.hooks.put(Hooks::LOG_REPLICAS, true);
 }
 
 /// Detaches the backlog from the propagation log from the current log position on.
-fn detach(server: &Arc<Server>) {
+fn detach_from_log(server: &Arc<Server>) {
     server.keyspace.hooks.put(Hooks::LOG_REPLICAS, false);
-    if !server.repl.feeds.load(Ordering::SeqCst) {
+    if !server.repl.log_feeds_backlog.load(Ordering::SeqCst) {
         return;
     }
     let told = server.clone();
     server.propagation.schedule_mark(move |feeds| {
-        drop(feeds.remove(NAME));
-        told.repl.feeds.store(false, Ordering::SeqCst);
+        drop(feeds.remove(CONSUMER_NAME));
+        told.repl.log_feeds_backlog.store(false, Ordering::SeqCst);
     });
 }
 
 /// Detaches the backlog because this server starts to follow a primary. Called in exclusive mode.
-pub fn on_follow(server: &Arc<Server>) {
-    detach(server);
+pub fn on_demotion(server: &Arc<Server>) {
+    detach_from_log(server);
 }
 
 /// Attaches the backlog because this server has become a primary. Called in exclusive mode.
-pub fn on_unfollow(server: &Arc<Server>) {
-    if server.repl.replicas.backlog().extent().is_none() {
+pub fn on_promotion(server: &Arc<Server>) {
+    if server.repl.replicas.backlog().range().is_none() {
         return;
     }
     match propagation::start(&server.propagation) {
-        Ok(()) => attach(server),
+        Ok(()) => attach_to_log(server),
         Err(error) => {
             log::warning!("Replicas cannot be served any more, as there is no thread for the log: {error}");
             server.repl.replicas.backlog().close();
@@ -287,7 +287,7 @@ pub fn on_unfollow(server: &Arc<Server>) {
 /// Drops the backlog after no replica has been connected for long (`repl-backlog-ttl`). Later writes belong to no
 /// history. Called in exclusive mode.
 pub fn close(server: &Arc<Server>, _all: &Exclusive<'_>) {
-    detach(server);
+    detach_from_log(server);
     server.repl.replicas.backlog().close();
     server.repl.state().history = ReplicationHistory::default();
 }

@@ -24,7 +24,7 @@ pub mod backlog;
 mod psync;
 mod replicas;
 
-pub use replicas::{Channel, NO_LOG, Progress, ReplicaInfo, Replicas, Wait};
+pub use replicas::{ReplicaChannel, ReplicaInfo, ReplicaSyncState, ReplicaWait, Replicas, WAITAOF_DISABLED_REPLY};
 
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -35,7 +35,7 @@ use crate::config::{Config, id};
 use crate::observability::{lock, log};
 
 /// The interval at which sleeping links are checked ([`Replication::stand_still`]).
-const LOOK_PERIOD: Duration = Duration::from_millis(10);
+const SLEEP_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The replication state bits: the server's role and the state of its data, as commands have to observe them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,21 +43,21 @@ pub struct ReplicationState(u32);
 
 impl ReplicationState {
     /// The server follows a primary.
-    pub const FOLLOWS: ReplicationState = ReplicationState(1);
+    pub const IS_REPLICA: ReplicationState = ReplicationState(1);
     /// The server has no link to its primary, so its data may be stale.
-    pub const CUT_OFF: ReplicationState = ReplicationState(1 << 1);
+    pub const LINK_DOWN: ReplicationState = ReplicationState(1 << 1);
     /// The server has no data yet: it is loading a dump.
     pub const LOADING: ReplicationState = ReplicationState(1 << 2);
     /// The server serves its old data while it loads a dump into staging.
-    pub const LOADING_ASIDE: ReplicationState = ReplicationState(1 << 3);
+    pub const LOADING_IN_STAGING: ReplicationState = ReplicationState(1 << 3);
     /// Too few replicas are up to date (`min-replicas-to-write`).
-    pub const LACKS_REPLICAS: ReplicationState = ReplicationState(1 << 4);
+    pub const TOO_FEW_REPLICAS: ReplicationState = ReplicationState(1 << 4);
     /// A script has run longer than `busy-reply-threshold`.
-    pub const BUSY: ReplicationState = ReplicationState(1 << 5);
+    pub const SCRIPT_BUSY: ReplicationState = ReplicationState(1 << 5);
     /// As a cluster node, the server is about to follow another node and waits only for a script to end.
-    pub const YIELDS: ReplicationState = ReplicationState(1 << 6);
+    pub const ROLE_CHANGE_PENDING: ReplicationState = ReplicationState(1 << 6);
     /// The server imports the data of another server, which decides when keys expire (`import-mode`).
-    pub const IMPORTS: ReplicationState = ReplicationState(1 << 7);
+    pub const IMPORT_MODE: ReplicationState = ReplicationState(1 << 7);
 
     /// Returns the union of both sets of bits.
     pub const fn with(self, other: ReplicationState) -> ReplicationState {
@@ -77,20 +77,20 @@ impl ReplicationState {
 
     /// Returns `true` if all bits of `other` are set.
     #[inline]
-    pub const fn has(self, other: ReplicationState) -> bool {
+    pub const fn contains(self, other: ReplicationState) -> bool {
         self.0 & other.0 == other.0
     }
 
     /// Returns `true` if another server deletes expired keys: the primary, or the server that data is imported from.
     #[inline]
-    pub const fn leaves_expired(self) -> bool {
-        self.0 & ReplicationState::FOLLOWS.with(ReplicationState::IMPORTS).0 != 0
+    pub const fn expiry_is_remote(self) -> bool {
+        self.0 & ReplicationState::IS_REPLICA.with(ReplicationState::IMPORT_MODE).0 != 0
     }
 }
 
 /// The state of the link to the primary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Phase {
+pub enum LinkState {
     /// There is no primary.
     #[default]
     None,
@@ -106,16 +106,16 @@ pub enum Phase {
     Connected,
 }
 
-impl Phase {
+impl LinkState {
     /// Returns the word that ROLE reports.
-    pub const fn word(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
-            Phase::None => "none",
-            Phase::Connect => "connect",
-            Phase::Connecting => "connecting",
-            Phase::Handshake => "handshake",
-            Phase::Transfer => "sync",
-            Phase::Connected => "connected",
+            LinkState::None => "none",
+            LinkState::Connect => "connect",
+            LinkState::Connecting => "connecting",
+            LinkState::Handshake => "handshake",
+            LinkState::Transfer => "sync",
+            LinkState::Connected => "connected",
         }
     }
 }
@@ -133,12 +133,12 @@ pub struct Endpoint {
 pub type ReplicationId = String;
 
 /// Returns the placeholder of a missing second replication ID: 40 zeros.
-pub fn no_id() -> ReplicationId {
+pub fn zero_replication_id() -> ReplicationId {
     "0".repeat(40)
 }
 
 /// Returns a new random replication ID.
-pub fn new_id() -> ReplicationId {
+pub fn new_replication_id() -> ReplicationId {
     std::iter::repeat_with(|| format!("{:x}", fastrand::u8(..16)))
         .take(40)
         .collect()
@@ -158,8 +158,8 @@ pub struct ReplicationHistory {
 impl Default for ReplicationHistory {
     fn default() -> Self {
         ReplicationHistory {
-            id: new_id(),
-            second_id: no_id(),
+            id: new_replication_id(),
+            second_id: zero_replication_id(),
             second_offset: -1,
         }
     }
@@ -167,7 +167,7 @@ impl Default for ReplicationHistory {
 
 /// The progress of receiving a dump from the primary.
 #[derive(Clone, Copy, Debug)]
-pub struct Transfer {
+pub struct TransferProgress {
     /// The size of the dump in bytes; 0 if the primary does not know it, -1 if the primary has not announced it yet.
     pub total_bytes: i64,
     /// The number of bytes received.
@@ -176,9 +176,9 @@ pub struct Transfer {
     pub last_io_s: u64,
 }
 
-impl Default for Transfer {
-    fn default() -> Transfer {
-        Transfer {
+impl Default for TransferProgress {
+    fn default() -> TransferProgress {
+        TransferProgress {
             total_bytes: -1,
             read_bytes: 0,
             last_io_s: 0,
@@ -188,11 +188,11 @@ impl Default for Transfer {
 
 /// The replication state that changes rarely and that INFO and ROLE report.
 #[derive(Default)]
-pub struct State {
+pub struct RoleState {
     /// The primary that this server follows.
     pub primary: Option<Endpoint>,
     /// The state of the link.
-    pub phase: Phase,
+    pub phase: LinkState,
     /// The replication IDs of the data.
     pub history: ReplicationHistory,
     /// Set while the data corresponds to an offset that a primary announced, so that the link may resume from there.
@@ -200,12 +200,12 @@ pub struct State {
     /// The time since which there has been no link, in seconds since the Unix epoch; `None` if there never was one.
     pub down_since_s: Option<u64>,
     /// The dump transfer under way.
-    pub transfer: Transfer,
+    pub transfer: TransferProgress,
     /// The sockets of the link, kept so that another thread can shut them down.
     sockets: Vec<TcpStream>,
 }
 
-impl State {
+impl RoleState {
     fn end_links(&self) {
         for socket in &self.sockets {
             // If the socket is closed already, its reader has seen that.
@@ -216,7 +216,7 @@ impl State {
 
 /// The state of a coordinated failover to a replica (`FAILOVER`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum HandoverState {
+pub enum CoordinatedFailoverState {
     /// No failover is under way.
     #[default]
     None,
@@ -226,33 +226,33 @@ pub enum HandoverState {
     InProgress,
 }
 
-impl HandoverState {
+impl CoordinatedFailoverState {
     /// Returns the word that INFO reports.
-    pub const fn word(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
-            HandoverState::None => "no-failover",
-            HandoverState::WaitForSync => "waiting-for-sync",
-            HandoverState::InProgress => "failover-in-progress",
+            CoordinatedFailoverState::None => "no-failover",
+            CoordinatedFailoverState::WaitForSync => "waiting-for-sync",
+            CoordinatedFailoverState::InProgress => "failover-in-progress",
         }
     }
 }
 
 /// A coordinated failover to a replica (`FAILOVER`).
 #[derive(Clone, Debug, Default)]
-pub struct Handover {
+pub struct CoordinatedFailover {
     /// Its state.
-    pub state: HandoverState,
+    pub state: CoordinatedFailoverState,
     /// The replica to fail over to; `None` for any replica.
     pub target: Option<Endpoint>,
     /// The deadline for the replica to acknowledge all writes, in milliseconds since the Unix epoch.
     pub until_ms: Option<u64>,
     /// `true` if the replica takes over even if it misses the deadline.
-    pub force: bool,
+    pub is_forced: bool,
 }
 
 /// The progress of a load under way, as INFO reports it.
 #[derive(Default)]
-pub struct Loading {
+pub struct LoadProgress {
     /// The time at which the load began, in seconds since the Unix epoch.
     pub started_s: AtomicU64,
     /// The total number of bytes to load; 0 if unknown.
@@ -266,93 +266,93 @@ pub struct Loading {
 /// The replication part of a server's state.
 #[derive(Default)]
 pub struct Replication {
-    standing: AtomicU32,
-    term: AtomicU64,
+    state_bits: AtomicU32,
+    role_epoch: AtomicU64,
     /// The number of times this server has become a replica.
     demotions: AtomicU64,
-    state: Mutex<State>,
+    state: Mutex<RoleState>,
     changed: Condvar,
     /// The replication offset of the data.
     offset: AtomicI64,
     /// The replication offset up to which the stream has been received.
-    received: AtomicI64,
+    received_offset: AtomicI64,
     /// On a replica, the database that the stream has selected at the replication offset of the data.
     pub stream_db: AtomicUsize,
     /// The time of the last data from the primary, in seconds since the Unix epoch.
-    pub heard_s: AtomicU64,
+    pub last_heard_s: AtomicU64,
     /// Set when the primary requests an acknowledgement of the offset (`REPLCONF GETACK`).
-    pub asked: AtomicBool,
+    pub ack_requested: AtomicBool,
     /// Set while the data is none that the primary ever had: the dump is still to come or is being received.
-    pub hollow: AtomicBool,
+    pub awaits_full_sync: AtomicBool,
     /// Set while only writes may be added to the stream, because a thread waits for the stream to end.
-    pub holds_still: AtomicBool,
+    pub suppresses_pings: AtomicBool,
     /// The number of bytes received over the link.
     pub input_bytes: AtomicU64,
     /// The number of error replies to commands of the primary.
     pub unexpected_errors: AtomicU64,
     /// The load under way.
-    pub loading: Loading,
+    pub loading: LoadProgress,
     /// The number of bytes that were received over the link while the dump arrives over another connection, and that
     /// have not been executed.
-    pub held_bytes: AtomicU64,
+    pub buffered_stream_bytes: AtomicU64,
     /// The peak of `held_bytes`, in bytes.
-    pub held_peak_bytes: AtomicU64,
+    pub buffered_stream_peak_bytes: AtomicU64,
     /// The replicas of this server.
     pub replicas: Replicas,
     /// Set while the propagation log fills the backlog. Not set while another server's stream fills it.
-    pub feeds: AtomicBool,
+    pub log_feeds_backlog: AtomicBool,
     /// Set while this server is failing over to a replica.
-    pub hands_over: AtomicBool,
+    pub is_failing_over: AtomicBool,
     /// Set while this server shuts down, so that its history ends with its last write.
-    pub ends: AtomicBool,
-    handover: Mutex<Handover>,
+    pub is_shutting_down: AtomicBool,
+    failover: Mutex<CoordinatedFailover>,
     /// Set if the process stops itself at the points where Valkey does after a fork, for tests.
-    pub pauses: AtomicBool,
+    pub pauses_after_fork: AtomicBool,
     /// The time until which links sleep, for tests, in milliseconds since the Unix epoch.
-    pub sleeps_until_ms: AtomicU64,
+    pub links_sleep_until_ms: AtomicU64,
 }
 
 impl Replication {
     /// Returns the replication state bits.
     #[inline]
-    pub fn standing(&self) -> ReplicationState {
-        ReplicationState(self.standing.load(Ordering::Acquire))
+    pub fn state_bits(&self) -> ReplicationState {
+        ReplicationState(self.state_bits.load(Ordering::Acquire))
     }
 
     /// Sets or clears replication state bits.
-    pub fn put(&self, what: ReplicationState, on: bool) {
+    pub fn set_state_bits(&self, what: ReplicationState, on: bool) {
         if on {
-            self.standing.fetch_or(what.0, Ordering::AcqRel);
+            self.state_bits.fetch_or(what.0, Ordering::AcqRel);
         } else {
-            self.standing.fetch_and(!what.0, Ordering::AcqRel);
+            self.state_bits.fetch_and(!what.0, Ordering::AcqRel);
         }
     }
 
     /// Updates [`ReplicationState::LACKS_REPLICAS`] according to the number of replicas that are up to date
     /// (`min-replicas-to-write`).
-    pub fn judge_replicas(&self, config: &Config) {
+    pub fn update_too_few_replicas(&self, config: &Config) {
         let wanted = config.integer(id::MIN_REPLICAS_TO_WRITE);
         let most_lag_s = config.unsigned(id::MIN_REPLICAS_MAX_LAG);
         let now_s = weft_reactor::unix_ms() / 1000;
-        let lacks = wanted > 0 && most_lag_s > 0 && self.replicas.good(now_s, most_lag_s) < wanted;
-        self.put(ReplicationState::LACKS_REPLICAS, lacks);
+        let lacks = wanted > 0 && most_lag_s > 0 && self.replicas.up_to_date_count(now_s, most_lag_s) < wanted;
+        self.set_state_bits(ReplicationState::TOO_FEW_REPLICAS, lacks);
     }
 
     /// Returns `true` if this server follows a primary.
-    pub fn follows(&self) -> bool {
-        self.standing().has(ReplicationState::FOLLOWS)
+    pub fn is_replica(&self) -> bool {
+        self.state_bits().contains(ReplicationState::IS_REPLICA)
     }
 
     /// Returns `true` if data is being loaded, either in place of the existing data or into staging.
     pub fn is_loading(&self) -> bool {
-        let standing = self.standing();
-        standing.has(ReplicationState::LOADING) || standing.has(ReplicationState::LOADING_ASIDE)
+        let standing = self.state_bits();
+        standing.contains(ReplicationState::LOADING) || standing.contains(ReplicationState::LOADING_IN_STAGING)
     }
 
     /// Returns the current role epoch: the number of the last change of role.
     #[inline]
-    pub fn term(&self) -> u64 {
-        self.term.load(Ordering::Acquire)
+    pub fn role_epoch(&self) -> u64 {
+        self.role_epoch.load(Ordering::Acquire)
     }
 
     /// Returns the number of times this server, being a primary, has become a replica. Changes in exclusive mode.
@@ -361,7 +361,7 @@ impl Replication {
     }
 
     /// Locks the state that changes rarely. The lock must be held only briefly.
-    pub fn state(&self) -> MutexGuard<'_, State> {
+    pub fn state(&self) -> MutexGuard<'_, RoleState> {
         lock(&self.state)
     }
 
@@ -376,20 +376,20 @@ impl Replication {
     }
 
     /// Returns the replication offset up to which the stream has been received.
-    pub fn received(&self) -> i64 {
-        self.received.load(Ordering::Relaxed)
+    pub fn received_offset(&self) -> i64 {
+        self.received_offset.load(Ordering::Relaxed)
     }
 
     /// Sets the replication offset up to which the stream has been received.
-    pub fn set_received(&self, offset: i64) {
-        self.received.store(offset, Ordering::Relaxed);
+    pub fn set_received_offset(&self, offset: i64) {
+        self.received_offset.store(offset, Ordering::Relaxed);
     }
 
     /// Returns the time since the primary was last heard, in milliseconds; `u64::MAX` if it never was.
     pub fn silence_ms(&self, now_ms: u64) -> u64 {
         let state = self.state();
         let heard_s = match state.phase {
-            Phase::Connected => Some(self.heard_s.load(Ordering::Relaxed)),
+            LinkState::Connected => Some(self.last_heard_s.load(Ordering::Relaxed)),
             _ => state.down_since_s,
         };
         heard_s.map_or(u64::MAX, |heard_s| now_ms.saturating_sub(heard_s.saturating_mul(1000)))
@@ -397,14 +397,14 @@ impl Replication {
 
     /// Starts to follow a primary. `anew` is `true` if the primary cannot know the history of the data on this server.
     /// Called in exclusive mode, or before there are any clients.
-    pub fn follow(&self, primary: Endpoint, anew: bool) {
+    pub fn start_following(&self, primary: Endpoint, is_new_history: bool) {
         let mut state = self.state();
-        if anew {
+        if is_new_history {
             state.resumable = false;
-            self.hollow.store(true, Ordering::Release);
+            self.awaits_full_sync.store(true, Ordering::Release);
         } else if state.primary.is_none() {
             // Writes made without a backlog belong to no history that a primary could know.
-            state.resumable = self.replicas.backlog().extent().is_some();
+            state.resumable = self.replicas.backlog().range().is_some();
             if state.resumable {
                 log::notice!(
                     "Before turning into a replica, using my own primary parameters to synthesize a cached primary: I may \
@@ -416,36 +416,36 @@ impl Replication {
             self.demotions.fetch_add(1, Ordering::AcqRel);
         }
         state.primary = Some(primary);
-        state.phase = Phase::Connect;
-        state.transfer = Transfer::default();
-        self.put(ReplicationState::FOLLOWS, true);
-        self.put(ReplicationState::CUT_OFF, true);
-        self.begin_term(state);
+        state.phase = LinkState::Connect;
+        state.transfer = TransferProgress::default();
+        self.set_state_bits(ReplicationState::IS_REPLICA, true);
+        self.set_state_bits(ReplicationState::LINK_DOWN, true);
+        self.begin_role_epoch(state);
     }
 
     /// Becomes a primary (`REPLICAOF NO ONE`). The caller must hold exclusive mode. Returns the current and the second
     /// replication ID, or `None` if this server followed no primary.
-    pub fn unfollow(&self) -> Option<ReplicationHistory> {
+    pub fn stop_following(&self) -> Option<ReplicationHistory> {
         let mut state = self.state();
         state.primary.take()?;
-        state.phase = Phase::None;
+        state.phase = LinkState::None;
         state.resumable = false;
-        self.hollow.store(false, Ordering::Release);
+        self.awaits_full_sync.store(false, Ordering::Release);
         state.down_since_s = None;
-        let old_id = std::mem::replace(&mut state.history.id, new_id());
+        let old_id = std::mem::replace(&mut state.history.id, new_replication_id());
         state.history.second_id = old_id;
         state.history.second_offset = self.offset() + 1;
         let history = state.history.clone();
-        self.put(ReplicationState::FOLLOWS, false);
-        self.put(ReplicationState::CUT_OFF, false);
-        self.begin_term(state);
+        self.set_state_bits(ReplicationState::IS_REPLICA, false);
+        self.set_state_bits(ReplicationState::LINK_DOWN, false);
+        self.begin_role_epoch(state);
         Some(history)
     }
 
-    fn begin_term(&self, mut state: MutexGuard<'_, State>) {
+    fn begin_role_epoch(&self, mut state: MutexGuard<'_, RoleState>) {
         state.end_links();
         state.sockets.clear();
-        self.term.fetch_add(1, Ordering::AcqRel);
+        self.role_epoch.fetch_add(1, Ordering::AcqRel);
         drop(state);
         self.changed.notify_all();
     }
@@ -455,35 +455,35 @@ impl Replication {
         let mut state = self.state();
         loop {
             if let Some(primary) = &state.primary {
-                return (primary.clone(), self.term());
+                return (primary.clone(), self.role_epoch());
             }
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
     /// Sleeps for `duration`, or until the role epoch `term` is over.
-    pub fn sleep_in_term(&self, term: u64, duration: Duration) {
+    pub fn sleep_in_role_epoch(&self, term: u64, duration: Duration) {
         let state = self.state();
-        let over = |_: &mut State| self.term() == term;
+        let over = |_: &mut RoleState| self.role_epoch() == term;
         // A panic in another thread does not change the duration.
         let _ = self.changed.wait_timeout_while(state, duration, over);
     }
 
     /// Changes the state on behalf of the role epoch `term`. Returns `None` if that epoch is over.
-    pub fn in_term<R>(&self, term: u64, change: impl FnOnce(&mut State) -> R) -> Option<R> {
+    pub fn in_role_epoch<R>(&self, term: u64, change: impl FnOnce(&mut RoleState) -> R) -> Option<R> {
         let mut state = self.state();
-        (self.term() == term).then(|| change(&mut state))
+        (self.role_epoch() == term).then(|| change(&mut state))
     }
 
     /// Keeps a socket of the link, so that another thread can shut it down. Returns `false` if the role epoch is over.
-    pub fn keep_socket(&self, term: u64, socket: TcpStream) -> bool {
-        self.in_term(term, |state| state.sockets.push(socket)).is_some()
+    pub fn register_socket(&self, term: u64, socket: TcpStream) -> bool {
+        self.in_role_epoch(term, |state| state.sockets.push(socket)).is_some()
     }
 
     /// Shuts down the separate connection of the dump, because the dump is complete or no longer needed.
     pub fn drop_dump_socket(&self, term: u64) {
         // In a newer role epoch the sockets are not those of this link.
-        let _ = self.in_term(term, |state| {
+        let _ = self.in_role_epoch(term, |state| {
             for socket in state.sockets.split_off(state.sockets.len().min(1)) {
                 // If the socket is closed already, no reader waits for it.
                 let _ = socket.shutdown(Shutdown::Both);
@@ -494,22 +494,22 @@ impl Replication {
     /// Drops the sockets of the link after the link has ended.
     pub fn drop_sockets(&self, term: u64) {
         // As above.
-        let _ = self.in_term(term, |state| state.sockets.clear());
+        let _ = self.in_role_epoch(term, |state| state.sockets.clear());
     }
 
     /// Shuts down the link. It is established again.
-    pub fn sever(&self) {
+    pub fn shut_link_down(&self) {
         self.state().end_links();
     }
 
     /// Locks the state of the coordinated failover. The lock must be held only briefly.
-    pub fn handover(&self) -> MutexGuard<'_, Handover> {
-        lock(&self.handover)
+    pub fn failover(&self) -> MutexGuard<'_, CoordinatedFailover> {
+        lock(&self.failover)
     }
 
     /// Returns `true` if this server is failing over to a replica.
-    pub fn is_handing_over(&self) -> bool {
-        self.hands_over.load(Ordering::Acquire)
+    pub fn is_failing_over(&self) -> bool {
+        self.is_failing_over.load(Ordering::Acquire)
     }
 
     /// Resets the counters that INFO reports.
@@ -518,9 +518,9 @@ impl Replication {
         for count in [
             &self.input_bytes,
             &self.unexpected_errors,
-            &replicas.full,
-            &replicas.partial,
-            &replicas.partial_refused,
+            &replicas.full_syncs,
+            &replicas.partial_syncs,
+            &replicas.partial_syncs_refused,
             &replicas.output_bytes,
         ] {
             count.store(0, Ordering::Relaxed);
@@ -528,20 +528,20 @@ impl Replication {
     }
 
     /// Blocks until the time given by `sleeps_until_ms`.
-    pub fn stand_still(&self) {
+    pub fn sleep_if_requested(&self) {
         loop {
-            let until_ms = self.sleeps_until_ms.load(Ordering::Relaxed);
+            let until_ms = self.links_sleep_until_ms.load(Ordering::Relaxed);
             let left_ms = until_ms.saturating_sub(weft_reactor::unix_ms());
             if left_ms == 0 {
                 return;
             }
-            std::thread::sleep(Duration::from_millis(left_ms).min(LOOK_PERIOD));
+            std::thread::sleep(Duration::from_millis(left_ms).min(SLEEP_CHECK_INTERVAL));
         }
     }
 
     /// Stops the process with SIGSTOP if a test has requested it. The test resumes the process.
-    pub fn pause_if_wanted(&self) {
-        if self.pauses.load(Ordering::Relaxed) {
+    pub fn pause_if_requested(&self) {
+        if self.pauses_after_fork.load(Ordering::Relaxed) {
             log::warning!("Pausing for DEBUG PAUSE-AFTER-FORK");
             // If the signal fails, the test reports it.
             let _ = nix::sys::signal::kill(nix::unistd::Pid::this(), nix::sys::signal::Signal::SIGSTOP);
@@ -549,7 +549,7 @@ impl Replication {
     }
 
     /// Begins a new history with new replication IDs, for tests.
-    pub fn rename_history(&self) {
+    pub fn change_replication_id(&self) {
         self.state().history = ReplicationHistory::default();
     }
 }

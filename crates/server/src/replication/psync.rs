@@ -7,26 +7,26 @@ use crate::observability::log;
 
 /// The reason for which a replica needs a full synchronisation.
 #[derive(Debug)]
-pub enum Refusal {
+pub enum PartialSyncRefusal {
     /// The replica requested a full synchronisation.
-    Wanted,
+    FullSyncRequested,
     /// The replica's replication ID is this server's second ID, but its offset is beyond the one up to which that ID is
     /// valid.
-    Parted {
+    OffsetBeyondSecondId {
         /// The requested offset.
         wanted: i64,
         /// The greatest offset that may be requested with the second ID.
         last: i64,
     },
     /// The replica has another history.
-    Stranger {
+    UnknownReplicationId {
         /// The replica's replication ID.
-        its: String,
+        theirs: String,
         /// The current and the second replication ID of this server.
         ours: (String, String),
     },
     /// The backlog does not contain the bytes that the replica misses.
-    NoBacklog {
+    NotInBacklog {
         /// The replica's replication ID.
         id: String,
         /// The requested offset.
@@ -34,29 +34,29 @@ pub enum Refusal {
     },
 }
 
-impl Refusal {
+impl PartialSyncRefusal {
     /// Logs the reason, with the name of the replica, and counts the refusal.
-    pub fn tell(&self, name: &str, replicas: &Replicas) {
+    pub fn log(&self, name: &str, replicas: &Replicas) {
         match self {
-            Refusal::Wanted => {
+            PartialSyncRefusal::FullSyncRequested => {
                 log::notice!("Full resync requested by replica {name}");
                 return;
             }
-            Refusal::Parted { wanted, last } => log::notice!(
+            PartialSyncRefusal::OffsetBeyondSecondId { wanted, last } => log::notice!(
                 "Partial resynchronization not accepted: Requested offset for second ID was {wanted}, but I can reply up \
                  to {last}"
             ),
-            Refusal::Stranger { its, ours } => log::notice!(
+            PartialSyncRefusal::UnknownReplicationId { theirs: its, ours } => log::notice!(
                 "Partial resynchronization not accepted: Replication ID mismatch (Replica asked for '{its}', my \
                  replication IDs are '{}' and '{}')",
                 ours.0,
                 ours.1
             ),
-            Refusal::NoBacklog { id, wanted } => log::notice!(
+            PartialSyncRefusal::NotInBacklog { id, wanted } => log::notice!(
                 "Unable to partial resync with replica {name} for lack of backlog (Replica request was: {id}:{wanted})."
             ),
         }
-        replicas.partial_refused.fetch_add(1, Ordering::Relaxed);
+        replicas.partial_syncs_refused.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -65,24 +65,24 @@ impl Replication {
     ///
     /// # Errors
     /// The reason for a full synchronisation.
-    pub fn may_resume(&self, (id, wanted): &(String, i64)) -> Result<(), Refusal> {
+    pub fn check_partial_sync(&self, (id, wanted): &(String, i64)) -> Result<(), PartialSyncRefusal> {
         let history = self.state().history.clone();
         let renamed = *id == history.second_id && *wanted <= history.second_offset;
         if *id != history.id && !renamed {
             return Err(match id.as_str() {
-                "?" => Refusal::Wanted,
-                _ if *id == history.second_id => Refusal::Parted {
+                "?" => PartialSyncRefusal::FullSyncRequested,
+                _ if *id == history.second_id => PartialSyncRefusal::OffsetBeyondSecondId {
                     wanted: *wanted,
                     last: history.second_offset,
                 },
-                _ => Refusal::Stranger {
-                    its: id.clone(),
+                _ => PartialSyncRefusal::UnknownReplicationId {
+                    theirs: id.clone(),
                     ours: (history.id, history.second_id),
                 },
             });
         }
-        if !self.replicas.backlog().has(wanted.saturating_sub(1)) {
-            return Err(Refusal::NoBacklog {
+        if !self.replicas.backlog().contains(wanted.saturating_sub(1)) {
+            return Err(PartialSyncRefusal::NotInBacklog {
                 id: id.clone(),
                 wanted: *wanted,
             });

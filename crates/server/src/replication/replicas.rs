@@ -8,40 +8,40 @@ use super::backlog::ReplicationBacklog;
 use crate::observability::lock;
 
 /// The default time for which the stream after a dump is kept once the connection of the dump is gone, in seconds.
-const GRACE_S: u64 = 60;
+const DEFAULT_GRACE_S: u64 = 60;
 
 /// The synchronisation state of a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
+pub enum ReplicaSyncState {
     /// The replica waits for a dump to begin.
-    WaitsForDump,
+    WaitingForDump,
     /// A dump for the replica is being written.
-    DumpBegun,
+    DumpStarted,
     /// The replica receives the dump.
-    GetsDump,
+    ReceivingDump,
     /// The replica receives the replication stream, and the dump over another connection.
-    LoadsDump,
+    LoadingDump,
     /// The replica receives the replication stream.
     Online,
 }
 
-impl Progress {
+impl ReplicaSyncState {
     /// Returns the word that INFO reports.
-    pub const fn word(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
-            Progress::WaitsForDump | Progress::DumpBegun => "wait_bgsave",
-            Progress::GetsDump => "send_bulk",
-            Progress::LoadsDump => "bg_transfer",
-            Progress::Online => "online",
+            ReplicaSyncState::WaitingForDump | ReplicaSyncState::DumpStarted => "wait_bgsave",
+            ReplicaSyncState::ReceivingDump => "send_bulk",
+            ReplicaSyncState::LoadingDump => "bg_transfer",
+            ReplicaSyncState::Online => "online",
         }
     }
 }
 
 /// The purpose of a replica's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Channel {
+pub enum ReplicaChannel {
     /// The dump and the replication stream.
-    Only,
+    Single,
     /// The dump.
     Dump,
     /// The replication stream, while the dump goes over another connection.
@@ -60,46 +60,47 @@ pub struct ReplicaInfo {
     /// Its cluster node ID; empty if the replica has not announced one.
     pub node: String,
     /// Its synchronisation state.
-    pub progress: Progress,
+    pub progress: ReplicaSyncState,
     /// The purpose of this connection.
-    pub channel: Channel,
+    pub channel: ReplicaChannel,
     /// The offset that the replica has acknowledged.
-    pub acknowledged: i64,
+    pub acknowledged_offset: i64,
     /// The offset up to which the replica's append-only file is on disk; -1 if the replica has not reported it.
-    pub synced: i64,
+    pub fsynced_offset: i64,
     /// The time of its last message, in seconds since the Unix epoch.
-    pub heard_s: u64,
+    pub last_heard_s: u64,
 }
 
 impl ReplicaInfo {
     /// Returns the word that INFO reports for the purpose of this connection.
-    pub fn kind(&self) -> &'static str {
+    pub fn channel_name(&self) -> &'static str {
         match (self.channel, self.progress) {
-            (Channel::Dump, _) => "rdb-channel",
-            (Channel::Main, Progress::LoadsDump) => "main-channel",
-            (Channel::Only | Channel::Main, _) => "replica",
+            (ReplicaChannel::Dump, _) => "rdb-channel",
+            (ReplicaChannel::Main, ReplicaSyncState::LoadingDump) => "main-channel",
+            (ReplicaChannel::Single | ReplicaChannel::Main, _) => "replica",
         }
     }
 }
 
 /// The reply to clients that wait for this server's disk when the append-only file is switched off.
-pub const NO_LOG: &[u8] = b"-ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.\r\n";
+pub const WAITAOF_DISABLED_REPLY: &[u8] =
+    b"-ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.\r\n";
 
 /// A client that waits for replicas (`WAIT`, `WAITAOF`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wait {
+pub struct ReplicaWait {
     /// The index of its worker.
     pub worker: usize,
     /// The id of the client.
     pub client: u64,
     /// The id under which its connection is parked.
-    pub ticket: u64,
+    pub park_id: u64,
     /// The log sequence number of its last write.
-    pub log_ticket: u64,
+    pub log_sequence: u64,
     /// The number of replicas to wait for.
     pub replicas: i64,
     /// For WAITAOF: the number of local disks to wait for, 0 or 1. `None` for WAIT.
-    pub disk: Option<i64>,
+    pub local_disks: Option<i64>,
 }
 
 /// The replicas of this server.
@@ -107,24 +108,24 @@ pub struct Replicas {
     backlog: Mutex<ReplicationBacklog>,
     backlog_bytes: AtomicU64,
     /// The number of bytes that are between the log, the backlog and the sockets of the replicas.
-    pub under_way_bytes: AtomicU64,
-    known: Mutex<Vec<ReplicaInfo>>,
-    waits: Mutex<Vec<Wait>>,
+    pub in_flight_bytes: AtomicU64,
+    infos: Mutex<Vec<ReplicaInfo>>,
+    waits: Mutex<Vec<ReplicaWait>>,
     /// The ids of the clients that receive or received only a dump, and whose main connection has not requested the
     /// stream yet.
-    awaited: Mutex<BTreeSet<u64>>,
+    awaited_dumps: Mutex<BTreeSet<u64>>,
     /// The time for which the stream after such a dump is kept once its connection is gone, in seconds.
     pub grace_s: AtomicU64,
     /// Set when all replicas have to be asked for their offsets.
-    pub asks: AtomicBool,
+    pub ack_requested: AtomicBool,
     /// Set while a replica reads the stream, so that the thread that sends it has to be woken.
     pub has_readers: AtomicBool,
     /// The number of full synchronisations.
-    pub full: AtomicU64,
+    pub full_syncs: AtomicU64,
     /// The number of accepted partial synchronisations.
-    pub partial: AtomicU64,
+    pub partial_syncs: AtomicU64,
     /// The number of refused partial synchronisations.
-    pub partial_refused: AtomicU64,
+    pub partial_syncs_refused: AtomicU64,
     /// The number of bytes sent to replicas.
     pub output_bytes: AtomicU64,
 }
@@ -134,16 +135,16 @@ impl Default for Replicas {
         Replicas {
             backlog: Mutex::default(),
             backlog_bytes: AtomicU64::new(0),
-            under_way_bytes: AtomicU64::new(0),
-            known: Mutex::default(),
+            in_flight_bytes: AtomicU64::new(0),
+            infos: Mutex::default(),
             waits: Mutex::default(),
-            awaited: Mutex::default(),
-            grace_s: AtomicU64::new(GRACE_S),
-            asks: AtomicBool::new(false),
+            awaited_dumps: Mutex::default(),
+            grace_s: AtomicU64::new(DEFAULT_GRACE_S),
+            ack_requested: AtomicBool::new(false),
             has_readers: AtomicBool::new(false),
-            full: AtomicU64::new(0),
-            partial: AtomicU64::new(0),
-            partial_refused: AtomicU64::new(0),
+            full_syncs: AtomicU64::new(0),
+            partial_syncs: AtomicU64::new(0),
+            partial_syncs_refused: AtomicU64::new(0),
             output_bytes: AtomicU64::new(0),
         }
     }
@@ -159,80 +160,80 @@ impl Replicas {
     /// out of date.
     pub fn backlog_bytes(&self) -> u64 {
         if let Ok(backlog) = self.backlog.try_lock() {
-            self.backlog_bytes.store(backlog.held_bytes(), Ordering::Relaxed);
+            self.backlog_bytes.store(backlog.memory_bytes(), Ordering::Relaxed);
         }
         self.backlog_bytes.load(Ordering::Relaxed)
     }
 
     /// Locks the list of replicas. The lock must be held only briefly.
-    pub fn known(&self) -> MutexGuard<'_, Vec<ReplicaInfo>> {
-        lock(&self.known)
+    pub fn infos(&self) -> MutexGuard<'_, Vec<ReplicaInfo>> {
+        lock(&self.infos)
     }
 
     /// Locks the set of dumps whose streams have not been requested yet, given by the ids of their clients. The lock
     /// must be held only briefly.
-    pub fn awaited(&self) -> MutexGuard<'_, BTreeSet<u64>> {
-        lock(&self.awaited)
+    pub fn awaited_dumps(&self) -> MutexGuard<'_, BTreeSet<u64>> {
+        lock(&self.awaited_dumps)
     }
 
     /// Locks the list of waiting clients.
-    pub fn waits(&self) -> MutexGuard<'_, Vec<Wait>> {
+    pub fn waits(&self) -> MutexGuard<'_, Vec<ReplicaWait>> {
         lock(&self.waits)
     }
 
     /// Returns the number of replicas that receive the stream.
-    pub fn online(&self) -> i64 {
+    pub fn online_count(&self) -> i64 {
         self.count(|_| true)
     }
 
     /// Returns the cluster node ID and the acknowledged offset of the online replica with the greatest offset.
     pub fn furthest_node(&self) -> Option<(String, i64)> {
-        let known = self.known();
+        let known = self.infos();
         known
             .iter()
-            .filter(|replica| replica.progress == Progress::Online && !replica.node.is_empty())
-            .max_by_key(|replica| replica.acknowledged)
-            .map(|replica| (replica.node.clone(), replica.acknowledged))
+            .filter(|replica| replica.progress == ReplicaSyncState::Online && !replica.node.is_empty())
+            .max_by_key(|replica| replica.acknowledged_offset)
+            .map(|replica| (replica.node.clone(), replica.acknowledged_offset))
     }
 
     /// Returns the number of replicas that have acknowledged `offset`.
-    pub fn having(&self, offset: i64) -> i64 {
-        self.count(|replica| replica.acknowledged >= offset)
+    pub fn acknowledged_count(&self, offset: i64) -> i64 {
+        self.count(|replica| replica.acknowledged_offset >= offset)
     }
 
     /// Returns the number of replicas that have `offset` on disk.
-    pub fn having_synced(&self, offset: i64) -> i64 {
-        self.count(|replica| replica.synced >= offset)
+    pub fn synced_count(&self, offset: i64) -> i64 {
+        self.count(|replica| replica.fsynced_offset >= offset)
     }
 
     /// Returns the number of replicas that have acknowledged the log sequence number `ticket`.
-    pub fn having_ticket(&self, ticket: u64) -> i64 {
+    pub fn acknowledged_sequence_count(&self, ticket: u64) -> i64 {
         // No replica has what is not in the backlog yet.
-        let offset = self.backlog().offset_of(ticket);
-        offset.map_or(0, |offset| self.having(offset))
+        let offset = self.backlog().offset_of_sequence(ticket);
+        offset.map_or(0, |offset| self.acknowledged_count(offset))
     }
 
     /// Returns the number of replicas that have the log sequence number `ticket` on disk.
-    pub fn having_synced_ticket(&self, ticket: u64) -> i64 {
-        let offset = self.backlog().offset_of(ticket);
-        offset.map_or(0, |offset| self.having_synced(offset))
+    pub fn synced_sequence_count(&self, ticket: u64) -> i64 {
+        let offset = self.backlog().offset_of_sequence(ticket);
+        offset.map_or(0, |offset| self.synced_count(offset))
     }
 
     fn count(&self, counts: impl Fn(&ReplicaInfo) -> bool) -> i64 {
-        let known = self.known();
+        let known = self.infos();
         known
             .iter()
-            .filter(|replica| replica.progress == Progress::Online && counts(replica))
+            .filter(|replica| replica.progress == ReplicaSyncState::Online && counts(replica))
             .count() as i64
     }
 
     /// Returns the number of up-to-date replicas: online, and heard within `most_lag_s` seconds.
-    pub fn good(&self, now_s: u64, most_lag_s: u64) -> i64 {
-        self.count(|replica| now_s.saturating_sub(replica.heard_s) <= most_lag_s)
+    pub fn up_to_date_count(&self, now_s: u64, most_lag_s: u64) -> i64 {
+        self.count(|replica| now_s.saturating_sub(replica.last_heard_s) <= most_lag_s)
     }
 
     /// Requests an acknowledgement of their offsets from all replicas.
-    pub fn ask(&self) {
-        self.asks.store(true, Ordering::SeqCst);
+    pub fn request_acks(&self) {
+        self.ack_requested.store(true, Ordering::SeqCst);
     }
 }

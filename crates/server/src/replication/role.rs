@@ -15,25 +15,25 @@ use std::sync::atomic::Ordering;
 
 use weft_reactor::unix_ms;
 
-use crate::config::Primary;
+use crate::config::PrimaryAddress;
 use crate::observability::log;
 use crate::replication::backlog_writer;
-use crate::replication::{Endpoint, Handover, HandoverState, Progress};
-use crate::runtime::config_changes::role_changed;
+use crate::replication::{CoordinatedFailover, CoordinatedFailoverState, Endpoint, ReplicaSyncState};
+use crate::runtime::config_changes::on_role_change;
 use crate::state::{Message, PauseReason, PrimaryThreadCommand, Server};
 
 /// Starts to follow a primary. Blocked clients are no longer served. `anew` is `true` if the primary cannot know the
 /// history of the data on this server.
-pub fn follow(server: &Arc<Server>, primary: Endpoint, anew: bool) {
-    let was_primary = !server.repl.follows();
-    server.config.follow(Some(Primary {
+pub fn become_replica(server: &Arc<Server>, primary: Endpoint, is_new_history: bool) {
+    let was_primary = !server.repl.is_replica();
+    server.config.set_primary(Some(PrimaryAddress {
         host: primary.host.clone(),
         port: primary.port,
     }));
     log::notice!("Connecting to PRIMARY {}:{}", primary.host, primary.port);
-    server.repl.follow(primary, anew);
-    backlog_writer::on_follow(server);
-    role_changed(server);
+    server.repl.start_following(primary, is_new_history);
+    backlog_writer::on_demotion(server);
+    on_role_change(server);
     if was_primary {
         for worker in &server.workers {
             worker.send(Message::Demoted);
@@ -42,15 +42,15 @@ pub fn follow(server: &Arc<Server>, primary: Endpoint, anew: bool) {
 }
 
 /// Becomes a primary. Returns `true` if this server followed one.
-pub fn unfollow(server: &Arc<Server>) -> bool {
-    let Some(history) = server.repl.unfollow() else {
+pub fn become_primary(server: &Arc<Server>) -> bool {
+    let Some(history) = server.repl.stop_following() else {
         return false;
     };
-    server.config.follow(None);
-    backlog_writer::on_unfollow(server);
+    server.config.set_primary(None);
+    backlog_writer::on_promotion(server);
     // The replicas reconnect and learn the new replication ID.
     server.send_to_primary_thread(PrimaryThreadCommand::DisconnectAll);
-    role_changed(server);
+    on_role_change(server);
     log::notice!("Discarding previously cached primary state.");
     log::notice!(
         "Setting secondary replication ID to {}, valid up to offset: {}. New replication ID is {}",
@@ -62,105 +62,108 @@ pub fn unfollow(server: &Arc<Server>) -> bool {
 }
 
 /// Begins a coordinated failover. Writes are paused from now on.
-pub fn begin_handover(server: &Server, wanted: Handover) {
+pub fn begin_failover(server: &Server, wanted: CoordinatedFailover) {
     match &wanted.target {
         Some(target) => log::notice!("FAILOVER requested to {}:{}.", target.host, target.port),
         None => log::notice!("FAILOVER requested to any replica."),
     }
-    *server.repl.handover() = wanted;
-    server.repl.hands_over.store(true, Ordering::Release);
+    *server.repl.failover() = wanted;
+    server.repl.is_failing_over.store(true, Ordering::Release);
     server.pause_clients(PauseReason::Failover, unix_ms(), u64::MAX, false);
     server.send_to_primary_thread(PrimaryThreadCommand::Look);
 }
 
 /// Ends the failover and resumes writes.
-pub fn end_handover(server: &Server) {
-    *server.repl.handover() = Handover::default();
-    server.repl.hands_over.store(false, Ordering::Release);
+pub fn end_failover(server: &Server) {
+    *server.repl.failover() = CoordinatedFailover::default();
+    server.repl.is_failing_over.store(false, Ordering::Release);
     server.unpause_clients(PauseReason::Failover);
 }
 
 /// Aborts the failover: this server stays the primary, or becomes it again. Returns `true` if a failover was under way.
-pub fn abort_handover(server: &Arc<Server>, why: &str) -> bool {
-    let handover = server.repl.handover().clone();
-    if handover.state == HandoverState::None {
+pub fn abort_failover(server: &Arc<Server>, why: &str) -> bool {
+    let handover = server.repl.failover().clone();
+    if handover.state == CoordinatedFailoverState::None {
         return false;
     }
     match &handover.target {
         Some(target) => log::notice!("FAILOVER to {}:{} aborted: {why}", target.host, target.port),
         None => log::notice!("FAILOVER to any replica aborted: {why}"),
     }
-    if handover.state == HandoverState::InProgress {
-        unfollow(server);
+    if handover.state == CoordinatedFailoverState::InProgress {
+        become_primary(server);
     }
-    end_handover(server);
+    end_failover(server);
     true
 }
 
 /// The next step of a failover that waits for a replica.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum FailoverStep {
     /// Continue to wait.
     Wait,
     /// The deadline has passed.
     Abort,
     /// Fail over to this replica.
-    To(Endpoint),
+    HandOverTo(Endpoint),
 }
 
 /// Returns the next step of a failover that waits for a replica.
-pub fn handover_step(server: &Server) -> Step {
-    let handover = server.repl.handover().clone();
-    if handover.state != HandoverState::WaitForSync {
-        return Step::Wait;
+pub fn next_failover_step(server: &Server) -> FailoverStep {
+    let handover = server.repl.failover().clone();
+    if handover.state != CoordinatedFailoverState::WaitForSync {
+        return FailoverStep::Wait;
     }
     if handover.until_ms.is_some_and(|until_ms| unix_ms() >= until_ms) {
-        return match (handover.force, handover.target) {
+        return match (handover.is_forced, handover.target) {
             (true, Some(target)) => {
                 log::notice!(
                     "FAILOVER to {}:{} time out exceeded, failing over.",
                     target.host,
                     target.port
                 );
-                Step::To(target)
+                FailoverStep::HandOverTo(target)
             }
-            _ => Step::Abort,
+            _ => FailoverStep::Abort,
         };
     }
     let replicas = &server.repl.replicas;
     // Writes made before the pause may not have reached the backlog yet.
-    let Some(offset) = replicas.backlog().offset_of(server.propagation.last_sequence()) else {
-        return Step::Wait;
+    let Some(offset) = replicas
+        .backlog()
+        .offset_of_sequence(server.propagation.last_sequence())
+    else {
+        return FailoverStep::Wait;
     };
-    let end = replicas.backlog().extent().map_or(offset, |extent| extent.end);
-    let known = replicas.known();
+    let end = replicas.backlog().range().map_or(offset, |extent| extent.end);
+    let known = replicas.infos();
     let ready = known.iter().find(|replica| {
         let meant = handover
             .target
             .as_ref()
             .is_none_or(|target| *target.host == *replica.host && i64::from(target.port) == replica.port);
-        meant && replica.progress == Progress::Online && replica.acknowledged >= end
+        meant && replica.progress == ReplicaSyncState::Online && replica.acknowledged_offset >= end
     });
     let Some(replica) = ready else {
-        return Step::Wait;
+        return FailoverStep::Wait;
     };
     log::notice!(
         "Failover target {}:{} is synced, failing over.",
         replica.host,
         replica.port
     );
-    Step::To(Endpoint {
+    FailoverStep::HandOverTo(Endpoint {
         host: replica.host.as_str().into(),
         port: u16::try_from(replica.port).unwrap_or(0),
     })
 }
 
 /// Fails over to a replica: follows it and asks it to take over.
-pub fn hand_over(server: &Arc<Server>, to: Endpoint) {
+pub fn fail_over_to(server: &Arc<Server>, to: Endpoint) {
     {
-        let mut handover = server.repl.handover();
-        handover.state = HandoverState::InProgress;
+        let mut handover = server.repl.failover();
+        handover.state = CoordinatedFailoverState::InProgress;
         handover.target = Some(to.clone());
     }
-    follow(server, to, false);
+    become_replica(server, to, false);
 }

@@ -25,7 +25,7 @@ const ORDER_TIMEOUT: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// The parameter at fault, and the reason for the client.
-pub fn apply(server: &Arc<Server>, changed: &[ParameterId], may_wait: bool) -> ApplyResult {
+pub fn apply(server: &Arc<Server>, changed: &[ParameterId], is_outside_gate: bool) -> ApplyResult {
     let is_changed = |ids: &[ParameterId]| changed.iter().copied().find(|id| ids.contains(id));
     if is_changed(&[id::LOGLEVEL, id::LOG_FORMAT, id::LOG_TIMESTAMP_FORMAT]).is_some() {
         configure_log(&server.config);
@@ -49,7 +49,7 @@ pub fn apply(server: &Arc<Server>, changed: &[ParameterId], may_wait: bool) -> A
             .map_err(|collation::Unknown| (id::LOCALE_COLLATE, "Invalid locale name".to_owned()))?;
     }
     if is_changed(&[id::MAXCLIENTS]).is_some() {
-        make_room_for_clients(server)?;
+        raise_open_file_limit(server)?;
     }
     if let Some(at_fault) = is_changed(&[id::OOM_SCORE_ADJ, id::OOM_SCORE_ADJ_VALUES]) {
         let is_replica = server.config.primary().is_some();
@@ -59,7 +59,7 @@ pub fn apply(server: &Arc<Server>, changed: &[ParameterId], may_wait: bool) -> A
         })?;
     }
     if is_changed(&[id::MIN_REPLICAS_TO_WRITE, id::MIN_REPLICAS_MAX_LAG]).is_some() {
-        server.repl.judge_replicas(&server.config);
+        server.repl.update_too_few_replicas(&server.config);
     }
     if is_changed(&[id::REPLICA_READ_ONLY]).is_some() {
         refresh_local_expiry(server);
@@ -77,7 +77,7 @@ pub fn apply(server: &Arc<Server>, changed: &[ParameterId], may_wait: bool) -> A
         aof::refresh(server);
     }
     if is_changed(&[id::APPENDONLY]).is_some() {
-        aof::switch(server, may_wait).map_err(|aof::AofFailed| {
+        aof::switch(server, is_outside_gate).map_err(|aof::AofFailed| {
             let reason = "Unable to turn on AOF. Check server logs.";
             (id::APPENDONLY, reason.to_owned())
         })?;
@@ -105,13 +105,13 @@ pub fn apply(server: &Arc<Server>, changed: &[ParameterId], may_wait: bool) -> A
     if is_changed(&[id::IMPORT_MODE]).is_some() {
         server
             .repl
-            .put(ReplicationState::IMPORTS, server.config.boolean(id::IMPORT_MODE));
+            .set_state_bits(ReplicationState::IMPORT_MODE, server.config.boolean(id::IMPORT_MODE));
     }
     Ok(())
 }
 
 /// The parameters of the TLS configuration.
-const OF_TLS: [ParameterId; 17] = [
+const TLS_PARAMETERS: [ParameterId; 17] = [
     id::TLS_CERT_FILE,
     id::TLS_KEY_FILE,
     id::TLS_KEY_FILE_PASS,
@@ -134,7 +134,7 @@ const OF_TLS: [ParameterId; 17] = [
 /// Reconfigures TLS if a parameter of it has changed, or if TLS is used for the first time.
 fn configure_tls(server: &Server, changed: &[ParameterId]) -> ApplyResult {
     let config = &server.config;
-    let is_of_tls = |id: &ParameterId| OF_TLS.contains(id) || *id == id::TLS_CLUSTER;
+    let is_of_tls = |id: &ParameterId| TLS_PARAMETERS.contains(id) || *id == id::TLS_CLUSTER;
     let anew = changed
         .iter()
         .copied()
@@ -154,8 +154,8 @@ fn configure_tls(server: &Server, changed: &[ParameterId]) -> ApplyResult {
 }
 
 /// Applies a change of the replication role.
-pub fn role_changed(server: &Server) {
-    let follows = server.repl.follows();
+pub fn on_role_change(server: &Server) {
+    let follows = server.repl.is_replica();
     log::set_role(match follows {
         true => Role::Replica,
         false => Role::Primary,
@@ -168,7 +168,7 @@ pub fn role_changed(server: &Server) {
 
 /// Updates the hook with which a writable replica tracks the keys that its clients gave an expiry.
 pub fn refresh_local_expiry(server: &Server) {
-    let remembers = server.repl.follows() && !server.config.boolean(id::REPLICA_READ_ONLY);
+    let remembers = server.repl.is_replica() && !server.config.boolean(id::REPLICA_READ_ONLY);
     server.keyspace.hooks.put(Hooks::LOCAL_EXPIRY, remembers);
 }
 
@@ -194,7 +194,7 @@ fn warn_about_small_limit(server: &Server) {
     }
 }
 
-fn make_room_for_clients(server: &Server) -> ApplyResult {
+fn raise_open_file_limit(server: &Server) -> ApplyResult {
     let clients = server.config.unsigned(id::MAXCLIENTS);
     let allowed = open_files::raise_limit(clients, server.workers.len());
     if allowed >= clients {

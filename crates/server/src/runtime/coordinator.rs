@@ -248,7 +248,7 @@ impl Coordinator {
     /// Protected mode: without a password, only this machine may connect.
     fn is_refused_by_protected_mode(&self) -> bool {
         let config = &self.server.config;
-        config.boolean(id::PROTECTED_MODE) && self.server.acl.asks_for_no_password()
+        config.boolean(id::PROTECTED_MODE) && self.server.acl.default_user_needs_no_password()
     }
 
     fn cron(&mut self) {
@@ -271,8 +271,8 @@ impl Coordinator {
         crate::persistence::aof::begin_due(server);
         let now_ms = unix_ms();
         let may_expire = server.active_expire.load(Ordering::Relaxed) && !server.pause.holds_writes(now_ms);
-        let imports = server.repl.standing().has(ReplicationState::IMPORTS);
-        let some_are_due = || match server.repl.follows() {
+        let imports = server.repl.state_bits().contains(ReplicationState::IMPORT_MODE);
+        let some_are_due = || match server.repl.is_replica() {
             true => server.keyspace.local.is_due(now_ms),
             false if imports => false,
             false => {

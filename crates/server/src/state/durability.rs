@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::{Message, Server};
-use crate::propagation::Milestone;
+use crate::propagation::LogMilestone;
 
 impl Server {
     /// Wakes the workers that wait for the log to advance.
@@ -14,7 +14,7 @@ impl Server {
 
     /// Returns `true` if everything up to this sequence number of the log is on this server's disk.
     pub fn is_on_disk(&self, ticket: u64) -> bool {
-        self.aof.is_whole() && self.propagation.milestone_sequence(Milestone::Synced) >= ticket
+        self.aof.is_whole() && self.propagation.milestone_sequence(LogMilestone::Synced) >= ticket
     }
 
     /// Returns `true` while a file or a primary's dump is being loaded. Code that would replace the data checks this in
@@ -27,8 +27,8 @@ impl Server {
     /// [`crate::persistence::aof_files::Status::replies_wait_for`] changes.
     pub fn withhold_replies(&self) {
         let until = self.aof.replies_wait_for();
-        self.propagation.withhold_replies(until);
-        if until != Some(Milestone::Synced) {
+        self.propagation.set_reply_milestone(until);
+        if until != Some(LogMilestone::Synced) {
             self.wake_log_waiters();
         }
         // The appender may have bytes to sync now.

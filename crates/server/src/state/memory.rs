@@ -11,7 +11,7 @@ impl Server {
     pub fn uncounted_memory(&self) -> u64 {
         let backlog = self.repl.replicas.backlog_bytes();
         let beyond = backlog.saturating_sub(self.config.unsigned(id::REPL_BACKLOG_SIZE));
-        let for_replicas = beyond + self.repl.replicas.under_way_bytes.load(Ordering::Relaxed);
+        let for_replicas = beyond + self.repl.replicas.in_flight_bytes.load(Ordering::Relaxed);
         let for_snapshot = self.keyspace.before_images.held_bytes();
         let for_log = self.propagation.unread_bytes() as u64 + self.aof.buffered_bytes.load(Ordering::Relaxed);
         for_replicas + for_snapshot + for_log

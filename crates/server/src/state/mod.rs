@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use weft_reactor::{Output, Waker};
 use weft_sync::Mailbox;
 
-use crate::acl::{Account, Acl};
+use crate::acl::{Acl, AclAccount};
 use crate::clients_waiting::blocking::{Counts, Waiter};
 use crate::cluster::Cluster;
 use crate::config::Config;
@@ -41,7 +41,7 @@ use crate::persistence::aof_files::reader::{Commands, Fault};
 use crate::persistence::rdb_file::Status;
 use crate::persistence::snapshot_state::Running;
 use crate::propagation::PropagationLog;
-use crate::replication::{Replication, Wait};
+use crate::replication::{ReplicaWait, Replication};
 use crate::runtime::shutdown::{Shutdown, ShutdownRequest};
 use crate::scripting::Scripts;
 use directory::Directory;
@@ -140,7 +140,7 @@ pub enum Message {
     /// Users were changed or deleted.
     UsersChanged {
         /// Those that may use fewer channels than before.
-        lost_channels: Arc<[Arc<Account>]>,
+        lost_channels: Arc<[Arc<AclAccount>]>,
     },
     /// This server has become a replica: clients that wait for keys are no longer served.
     Demoted,
@@ -299,7 +299,7 @@ pub enum NextStep {
     /// The connection leaves its worker, and is never seen again: this takes it.
     Take(Box<Box<dyn FnOnce(Box<Connection>) + Send>>),
     /// Park the connection until so many replicas have its writes, or this time (ms since the epoch).
-    Replicas(Box<(u64, Wait)>),
+    Replicas(Box<(u64, ReplicaWait)>),
     /// Park the connection and withhold its reply until these waiters have been served.
     Serve(Box<(UnservedKeys, Output)>),
 }
@@ -537,7 +537,7 @@ impl Server {
     /// Returns `true` if this server deletes what has expired: it follows no other, imports nothing, and no pause holds
     /// writes back. The answer holds until the gate is passed again.
     pub fn may_delete_expired(&self, now_ms: u64) -> bool {
-        !self.repl.standing().leaves_expired() && !self.pause.holds_writes(now_ms)
+        !self.repl.state_bits().expiry_is_remote() && !self.pause.holds_writes(now_ms)
     }
 
     /// Ends the process once shutdown is prepared. Returns `false` if the shutdown was aborted.
@@ -562,7 +562,7 @@ impl Server {
                 continue;
             }
             match client.flags.contains(ClientFlags::PRIMARY) {
-                true => self.repl.sever(),
+                true => self.repl.shut_link_down(),
                 false => self.send_to_primary_thread(PrimaryThreadCommand::Disconnect(*id)),
             }
         }

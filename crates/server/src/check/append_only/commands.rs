@@ -7,26 +7,26 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read as _};
 
 /// The maximum length of a line in bytes, including its end.
-const LINE_MAX: usize = 127;
+const MAX_LINE_BYTES: usize = 127;
 /// The maximum length of an annotation in bytes.
-const NOTE_MAX: usize = 1023;
+const MAX_ANNOTATION_BYTES: usize = 1023;
 /// The size of the buffer of a number's line. Error reports show two bytes after the number.
-const LINE_BUFFER: usize = LINE_MAX + 3;
+const LINE_BUFFER: usize = MAX_LINE_BYTES + 3;
 
 /// The result of reading one item.
 #[derive(Debug)]
-pub enum Step {
+pub enum AofItem {
     /// An item was read, and there may be more.
     More,
     /// A timestamp annotation.
-    Time {
+    Timestamp {
         /// The offset of its line.
         at: u64,
         /// The text after `#TS:`.
         text: Vec<u8>,
     },
     /// The end of the file, or an error that [`Commands::fault`] describes.
-    Done,
+    End,
     /// The next byte begins no known item.
     Unknown,
     /// The file cannot be read.
@@ -34,31 +34,31 @@ pub enum Step {
 }
 
 /// Reads the commands of one file after another.
-pub struct Commands {
+pub struct AofReader {
     input: Option<BufReader<File>>,
     at: u64,
     /// The offset at which the last read began.
     read_at: u64,
-    sound: u64,
+    valid_bytes: u64,
     line: u64,
     /// The number of open transactions.
-    open: i64,
+    open_transactions: i64,
     is_at_end: bool,
     fault: Option<String>,
     /// The last line, written over the previous ones. Error reports show the rest of those, as Valkey's do.
     last_line: [u8; LINE_BUFFER],
 }
 
-impl Commands {
+impl AofReader {
     /// Creates a reader without a file.
     pub fn new() -> Self {
-        Commands {
+        AofReader {
             input: None,
             at: 0,
             read_at: 0,
-            sound: 0,
+            valid_bytes: 0,
             line: 1,
-            open: 0,
+            open_transactions: 0,
             is_at_end: false,
             fault: None,
             last_line: [0; LINE_BUFFER],
@@ -66,15 +66,15 @@ impl Commands {
     }
 
     /// Continues with this file, which is positioned at `offset`.
-    pub fn begin(&mut self, file: &File, offset: u64) {
+    pub fn open(&mut self, file: &File, offset: u64) {
         self.input = file.try_clone().ok().map(BufReader::new);
-        (self.at, self.sound) = (offset, offset);
-        (self.open, self.is_at_end) = (0, false);
+        (self.at, self.valid_bytes) = (offset, offset);
+        (self.open_transactions, self.is_at_end) = (0, false);
     }
 
     /// Returns the number of valid bytes: up to the end of the last command outside a transaction.
-    pub fn sound_bytes(&self) -> u64 {
-        self.sound
+    pub fn valid_bytes(&self) -> u64 {
+        self.valid_bytes
     }
 
     /// Returns the number of lines read from all files so far, plus one.
@@ -83,71 +83,71 @@ impl Commands {
     }
 
     /// Returns the error and its position, if there is one.
-    pub fn fault(&mut self) -> Option<String> {
-        if self.fault.is_none() && self.is_at_end && self.open != 0 {
-            self.note("Reached EOF before reading EXEC for MULTI".to_owned());
+    pub fn error_text(&mut self) -> Option<String> {
+        if self.fault.is_none() && self.is_at_end && self.open_transactions != 0 {
+            self.record_error("Reached EOF before reading EXEC for MULTI".to_owned());
         }
         self.fault.clone()
     }
 
-    fn note(&mut self, what: String) {
+    fn record_error(&mut self, what: String) {
         self.fault = Some(format!("0x{:>16x}: {what}", self.read_at));
     }
 
     /// Reads a command or an annotation. `path` is used in error messages.
-    pub fn step(&mut self, path: &str) -> Step {
-        if self.open == 0 {
-            self.sound = self.at;
+    pub fn next_item(&mut self, path: &str) -> AofItem {
+        if self.open_transactions == 0 {
+            self.valid_bytes = self.at;
         }
         let Some(input) = &mut self.input else {
-            return Step::Unreadable;
+            return AofItem::Unreadable;
         };
         let first = match input.fill_buf() {
             Ok(bytes) => bytes.first().copied(),
-            Err(_) => return Step::Unreadable,
+            Err(_) => return AofItem::Unreadable,
         };
         match first {
             None => {
                 self.is_at_end = true;
-                Step::Done
+                AofItem::End
             }
             Some(b'#') => {
                 let at = self.at;
-                let note = self.read_line(NOTE_MAX);
+                let note = self.read_line(MAX_ANNOTATION_BYTES);
                 match note.strip_prefix(b"#TS:") {
-                    Some(text) => Step::Time {
+                    Some(text) => AofItem::Timestamp {
                         at,
                         text: text.to_vec(),
                     },
-                    None => Step::More,
+                    None => AofItem::More,
                 }
             }
             Some(b'*') => match self.command(path) {
-                Some(()) => Step::More,
-                None => Step::Done,
+                Some(()) => AofItem::More,
+                None => AofItem::End,
             },
-            Some(_) => Step::Unknown,
+            Some(_) => AofItem::Unknown,
         }
     }
 
     fn command(&mut self, path: &str) -> Option<()> {
-        let count = self.number(b'*')?;
+        let count = self.read_number_line(b'*')?;
         for index in 0..count {
-            let name = self.word()?;
+            let name = self.read_word()?;
             if index > 0 {
                 continue;
             }
             let what = if name.eq_ignore_ascii_case(b"multi") {
-                self.open += 1;
-                (self.open != 1).then_some("MULTI")
+                self.open_transactions += 1;
+                (self.open_transactions != 1).then_some("MULTI")
             } else if name.eq_ignore_ascii_case(b"exec") {
-                self.open -= 1;
-                (self.open != 0).then_some("EXEC")
+                self.open_transactions -= 1;
+                (self.open_transactions != 0).then_some("EXEC")
             } else {
                 None
             };
             if let Some(what) = what {
-                self.note(format!("Unexpected {what} in AOF {path}"));
+                self.record_error(format!("Unexpected {what} in AOF {path}"));
                 return None;
             }
         }
@@ -155,9 +155,9 @@ impl Commands {
     }
 
     /// Reads a line that consists of a mark and a number.
-    fn number(&mut self, mark: u8) -> Option<i64> {
+    fn read_number_line(&mut self, mark: u8) -> Option<i64> {
         self.read_at = self.at;
-        let line = self.read_line(LINE_MAX);
+        let line = self.read_line(MAX_LINE_BYTES);
         if line.is_empty() {
             return None;
         }
@@ -165,20 +165,20 @@ impl Commands {
         self.last_line[line.len()] = 0;
         if line[0] != mark {
             let (mark, found) = (char::from(mark), char::from(line[0]));
-            self.note(format!("Expected prefix '{mark}', got: '{found}'"));
+            self.record_error(format!("Expected prefix '{mark}', got: '{found}'"));
             return None;
         }
         let (number, length) = leading_number(&line[1..]);
         let end = [self.last_line[1 + length], self.last_line[2 + length]];
-        self.line_end(end).then_some(number)
+        self.check_line_end(end).then_some(number)
     }
 
     /// Reads a word and returns its first bytes.
-    fn word(&mut self) -> Option<Vec<u8>> {
+    fn read_word(&mut self) -> Option<Vec<u8>> {
         const KEPT: usize = 8;
-        let length = self.number(b'$')?;
+        let length = self.read_number_line(b'$')?;
         if !(0..=i64::MAX - 2).contains(&length) {
-            self.note(format!(
+            self.record_error(format!(
                 "Expected to read string of {length} bytes, which is not in the suitable range"
             ));
             return None;
@@ -208,19 +208,19 @@ impl Commands {
         if left > 0 {
             self.is_at_end = true;
             let got = wanted - left;
-            self.note(format!("Expected to read {wanted} bytes, got {got} bytes"));
+            self.record_error(format!("Expected to read {wanted} bytes, got {got} bytes"));
             return None;
         }
         start.truncate(usize::try_from(length).unwrap_or(KEPT));
-        self.line_end(end).then_some(start)
+        self.check_line_end(end).then_some(start)
     }
 
-    fn line_end(&mut self, end: [u8; 2]) -> bool {
+    fn check_line_end(&mut self, end: [u8; 2]) -> bool {
         if end == *b"\r\n" {
             self.line += 1;
             return true;
         }
-        self.note(format!("Expected \\r\\n, got: {:02x}{:02x}", end[0], end[1]));
+        self.record_error(format!("Expected \\r\\n, got: {:02x}{:02x}", end[0], end[1]));
         false
     }
 

@@ -7,7 +7,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, Read as _, Seek as _, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use commands::{Commands, Step};
+use commands::{AofItem, AofReader};
 
 use super::dump;
 use crate::config::{error_text, program_version};
@@ -27,11 +27,11 @@ struct CheckOptions {
 
 /// The result for a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outcome {
-    Sound,
+enum FileOutcome {
+    Valid,
     Empty,
     Truncated,
-    CutAtTime,
+    TruncatedAtTimestamp,
 }
 
 /// Runs the check. `arguments` are those after the program name. Returns the exit code.
@@ -80,26 +80,26 @@ fn run(program: &str, arguments: &[OsString], streams: Streams<'_>) -> Result<()
     };
     let mut check = Check {
         wishes,
-        commands: Commands::new(),
+        commands: AofReader::new(),
         input: streams.0,
         out: streams.1,
     };
     let path = Path::new(path);
     if check.is_manifest(path)? {
-        check.all_parts(path)
+        check.check_manifest_files(path)
     } else {
         let is_dump = check.is_dump(path)?;
         say!(check.out, "Start checking Old-Style AOF");
         let name = path.display().to_string();
-        let outcome = check.file(&name, path, true, is_dump)?;
-        check.tell(outcome, &name, "AOF");
+        let outcome = check.check_file(&name, path, true, is_dump)?;
+        check.print_outcome(outcome, &name, "AOF");
         Ok(())
     }
 }
 
 struct Check<'s> {
     wishes: CheckOptions,
-    commands: Commands,
+    commands: AofReader,
     input: &'s mut dyn BufRead,
     out: &'s mut dyn Write,
 }
@@ -132,17 +132,19 @@ impl Check<'_> {
         Ok(file.read_exact(&mut magic).is_ok() && (magic.starts_with(b"REDIS") || magic.starts_with(b"VALKEY")))
     }
 
-    fn tell(&mut self, outcome: Outcome, name: &str, kind: &str) {
+    fn print_outcome(&mut self, outcome: FileOutcome, name: &str, kind: &str) {
         let until_s = self.wishes.until_s;
         match outcome {
-            Outcome::Sound => say!(self.out, "{kind} {name} is valid"),
-            Outcome::Empty => say!(self.out, "{kind} {name} is empty"),
-            Outcome::Truncated => say!(self.out, "Successfully truncated AOF {name}"),
-            Outcome::CutAtTime => say!(self.out, "Successfully truncated AOF {name} to timestamp {until_s}"),
+            FileOutcome::Valid => say!(self.out, "{kind} {name} is valid"),
+            FileOutcome::Empty => say!(self.out, "{kind} {name} is empty"),
+            FileOutcome::Truncated => say!(self.out, "Successfully truncated AOF {name}"),
+            FileOutcome::TruncatedAtTimestamp => {
+                say!(self.out, "Successfully truncated AOF {name} to timestamp {until_s}")
+            }
         }
     }
 
-    fn manifest(&mut self, path: &Path) -> Result<Manifest, CheckStopped> {
+    fn read_manifest(&mut self, path: &Path) -> Result<Manifest, CheckStopped> {
         let text = std::fs::read(path).map_err(|error| {
             let (path, reason) = (path.display(), error_text(&error));
             say!(
@@ -163,9 +165,9 @@ impl Check<'_> {
     }
 
     /// Checks all files of a manifest. Only the last one may be truncated.
-    fn all_parts(&mut self, manifest_path: &Path) -> Result<(), CheckStopped> {
+    fn check_manifest_files(&mut self, manifest_path: &Path) -> Result<(), CheckStopped> {
         say!(self.out, "Start checking Multi Part AOF");
-        let manifest = self.manifest(manifest_path)?;
+        let manifest = self.read_manifest(manifest_path)?;
         let directory = match manifest_path.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
@@ -176,22 +178,28 @@ impl Check<'_> {
             let format = if is_dump { "RDB" } else { "RESP" };
             say!(self.out, "Start to check BASE AOF ({format} format).");
             let is_last = manifest.increments.is_empty();
-            let outcome = self.file(&base.name, &path(base), is_last, is_dump)?;
-            self.tell(outcome, &base.name, "BASE AOF");
+            let outcome = self.check_file(&base.name, &path(base), is_last, is_dump)?;
+            self.print_outcome(outcome, &base.name, "BASE AOF");
         }
         if let Some(last) = manifest.increments.last() {
             say!(self.out, "Start to check INCR files.");
             for part in &manifest.increments {
                 let is_last = part.sequence == last.sequence;
-                let outcome = self.file(&part.name, &path(part), is_last, false)?;
-                self.tell(outcome, &part.name, "INCR AOF");
+                let outcome = self.check_file(&part.name, &path(part), is_last, false)?;
+                self.print_outcome(outcome, &part.name, "INCR AOF");
             }
         }
         say!(self.out, "All AOF files and manifest are valid");
         Ok(())
     }
 
-    fn file(&mut self, name: &str, path: &Path, is_last: bool, is_dump: bool) -> Result<Outcome, CheckStopped> {
+    fn check_file(
+        &mut self,
+        name: &str,
+        path: &Path,
+        is_last: bool,
+        is_dump: bool,
+    ) -> Result<FileOutcome, CheckStopped> {
         let opened = OpenOptions::new().read(true).write(true).open(path);
         let mut file = opened.map_err(|error| {
             let (path, reason) = (path.display(), error_text(&error));
@@ -200,27 +208,27 @@ impl Check<'_> {
         })?;
         let size = file.metadata().map_or(0, |metadata| metadata.len());
         if size == 0 {
-            return Ok(Outcome::Empty);
+            return Ok(FileOutcome::Empty);
         }
-        let start = if is_dump { self.preamble(path, &file)? } else { 0 };
+        let start = if is_dump { self.check_preamble(path, &file)? } else { 0 };
         file.seek(SeekFrom::Start(start)).map_err(|error| {
             say!(self.out, "Failed to fseek in AOF {name}: {}", error_text(&error));
             CheckStopped
         })?;
-        self.commands.begin(&file, start);
+        self.commands.open(&file, start);
         if let Some(at) = self.read_commands(name, path)? {
-            return self.cut_at_time(&file, (name, path), is_last, at);
+            return self.truncate_at_timestamp(&file, (name, path), is_last, at);
         }
-        let sound_bytes = self.commands.sound_bytes();
-        self.conclude(&file, name, is_last, (size, sound_bytes))
+        let sound_bytes = self.commands.valid_bytes();
+        self.finish_file(&file, name, is_last, (size, sound_bytes))
     }
 
     /// Checks the RDB preamble. Returns the offset of its end.
-    fn preamble(&mut self, path: &Path, file: &File) -> Result<u64, CheckStopped> {
+    fn check_preamble(&mut self, path: &Path, file: &File) -> Result<u64, CheckStopped> {
         say!(self.out, "[offset 0] Checking RDB file {}", path.display());
-        let mut check = dump::Check::new(file, false, self.out);
+        let mut check = dump::RdbCheck::new(file, false, self.out);
         let sound = check.run();
-        check.conclude(sound);
+        check.print_result(sound);
         let end = check.offset();
         if !sound {
             say!(self.out, "RDB preamble of AOF file is not sane, aborting.");
@@ -234,18 +242,18 @@ impl Check<'_> {
     /// time, if there is one.
     fn read_commands(&mut self, name: &str, path: &Path) -> Result<Option<u64>, CheckStopped> {
         loop {
-            match self.commands.step(&path.display().to_string()) {
-                Step::More => {}
-                Step::Done => return Ok(None),
-                Step::Unknown => {
+            match self.commands.next_item(&path.display().to_string()) {
+                AofItem::More => {}
+                AofItem::End => return Ok(None),
+                AofItem::Unknown => {
                     say!(self.out, "AOF {name} format error");
                     return Ok(None);
                 }
-                Step::Unreadable => {
+                AofItem::Unreadable => {
                     say!(self.out, "Failed to read from AOF {name}, aborting...");
                     return Err(CheckStopped);
                 }
-                Step::Time { at, text } if self.wishes.until_s != 0 => {
+                AofItem::Timestamp { at, text } if self.wishes.until_s != 0 => {
                     let digits = text
                         .strip_suffix(b"\r\n")
                         .and_then(|digits| std::str::from_utf8(digits).ok());
@@ -257,18 +265,18 @@ impl Check<'_> {
                         return Ok(Some(at));
                     }
                 }
-                Step::Time { .. } => {}
+                AofItem::Timestamp { .. } => {}
             }
         }
     }
 
-    fn cut_at_time(
+    fn truncate_at_timestamp(
         &mut self,
         file: &File,
         (name, path): (&str, &Path),
         is_last: bool,
         at: u64,
-    ) -> Result<Outcome, CheckStopped> {
+    ) -> Result<FileOutcome, CheckStopped> {
         let (until_s, path) = (self.wishes.until_s, path.display());
         if at == 0 {
             say!(
@@ -293,24 +301,24 @@ impl Check<'_> {
             say!(self.out, "Failed to truncate AOF {name} to timestamp {until_s}");
             return Err(CheckStopped);
         }
-        Ok(Outcome::CutAtTime)
+        Ok(FileOutcome::TruncatedAtTimestamp)
     }
 
-    fn conclude(
+    fn finish_file(
         &mut self,
         file: &File,
         name: &str,
         is_last: bool,
         (size, sound_bytes): (u64, u64),
-    ) -> Result<Outcome, CheckStopped> {
-        if let Some(what) = self.commands.fault() {
+    ) -> Result<FileOutcome, CheckStopped> {
+        if let Some(what) = self.commands.error_text() {
             say!(self.out, "{what}");
         }
         let left = size.saturating_sub(sound_bytes);
         let until_s = self.wishes.until_s;
         if left == 0 && until_s != 0 {
             say!(self.out, "Truncate nothing in AOF {name} to timestamp {until_s}");
-            return Ok(Outcome::Sound);
+            return Ok(FileOutcome::Valid);
         }
         let line = self.commands.line();
         say!(
@@ -318,7 +326,7 @@ impl Check<'_> {
             "AOF analyzed: filename={name}, size={size}, ok_up_to={sound_bytes}, ok_up_to_line={line}, diff={left}"
         );
         if left == 0 {
-            return Ok(Outcome::Sound);
+            return Ok(FileOutcome::Valid);
         }
         if !self.wishes.fix {
             say!(
@@ -346,7 +354,7 @@ impl Check<'_> {
             say!(self.out, "Failed to truncate AOF {name}");
             return Err(CheckStopped);
         }
-        Ok(Outcome::Truncated)
+        Ok(FileOutcome::Truncated)
     }
 
     fn is_confirmed(&mut self) -> bool {

@@ -1,4 +1,5 @@
-//! What a blocked client wants done, as data: whoever serves it has neither its request nor its connection.
+//! The operation that a blocked client waits for, as data: the thread that serves it has neither its request nor its
+//! connection.
 
 use weft_values::list::End;
 use weft_values::stream::StreamId;
@@ -14,7 +15,7 @@ pub enum ScoreEnd {
     Max,
 }
 
-/// What is done with the first of a waiter's keys that is ready.
+/// The operation on the first of a waiter's keys that is ready.
 #[derive(Clone, Debug)]
 pub enum Operation {
     /// BLPOP, BRPOP: one element.
@@ -23,9 +24,9 @@ pub enum Operation {
     ListPopMany(End, usize),
     /// BLMOVE, BRPOPLPUSH: one element, to another list or the same.
     ListMove {
-        /// Where it is taken.
+        /// The end it is taken from.
         from: End,
-        /// Where it is put.
+        /// The end it is put at.
         to: End,
         /// The list where it is put.
         destination: WaitKey,
@@ -34,26 +35,26 @@ pub enum Operation {
     SortedSetPop(ScoreEnd),
     /// BZMPOP: up to so many members.
     SortedSetPopMany(ScoreEnd, usize),
-    /// XREAD: up to so many entries of every stream behind an ID of its own.
+    /// XREAD: up to this many entries of every stream, each after an ID of its own.
     StreamRead(Box<[StreamId]>, usize),
-    /// XREADGROUP: entries that nobody in the group got so far.
+    /// XREADGROUP: entries that were not delivered to the group yet.
     StreamReadGroup(Box<GroupRead>),
 }
 
-/// What XREADGROUP wants of each of its streams.
+/// The arguments of XREADGROUP.
 #[derive(Clone, Debug)]
 pub struct GroupRead {
     /// The group.
     pub group: Box<[u8]>,
-    /// Its consumer.
+    /// The consumer.
     pub consumer: Box<[u8]>,
     /// Entries of each stream at most.
     pub count: usize,
-    /// Whether entries count as acknowledged at once.
+    /// `true` if entries count as acknowledged at once.
     pub no_ack: bool,
 }
 
-/// What a key can be to those who wait for it.
+/// The kind of a key, as waiters distinguish it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A list.
@@ -62,11 +63,11 @@ pub enum Kind {
     SortedSet,
     /// A stream.
     Stream,
-    /// Missing, or of a type that nobody waits for.
+    /// Missing, or of a type that no command waits for.
     Other,
 }
 
-/// The queue of a key that a waiter stands in. Waiters of different lines never compete with each other.
+/// The queue of a key that a waiter stands in. Waiters of different queues never compete with each other.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Line {
     /// For a list: one after the other, as long as there are elements.
@@ -75,13 +76,13 @@ pub enum Line {
     SortedSets,
     /// For a stream's entries, which all of them may get.
     Streams,
-    /// For a stream's entries as a consumer of this group: one after the other, as long as there are entries. They
-    /// are also told when the stream is gone.
+    /// For a stream's entries as a consumer of this group: one after the other, as long as there are entries. The
+    /// waiters also end when the stream is deleted.
     Group(Box<[u8]>),
 }
 
 impl Operation {
-    /// The queue to stand in.
+    /// Returns the queue to stand in.
     pub fn line(&self) -> Line {
         match self {
             Operation::ListPop(_) | Operation::ListPopMany(..) | Operation::ListMove { .. } => Line::Lists,
@@ -91,7 +92,7 @@ impl Operation {
         }
     }
 
-    /// The key that is written beside the one that is ready.
+    /// Returns the key that is written besides the one that is ready.
     pub fn destination(&self) -> Option<&WaitKey> {
         match self {
             Operation::ListMove { destination, .. } => Some(destination),
@@ -101,7 +102,7 @@ impl Operation {
 }
 
 impl Line {
-    /// Whether who stands here is concerned by a key of this kind.
+    /// Returns `true` if a key of this kind concerns the waiters of this queue.
     pub fn is_served_by(&self, kind: Kind) -> bool {
         match self {
             Line::Lists => kind == Kind::List,

@@ -1,4 +1,4 @@
-//! The waiters of one slot: for each key, lines of waiters in the order of their tickets.
+//! The waiters of one slot: for each key, queues of waiters in the order of their park ids.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::operation::{Kind, Line};
 use super::waiter::{WaitKey, Waiter};
 
-/// How much is waited for, in the whole process.
+/// The numbers of keys with waiters and of timeouts, in the whole process.
 #[derive(Default)]
 pub struct Counts {
     keys: AtomicUsize,
@@ -16,12 +16,12 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Keys that somebody waits for.
+    /// Returns the number of keys with waiters.
     pub fn keys(&self) -> usize {
         self.keys.load(Ordering::Relaxed)
     }
 
-    /// Keys whose end somebody waits for as well.
+    /// Returns the number of keys with waiters that also end when the key is deleted.
     pub fn keys_of_groups(&self) -> usize {
         self.keys_of_groups.load(Ordering::Relaxed)
     }
@@ -42,20 +42,20 @@ impl Counts {
     }
 }
 
-/// Waiters by ticket, which is the order of their arrival.
+/// Waiters by park id, which is the order of their arrival.
 type Queue = BTreeMap<u64, Arc<Waiter>>;
 
-/// The lines of one key of one database.
+/// The queues of one key of one database.
 #[derive(Default)]
 struct KeyLines {
     lines: BTreeMap<Line, Queue>,
     groups: usize,
 }
 
-/// The lines of one name.
+/// The queues of one name.
 struct AwaitedName {
     hash: u64,
-    /// By database.
+    /// The queues, by database.
     lines: BTreeMap<usize, KeyLines>,
 }
 
@@ -67,13 +67,13 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// Whether nobody waits.
+    /// Returns `true` if there are no waiters.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
 
-    /// How many keys are waited for; the same name in several databases is one.
+    /// Returns the number of keys with waiters. The same name in several databases counts as one.
     pub fn len(&self) -> usize {
         self.keys.len()
     }
@@ -83,7 +83,7 @@ impl Waiting {
         self.keys.values().map(|awaited| awaited.hash)
     }
 
-    /// Whether somebody waits for the key to become of this kind.
+    /// Returns `true` if a client waits for the key to become of this kind.
     pub fn has_waiter_for(&self, db: usize, name: &[u8], kind: Kind) -> bool {
         self.lines(db, name)
             .is_some_and(|lines| lines.lines.keys().any(|line| line.is_served_by(kind)))
@@ -101,13 +101,13 @@ impl Waiting {
         })
     }
 
-    /// The first waiter of a line behind this ticket.
+    /// Returns the first waiter of a queue after this park id.
     pub fn next(&self, db: usize, name: &[u8], line: &Line, behind: u64) -> Option<&Arc<Waiter>> {
         let queue = self.lines(db, name)?.lines.get(line)?;
         queue.range(behind + 1..).next().map(|(_, waiter)| waiter)
     }
 
-    /// The names of a database's keys that somebody waits for.
+    /// Returns the names of a database's keys with waiters.
     pub fn names(&self, db: usize) -> impl Iterator<Item = &[u8]> {
         self.keys
             .iter()
@@ -115,7 +115,7 @@ impl Waiting {
             .map(|(name, _)| &**name)
     }
 
-    /// Puts a waiter at the end of its line for one of its keys.
+    /// Puts a waiter at the end of its queue for one of its keys.
     pub fn add(&mut self, key: &WaitKey, waiter: &Arc<Waiter>, counts: &Counts) {
         let awaited = self.keys.entry(key.name.clone()).or_insert_with(|| AwaitedName {
             hash: key.hash,
@@ -132,7 +132,7 @@ impl Waiting {
             .entry(line)
             .or_default()
             .insert(waiter.ticket, waiter.clone());
-        // It may name a key twice.
+        // A waiter may name a key twice.
         if of_group && before.is_none() {
             lines.groups += 1;
             if lines.groups == 1 {
@@ -141,7 +141,7 @@ impl Waiting {
         }
     }
 
-    /// Takes a waiter out of its line for one of its keys; whether it stood there.
+    /// Removes a waiter from its queue for one of its keys. Returns `true` if it was there.
     pub fn remove(&mut self, name: &[u8], waiter: &Waiter, counts: &Counts) -> bool {
         let Some(awaited) = self.keys.get_mut(name) else {
             return false;

@@ -1,8 +1,8 @@
-//! When a worker's waiting clients give up: the earliest first.
+//! The timeouts of a worker's waiting clients, earliest first.
 
 use std::collections::BTreeMap;
 
-/// What ends at a certain time, in the order of time and then of tickets.
+/// Values with an end time, ordered by time and then by park id.
 pub struct Timers<T> {
     by_time: BTreeMap<(u64, u64), T>,
 }
@@ -16,7 +16,7 @@ impl<T> Default for Timers<T> {
 }
 
 impl<T> Timers<T> {
-    /// Adds what ends after the millisecond `at_ms` (since the epoch), under a ticket.
+    /// Adds a value that ends after the millisecond `at_ms` (since the Unix epoch), under a park id.
     pub fn add(&mut self, at_ms: u64, ticket: u64, what: T) {
         self.by_time.insert((at_ms, ticket), what);
     }
@@ -26,20 +26,21 @@ impl<T> Timers<T> {
         self.by_time.remove(&(at_ms, ticket))
     }
 
-    /// Takes out the earliest that is over at `now_ms`. A wait lasts through its last millisecond: it may have begun
-    /// in the middle of one, and must not be too short.
+    /// Removes and returns the earliest value that has ended at `now_ms`. A wait lasts through its last millisecond: it
+    /// may have begun in the middle of one, and must not be too short.
     pub fn pop_due(&mut self, now_ms: u64) -> Option<T> {
         let first = self.by_time.first_entry()?;
         (first.key().0 < now_ms).then(|| first.remove())
     }
 
-    /// When [`pop_due`](Self::pop_due) will next have something, ms since the epoch.
+    /// Returns the time at which [`pop_due`](Self::pop_due) will return the next value, in milliseconds since the Unix
+    /// epoch.
     pub fn next_due_ms(&self) -> Option<u64> {
         let ((at_ms, _), _) = self.by_time.first_key_value()?;
         Some(at_ms.saturating_add(1))
     }
 
-    /// Whether there are none.
+    /// Returns `true` if there are no values.
     pub fn is_empty(&self) -> bool {
         self.by_time.is_empty()
     }

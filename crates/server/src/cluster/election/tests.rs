@@ -3,18 +3,18 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::cluster::receive::tests::Net;
+use crate::cluster::receive::tests::SimulatedCluster;
 
 /// Returns the nodes that are primaries with slots in their own view.
-fn primaries(net: &Net) -> Vec<usize> {
+fn primaries(net: &SimulatedCluster) -> Vec<usize> {
     (0..net.nodes.len())
-        .filter(|index| !net.silent.contains(index) && net.nodes[*index].me().votes())
+        .filter(|index| !net.unreachable.contains(index) && net.nodes[*index].me().has_vote())
         .collect()
 }
 
 /// Returns `true` if all reachable nodes agree on the owners of slots and on the primaries of replicas.
-fn agree(net: &Net) -> bool {
-    let speaking = (0..net.nodes.len()).filter(|index| !net.silent.contains(index));
+fn agree(net: &SimulatedCluster) -> bool {
+    let speaking = (0..net.nodes.len()).filter(|index| !net.unreachable.contains(index));
     let seen: Vec<_> = speaking
         .map(|index| {
             let state = &net.nodes[index];
@@ -27,7 +27,7 @@ fn agree(net: &Net) -> bool {
 
 #[test]
 fn a_replica_takes_over_and_the_old_primary_follows_it() {
-    let mut net = Net::with_replicas(3, &[0]);
+    let mut net = SimulatedCluster::with_replicas(3, &[0]);
     assert!(agree(&net) && net.nodes[3].me().is_replica());
     let (old, new, slots) = (
         net.nodes[0].myself,
@@ -35,17 +35,17 @@ fn a_replica_takes_over_and_the_old_primary_follows_it() {
         net.nodes[0].me().slots.clone(),
     );
     let epoch = net.nodes[0].me().config_epoch;
-    net.silent.push(0);
+    net.unreachable.push(0);
     net.rounds(80);
     assert_eq!(primaries(&net), [1, 2, 3]);
     assert_eq!(net.nodes[3].me().slots, slots);
     assert!(net.nodes[3].me().config_epoch > epoch, "its slots have a newer version");
-    assert!(net.nodes[1..].iter().all(|state| state.up) && agree(&net));
-    net.silent.clear();
+    assert!(net.nodes[1..].iter().all(|state| state.is_up) && agree(&net));
+    net.unreachable.clear();
     net.rounds(60);
     assert_eq!(net.nodes[0].me().primary, Some(new));
     assert!(
-        net.nodes[0].me().slots.is_empty() && !net.nodes[0].resync,
+        net.nodes[0].me().slots.is_empty() && !net.nodes[0].needs_full_sync,
         "it may go on where it was"
     );
     assert!(agree(&net));
@@ -54,32 +54,32 @@ fn a_replica_takes_over_and_the_old_primary_follows_it() {
 }
 
 #[test]
-fn the_replica_that_is_further_on_takes_over_and_the_other_follows_it() {
+fn the_replica_with_the_greater_offset_takes_over_and_the_other_follows_it() {
     for better in [3, 4] {
-        let mut net = Net::with_replicas(3, &[0, 0]);
+        let mut net = SimulatedCluster::with_replicas(3, &[0, 0]);
         net.nodes[better].me_mut().offset = 100;
         net.rounds(20);
-        net.silent.push(0);
+        net.unreachable.push(0);
         net.rounds(100);
         let other = 7 - better;
-        assert!(net.nodes[better].me().votes(), "who is further on goes first");
+        assert!(net.nodes[better].me().has_vote(), "who is further on goes first");
         assert_eq!(net.nodes[other].me().primary, Some(net.nodes[better].myself));
-        assert!(!net.nodes[other].resync && agree(&net));
+        assert!(!net.nodes[other].needs_full_sync && agree(&net));
     }
 }
 
 #[test]
-fn a_replica_that_may_not_or_has_no_good_data_stays_one() {
-    type Spoil = fn(&mut State);
+fn a_replica_without_permission_or_good_data_does_not_take_over() {
+    type Spoil = fn(&mut ClusterState);
     let spoiled: [(&str, Spoil); 3] = [
         ("it may not", |state| state.settings.replica_no_failover = true),
-        ("its data is on the way", |state| state.data.hollow = true),
+        ("its data is on the way", |state| state.data.awaits_full_sync = true),
         ("its data is old", |state| state.data.age_ms = 60_000),
     ];
     for (name, spoil) in spoiled {
-        let mut net = Net::with_replicas(3, &[0]);
+        let mut net = SimulatedCluster::with_replicas(3, &[0]);
         spoil(&mut net.nodes[3]);
-        net.silent.push(0);
+        net.unreachable.push(0);
         net.rounds(150);
         assert_eq!(primaries(&net), [1, 2], "{name}");
         let now_ms = net.now_ms;
@@ -92,26 +92,26 @@ fn a_replica_that_may_not_or_has_no_good_data_stays_one() {
 }
 
 #[test]
-fn a_minority_elects_nobody() {
-    let mut net = Net::with_replicas(3, &[0, 1]);
-    net.silent.extend([0, 1]);
+fn a_minority_elects_no_primary() {
+    let mut net = SimulatedCluster::with_replicas(3, &[0, 1]);
+    net.unreachable.extend([0, 1]);
     net.rounds(200);
     assert_eq!(primaries(&net), [2], "one vote of three is not enough");
-    assert!(!net.nodes[2].up);
+    assert!(!net.nodes[2].is_up);
 }
 
 #[test]
-fn one_vote_in_an_epoch_also_after_a_crash() {
-    let mut net = Net::with_replicas(3, &[0, 0]);
+fn a_primary_votes_once_per_epoch_even_after_a_crash() {
+    let mut net = SimulatedCluster::with_replicas(3, &[0, 0]);
     for index in [3, 4] {
         // They must not request votes by themselves.
         net.nodes[index].settings.replica_no_failover = true;
     }
-    net.silent.push(0);
+    net.unreachable.push(0);
     net.rounds(40);
     let failed = net.nodes[0].myself;
     assert!(net.nodes[1].nodes[&failed].has_failed());
-    let votes = |net: &mut Net, from: usize, epoch: u64| {
+    let votes = |net: &mut SimulatedCluster, from: usize, epoch: u64| {
         let header = Header {
             current_epoch: epoch,
             ..net.nodes[from].header()
@@ -120,7 +120,7 @@ fn one_vote_in_an_epoch_also_after_a_crash() {
         let voter = &mut net.nodes[1];
         voter.current_epoch = voter.current_epoch.max(epoch);
         voter.actions.clear();
-        voter.vote(id, &header);
+        voter.consider_vote(id, &header);
         voter.actions.len() == 1
     };
     let epoch = net.nodes[1].current_epoch + 1;
@@ -136,16 +136,16 @@ fn one_vote_in_an_epoch_also_after_a_crash() {
 }
 
 #[test]
-fn a_vote_counts_once_and_only_from_who_has_slots() {
-    let mut net = Net::with_replicas(5, &[0, 1]);
-    net.silent.push(0);
+fn a_vote_counts_once_and_only_from_a_primary_with_slots() {
+    let mut net = SimulatedCluster::with_replicas(5, &[0, 1]);
+    net.unreachable.push(0);
     let now_ms = net.now_ms;
     let candidate = &mut net.nodes[5];
     candidate.schedule_election(now_ms);
-    candidate.ask_for_votes();
+    candidate.request_votes();
     candidate.actions.clear();
     let epoch = candidate.election.epoch;
-    let vote = |net: &mut Net, from: usize, epoch: u64| {
+    let vote = |net: &mut SimulatedCluster, from: usize, epoch: u64| {
         let header = Header {
             current_epoch: epoch,
             ..net.nodes[from].header()
@@ -162,10 +162,10 @@ fn a_vote_counts_once_and_only_from_who_has_slots() {
 }
 
 #[test]
-fn nobody_votes_for_who_is_behind() {
-    let mut net = Net::with_replicas(3, &[0]);
+fn a_replica_with_an_old_config_epoch_gets_no_vote() {
+    let mut net = SimulatedCluster::with_replicas(3, &[0]);
     net.nodes[3].settings.replica_no_failover = true;
-    net.silent.push(0);
+    net.unreachable.push(0);
     net.rounds(40);
     let (id, failed) = (net.nodes[3].myself, net.nodes[0].myself);
     let mut request = net.nodes[3].header();
@@ -178,11 +178,11 @@ fn nobody_votes_for_who_is_behind() {
     request.config_epoch = known - 1;
     assert!(
         voter
-            .denial(&voter.nodes[&id], &request)
+            .vote_refusal_reason(&voter.nodes[&id], &request)
             .is_some_and(|reason| reason.contains("reqConfigEpoch"))
     );
     request.config_epoch = known;
-    assert_eq!(voter.denial(&voter.nodes[&id], &request), None);
+    assert_eq!(voter.vote_refusal_reason(&voter.nodes[&id], &request), None);
 }
 
 /// Nodes fall silent, return, crash and lose messages. Under all of this no slot has two primaries in one epoch, and
@@ -191,17 +191,17 @@ fn nobody_votes_for_who_is_behind() {
 fn no_slot_has_two_primaries_in_one_epoch() {
     for seed in 0..6 {
         fastrand::seed(seed);
-        let mut net = Net::with_replicas(3, &[0, 0, 1, 2]);
+        let mut net = SimulatedCluster::with_replicas(3, &[0, 0, 1, 2]);
         let mut claims: BTreeMap<(u64, u16), NodeId> = BTreeMap::new();
         for _ in 0..60 {
-            net.lost = fastrand::u64(..200);
+            net.lost_per_thousand = fastrand::u64(..200);
             match fastrand::u8(..4) {
-                0 if net.silent.len() < 2 => {
+                0 if net.unreachable.len() < 2 => {
                     let index = fastrand::usize(..net.nodes.len());
-                    net.silent.push(index);
+                    net.unreachable.push(index);
                 }
                 1 => {
-                    net.silent.pop();
+                    net.unreachable.pop();
                 }
                 2 => {
                     let index = fastrand::usize(..net.nodes.len());
@@ -218,10 +218,10 @@ fn no_slot_has_two_primaries_in_one_epoch() {
                 }
             }
         }
-        (net.lost, net.silent) = (0, Vec::new());
+        (net.lost_per_thousand, net.unreachable) = (0, Vec::new());
         net.rounds(400);
         assert!(agree(&net), "seed {seed}");
-        assert!(net.nodes.iter().all(|state| state.up), "seed {seed}");
+        assert!(net.nodes.iter().all(|state| state.is_up), "seed {seed}");
         let slots: usize = net.nodes.iter().map(|state| state.me().slots.len()).sum();
         assert_eq!(slots, 16384, "seed {seed}");
     }
@@ -229,8 +229,8 @@ fn no_slot_has_two_primaries_in_one_epoch() {
 
 #[test]
 fn a_replica_moves_to_a_primary_that_has_lost_its_own() {
-    let mut net = Net::with_replicas(3, &[0, 0, 1]);
-    net.silent.push(5);
+    let mut net = SimulatedCluster::with_replicas(3, &[0, 0, 1]);
+    net.unreachable.push(5);
     net.rounds(150);
     let orphan = net.nodes[1].myself;
     let moved: Vec<usize> = [3, 4]
@@ -239,14 +239,14 @@ fn a_replica_moves_to_a_primary_that_has_lost_its_own() {
         .collect();
     assert_eq!(moved.len(), 1, "one goes, one stays");
     let mover = &net.nodes[moved[0]];
-    assert!(mover.resync && mover.me().shard == net.nodes[1].me().shard);
+    assert!(mover.needs_full_sync && mover.me().shard == net.nodes[1].me().shard);
     assert!(agree(&net));
 }
 
 #[test]
 fn the_replicas_of_a_primary_that_lost_its_slots_follow_it() {
     use crate::cluster::changes::SlotChange;
-    let mut net = Net::with_replicas(2, &[0]);
+    let mut net = SimulatedCluster::with_replicas(2, &[0]);
     let (from, to) = (net.nodes[0].myself, net.nodes[1].myself);
     let slots: Vec<u16> = net.nodes[0].me().slots.iter().collect();
     let name = to.as_bytes().to_vec();
@@ -254,7 +254,7 @@ fn the_replicas_of_a_primary_that_lost_its_slots_follow_it() {
         net.nodes[1].set_importing(slot, Some(from));
         for index in [1, 0] {
             net.nodes[index]
-                .set_slot(slot, &SlotChange::Node(name.clone()), 0)
+                .change_slot(slot, &SlotChange::Node(name.clone()), 0)
                 .expect("it has no keys");
         }
     }
@@ -266,12 +266,12 @@ fn the_replicas_of_a_primary_that_lost_its_slots_follow_it() {
         Some(to),
         "a replica does not stay with an empty primary"
     );
-    assert!(net.nodes[2].resync, "it needs all data");
+    assert!(net.nodes[2].needs_full_sync, "it needs all data");
 }
 
 #[test]
 fn roles_survive_a_restart() {
-    let mut net = Net::with_replicas(3, &[0, 1]);
+    let mut net = SimulatedCluster::with_replicas(3, &[0, 1]);
     for index in 0..5 {
         net.restart(index);
     }
@@ -279,5 +279,5 @@ fn roles_survive_a_restart() {
     assert!(agree(&net));
     assert_eq!(net.nodes[3].me().primary, Some(net.nodes[0].myself));
     assert_eq!(net.nodes[3].me().shard, net.nodes[0].me().shard);
-    assert_eq!(net.nodes[3].followed(), Some(("127.0.0.1".into(), 7000)));
+    assert_eq!(net.nodes[3].primary_address(), Some(("127.0.0.1".into(), 7000)));
 }

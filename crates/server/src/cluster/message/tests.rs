@@ -4,7 +4,7 @@ use super::*;
 
 fn header() -> Header {
     let mut slots = SlotSet::default();
-    slots.put(7, true);
+    slots.set(7, true);
     Header {
         sender: NodeId::random(),
         current_epoch: 5,
@@ -17,13 +17,13 @@ fn header() -> Header {
         other_port: 6380,
         bus_port: 16379,
         flags: NodeFlags::PRIMARY,
-        down: true,
+        is_down: true,
         switches: switch::EXTENSIONS,
     }
 }
 
-fn messages() -> Vec<Message> {
-    let gossip = Gossip {
+fn messages() -> Vec<BusMessage> {
+    let gossip = GossipEntry {
         id: NodeId::random(),
         ping_sent_s: 1,
         pong_received_s: 2,
@@ -46,26 +46,26 @@ fn messages() -> Vec<Message> {
         shard: Some(NodeId::random()),
         forgotten: vec![(NodeId::random(), 60)],
     };
-    let publish = |header| Message::Publish {
+    let publish = |header| BusMessage::Publish {
         header,
-        sharded: true,
+        is_sharded: true,
         channel: b"channel".to_vec(),
         payload: b"payload".to_vec(),
     };
     vec![
-        Message::Greeting {
-            kind: Kind::Meet,
+        BusMessage::Ping {
+            kind: MessageType::Meet,
             header: header(),
             gossip: vec![gossip.clone(), gossip],
             extensions,
         },
-        Message::Fail(header(), NodeId::random()),
+        BusMessage::Fail(header(), NodeId::random()),
         publish(None),
         publish(Some(header())),
-        Message::VoteRequest(header()),
-        Message::Vote(header()),
-        Message::ManualFailover(header()),
-        Message::Update {
+        BusMessage::VoteRequest(header()),
+        BusMessage::Vote(header()),
+        BusMessage::ManualFailover(header()),
+        BusMessage::Update {
             header: header(),
             id: NodeId::random(),
             config_epoch: 8,
@@ -75,7 +75,7 @@ fn messages() -> Vec<Message> {
 }
 
 #[test]
-fn what_is_written_is_read() {
+fn messages_are_decoded_as_encoded() {
     for message in messages() {
         let bytes = encode(&message);
         assert_eq!(length(&bytes), Ok(Some(bytes.len())));
@@ -84,7 +84,7 @@ fn what_is_written_is_read() {
 }
 
 #[test]
-fn every_cut_is_noticed() {
+fn every_truncation_is_detected() {
     for message in messages() {
         let bytes = encode(&message);
         for end in 0..bytes.len() {
@@ -115,10 +115,10 @@ fn damage_is_an_error_or_another_message() {
 }
 
 #[test]
-fn a_greeting_of_valkey_is_understood() {
+fn a_pong_of_valkey_is_decoded() {
     // The end of a PONG from Valkey 9.1.2: hostname, client port, and an unknown extension type.
-    let mut bytes = encode(&Message::Greeting {
-        kind: Kind::Pong,
+    let mut bytes = encode(&BusMessage::Ping {
+        kind: MessageType::Pong,
         header: header(),
         gossip: Vec::new(),
         extensions: Extensions::default(),
@@ -129,7 +129,7 @@ fn a_greeting_of_valkey_is_understood() {
     let length = bytes.len() as u32;
     bytes[4..8].copy_from_slice(&length.to_be_bytes());
     bytes[2214..2216].copy_from_slice(&3u16.to_be_bytes());
-    let Ok(Message::Greeting { extensions, .. }) = decode(&bytes) else {
+    let Ok(BusMessage::Ping { extensions, .. }) = decode(&bytes) else {
         panic!("it is a greeting");
     };
     assert_eq!(extensions.announced.hostname, "foo.bar");

@@ -9,8 +9,8 @@ vars currentEpoch 8 lastVoteEpoch 3
 ";
 
 #[test]
-fn a_file_of_valkey_is_read_and_written_alike() {
-    let settings = Settings {
+fn a_file_of_valkey_is_read_and_written_identically() {
+    let settings = ClusterSettings {
         announced_ip: Some("10.0.0.1".into()),
         tcp_port: 1234,
         bus_port: 12345,
@@ -23,12 +23,12 @@ fn a_file_of_valkey_is_read_and_written_alike() {
             client_tls_port: 7778,
             ..Default::default()
         },
-        ..Settings::default()
+        ..ClusterSettings::default()
     };
     let state = parse(VALKEY, settings, 1).expect("it makes sense");
     assert_eq!((state.nodes.len(), state.me().slots.len()), (2, 16383));
     assert_eq!((state.current_epoch, state.last_vote_epoch), (9, 3));
-    let written = text(&state);
+    let written = nodes_file_text(&state);
     let expected = VALKEY
         .replace("currentEpoch 8", "currentEpoch 9")
         .replace(" 5 6 9 ", " 1 1 9 ");
@@ -36,7 +36,7 @@ fn a_file_of_valkey_is_read_and_written_alike() {
 }
 
 #[test]
-fn damage_is_an_error_and_nothing_worse() {
+fn a_damaged_file_is_an_error_and_never_a_panic() {
     let bytes = VALKEY.as_bytes();
     for _ in 0..5000 {
         let mut damaged = bytes.to_vec();
@@ -49,9 +49,9 @@ fn damage_is_an_error_and_nothing_worse() {
             }
         }
         // The result does not matter, as long as there is no panic.
-        let _ = parse(&String::from_utf8_lossy(&damaged), Settings::default(), 1);
+        let _ = parse(&String::from_utf8_lossy(&damaged), ClusterSettings::default(), 1);
     }
     for line in ["x", "vars a", "a b c d e f g h", &VALKEY[..200]] {
-        assert!(parse(line, Settings::default(), 1).is_err(), "{line}");
+        assert!(parse(line, ClusterSettings::default(), 1).is_err(), "{line}");
     }
 }

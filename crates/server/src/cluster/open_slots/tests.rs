@@ -1,35 +1,35 @@
 //! Tests that migrations are passed from a primary to its replica.
 
-use crate::cluster::receive::tests::Net;
+use crate::cluster::receive::tests::SimulatedCluster;
 
 #[test]
-fn what_is_on_its_way_is_told_and_taken_over() {
-    let mut net = Net::new(3);
+fn slots_in_migration_are_passed_to_the_replica() {
+    let mut net = SimulatedCluster::new(3);
     let [source, target, replica] = [0, 1, 2].map(|index: usize| net.nodes[index].myself);
     let known = net.nodes[1].nodes[&target].clone();
     net.nodes[0].nodes.insert(target, known.clone());
     net.nodes[0].set_migrating(7, Some(target));
     net.nodes[0].set_migrating(13, Some(target));
     net.nodes[0].set_importing(609, Some(target));
-    let note = net.nodes[0].open_slots_note().expect("slots are on their way");
+    let note = net.nodes[0].slots_in_migration_field().expect("slots are on their way");
     assert_eq!(note, format!("609<{target},7>{target},13>{target},"));
 
     let taker = &mut net.nodes[2];
-    taker.take_open_slots(note.as_bytes());
+    taker.apply_slots_in_migration(note.as_bytes());
     assert!(taker.migrating.is_empty(), "nobody knows that node here");
     taker.nodes.insert(target, known);
-    taker.open_slots();
-    assert_eq!(taker.open_slots_note(), Some(note));
+    taker.apply_known_migrations();
+    assert_eq!(taker.slots_in_migration_field(), Some(note));
     assert!(taker.todo.save && taker.todo.publish);
     assert_ne!(source, replica);
 
-    taker.close_slots();
-    assert_eq!(taker.open_slots_note(), None);
+    taker.end_slot_migrations();
+    assert_eq!(taker.slots_in_migration_field(), None);
 }
 
 #[test]
-fn what_makes_no_sense_is_passed_over() {
-    let mut net = Net::new(2);
+fn invalid_entries_are_ignored() {
+    let mut net = SimulatedCluster::new(2);
     let other = net.nodes[1].myself;
     let known = net.nodes[1].nodes[&other].clone();
     let state = &mut net.nodes[0];
@@ -43,9 +43,9 @@ fn what_makes_no_sense_is_passed_over() {
         &format!("16384>{other},"),
         &format!("-1<{other},"),
     ] {
-        state.take_open_slots(note.as_bytes());
+        state.apply_slots_in_migration(note.as_bytes());
     }
-    assert_eq!(state.open_slots_note(), None);
-    state.take_open_slots(format!("junk,5>{other},").as_bytes());
-    assert_eq!(state.open_slots_note(), Some(format!("5>{other},")));
+    assert_eq!(state.slots_in_migration_field(), None);
+    state.apply_slots_in_migration(format!("junk,5>{other},").as_bytes());
+    assert_eq!(state.slots_in_migration_field(), Some(format!("5>{other},")));
 }

@@ -3,52 +3,52 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::cluster::message::Kind;
+use crate::cluster::message::MessageType;
 use crate::cluster::message::{decode, encode};
 use crate::cluster::nodes_conf;
-use crate::cluster::settings::Settings;
+use crate::cluster::settings::ClusterSettings;
 use crate::keyspace::SLOTS;
 
 /// A simulated network of nodes. A link `(node, link)` at one end is `(node, link)` at the other.
-pub(in crate::cluster) struct Net {
-    pub nodes: Vec<State>,
+pub(in crate::cluster) struct SimulatedCluster {
+    pub nodes: Vec<ClusterState>,
     wires: BTreeMap<(usize, LinkId), (usize, LinkId)>,
     next_link: LinkId,
     pub now_ms: u64,
     /// The nodes that neither send nor receive.
-    pub silent: Vec<usize>,
+    pub unreachable: Vec<usize>,
     /// The cluster configuration file of each node. It is written before anything is sent.
-    pub disks: Vec<String>,
+    pub node_files: Vec<String>,
     /// The number of lost messages per thousand.
-    pub lost: u64,
+    pub lost_per_thousand: u64,
     /// Set for each node that has paused writes.
-    pub held: Vec<bool>,
+    pub writes_paused: Vec<bool>,
 }
 
-impl Net {
-    pub fn new(count: u16) -> Net {
-        let settings = |index: u16| Settings {
+impl SimulatedCluster {
+    pub fn new(count: u16) -> SimulatedCluster {
+        let settings = |index: u16| ClusterSettings {
             node_timeout_ms: 1000,
             gossip_percent: 10,
-            full_coverage: true,
+            requires_full_coverage: true,
             forget_s: 60,
-            replica_migration: true,
+            allows_replica_migration: true,
             migration_barrier: 1,
             validity_factor: 10,
             manual_failover_ms: 5000,
             tcp_port: 7000 + index,
             bus_port: 17000 + index,
-            ..Settings::default()
+            ..ClusterSettings::default()
         };
-        Net {
-            nodes: (0..count).map(|index| State::new(settings(index), 1)).collect(),
+        SimulatedCluster {
+            nodes: (0..count).map(|index| ClusterState::new(settings(index), 1)).collect(),
             wires: BTreeMap::new(),
             next_link: 0,
             now_ms: 10_000,
-            silent: Vec::new(),
-            disks: vec![String::new(); usize::from(count)],
-            lost: 0,
-            held: vec![false; usize::from(count)],
+            unreachable: Vec::new(),
+            node_files: vec![String::new(); usize::from(count)],
+            lost_per_thousand: 0,
+            writes_paused: vec![false; usize::from(count)],
         }
     }
 
@@ -56,17 +56,17 @@ impl Net {
     pub fn restart(&mut self, index: usize) {
         let links: Vec<LinkId> = self.nodes[index].links.keys().copied().collect();
         for link in links {
-            self.act(index, Action::Close(link));
+            self.act(index, BusAction::Close(link));
         }
         let settings = self.nodes[index].settings.clone();
-        self.nodes[index] = nodes_conf::parse(&self.disks[index], settings, self.now_ms).expect("it wrote that");
+        self.nodes[index] = nodes_conf::parse(&self.node_files[index], settings, self.now_ms).expect("it wrote that");
     }
 
     /// Writes the cluster configuration file, as the bus does before it sends.
-    fn keep(&mut self, index: usize) {
+    fn write_node_file(&mut self, index: usize) {
         let state = &mut self.nodes[index];
         if std::mem::take(&mut state.todo.save) {
-            self.disks[index] = nodes_conf::text(state);
+            self.node_files[index] = nodes_conf::nodes_file_text(state);
         }
     }
 
@@ -76,7 +76,7 @@ impl Net {
             let mut quiet = true;
             for from in 0..self.nodes.len() {
                 let actions = std::mem::take(&mut self.nodes[from].actions);
-                self.keep(from);
+                self.write_node_file(from);
                 for action in actions {
                     quiet = false;
                     self.act(from, action);
@@ -89,11 +89,11 @@ impl Net {
         panic!("the nodes do not stop talking");
     }
 
-    fn act(&mut self, from: usize, action: Action) {
+    fn act(&mut self, from: usize, action: BusAction) {
         match action {
-            Action::Connect { node, port, .. } => {
+            BusAction::Connect { node, port, .. } => {
                 let to = usize::from(port - 17000);
-                if self.silent.contains(&to) || self.silent.contains(&from) {
+                if self.unreachable.contains(&to) || self.unreachable.contains(&from) {
                     if let Some(node) = self.nodes[from]
                         .nodes
                         .get_mut(&node)
@@ -107,15 +107,15 @@ impl Net {
                 self.next_link += 2;
                 self.wires.insert((from, here), (to, there));
                 self.wires.insert((to, there), (from, here));
-                self.nodes[to].link_made(there, None, self.now_ms);
-                self.nodes[from].link_made(here, Some(node), self.now_ms);
+                self.nodes[to].on_link_made(there, None, self.now_ms);
+                self.nodes[from].on_link_made(here, Some(node), self.now_ms);
             }
-            Action::Send(link, bytes) => {
+            BusAction::Send(link, bytes) => {
                 let Some((to, there)) = self.wires.get(&(from, link)).copied() else {
                     return;
                 };
-                let lost = fastrand::u64(..1000) < self.lost;
-                if !lost && !self.silent.contains(&to) && !self.silent.contains(&from) {
+                let lost = fastrand::u64(..1000) < self.lost_per_thousand;
+                if !lost && !self.unreachable.contains(&to) && !self.unreachable.contains(&from) {
                     let message = decode(&bytes).expect("it was written by a node");
                     let ends = LinkAddresses {
                         peer: "127.0.0.1".into(),
@@ -124,19 +124,19 @@ impl Net {
                     self.nodes[to].receive(there, message, &ends, self.now_ms);
                 }
             }
-            Action::Close(link) => {
+            BusAction::Close(link) => {
                 if let Some((to, there)) = self.wires.remove(&(from, link)) {
                     self.wires.remove(&(to, there));
-                    self.nodes[to].link_lost(there);
+                    self.nodes[to].on_link_lost(there);
                 }
             }
-            Action::HoldWrites(_) => {
-                self.held[from] = true;
+            BusAction::PauseWrites(_) => {
+                self.writes_paused[from] = true;
                 let now_ms = self.now_ms;
-                self.nodes[from].stand_still(now_ms);
+                self.nodes[from].record_writes_stopped(now_ms);
             }
-            Action::LetWrites => self.held[from] = false,
-            Action::DropKeys(_) | Action::Publish { .. } => {}
+            BusAction::ResumeWrites => self.writes_paused[from] = false,
+            BusAction::DropKeys(_) | BusAction::Publish { .. } => {}
         }
     }
 
@@ -144,8 +144,8 @@ impl Net {
         for _ in 0..count {
             self.now_ms += 100;
             for index in 0..self.nodes.len() {
-                if !self.silent.contains(&index) {
-                    self.nodes[index].round(self.now_ms);
+                if !self.unreachable.contains(&index) {
+                    self.nodes[index].run_round(self.now_ms);
                 }
             }
             self.settle();
@@ -153,9 +153,9 @@ impl Net {
     }
 
     /// Creates primaries, followed by a replica for each index in `of`.
-    pub fn with_replicas(primaries: u16, of: &[usize]) -> Net {
+    pub fn with_replicas(primaries: u16, of: &[usize]) -> SimulatedCluster {
         let count = primaries + of.len() as u16;
-        let mut net = Net::new(count);
+        let mut net = SimulatedCluster::new(count);
         net.form(primaries, count);
         for (number, primary) in of.iter().enumerate() {
             let id = *net.nodes[*primary].myself.as_bytes();
@@ -167,14 +167,14 @@ impl Net {
         net.rounds(30);
         for state in &mut net.nodes {
             // They have the data of their primaries by now.
-            state.resync = false;
+            state.needs_full_sync = false;
         }
         net
     }
 
     /// Creates nodes that know each other and share the slots evenly.
-    pub fn formed(count: u16) -> Net {
-        let mut net = Net::new(count);
+    pub fn formed(count: u16) -> SimulatedCluster {
+        let mut net = SimulatedCluster::new(count);
         net.form(count, count);
         net
     }
@@ -201,10 +201,10 @@ impl Net {
 
 #[test]
 fn nodes_that_meet_form_a_cluster() {
-    let net = Net::formed(4);
+    let net = SimulatedCluster::formed(4);
     for state in &net.nodes {
         assert_eq!(state.nodes.len(), 4);
-        assert!(state.up && state.size == 4);
+        assert!(state.is_up && state.size == 4);
         assert!(
             state.nodes.values().all(|node| !node.is_in_handshake()),
             "all names are known"
@@ -220,34 +220,34 @@ fn nodes_that_meet_form_a_cluster() {
 
 #[test]
 fn a_silent_node_is_marked_as_failing_and_comes_back() {
-    let mut net = Net::formed(3);
+    let mut net = SimulatedCluster::formed(3);
     let id = net.nodes[2].myself;
-    net.silent.push(2);
+    net.unreachable.push(2);
     net.rounds(60);
     for state in &net.nodes[..2] {
-        assert!(state.nodes[&id].has_failed() && !state.up);
+        assert!(state.nodes[&id].has_failed() && !state.is_up);
     }
-    net.silent.clear();
+    net.unreachable.clear();
     net.rounds(100);
     for state in &net.nodes {
-        assert!(!state.nodes[&id].has_failed() && state.up);
+        assert!(!state.nodes[&id].has_failed() && state.is_up);
     }
 }
 
 #[test]
 fn a_slot_that_changes_hands_is_known_to_all() {
     use crate::cluster::changes::SlotChange;
-    let mut net = Net::formed(3);
+    let mut net = SimulatedCluster::formed(3);
     let (from, to) = (net.nodes[0].myself, net.nodes[1].myself);
     let name = |id: NodeId| id.as_bytes().to_vec();
     net.nodes[0]
-        .set_slot(5, &SlotChange::Migrating(name(to)), 0)
+        .change_slot(5, &SlotChange::Migrating(name(to)), 0)
         .expect("it is mine");
     net.nodes[1]
-        .set_slot(5, &SlotChange::Importing(name(from)), 0)
+        .change_slot(5, &SlotChange::Importing(name(from)), 0)
         .expect("it is not mine");
     net.nodes[1]
-        .set_slot(5, &SlotChange::Node(name(to)), 0)
+        .change_slot(5, &SlotChange::Node(name(to)), 0)
         .expect("it comes");
     net.settle();
     net.rounds(30);
@@ -259,9 +259,9 @@ fn a_slot_that_changes_hands_is_known_to_all() {
 
 #[test]
 fn a_forgotten_node_is_forgotten_by_all() {
-    let mut net = Net::formed(3);
+    let mut net = SimulatedCluster::formed(3);
     let id = *net.nodes[2].myself.as_bytes();
-    net.silent.push(2);
+    net.unreachable.push(2);
     let now_ms = net.now_ms;
     net.nodes[0].forget_node(&id, now_ms).expect("it is known");
     net.rounds(40);
@@ -272,21 +272,21 @@ fn a_forgotten_node_is_forgotten_by_all() {
 
 #[test]
 fn damaged_messages_do_no_harm() {
-    let mut net = Net::formed(3);
+    let mut net = SimulatedCluster::formed(3);
     let mut sent: Vec<Vec<u8>> = Vec::new();
     for _ in 0..20 {
         net.now_ms += 100;
         let now_ms = net.now_ms;
-        net.nodes[0].round(now_ms);
+        net.nodes[0].run_round(now_ms);
         let actions = std::mem::take(&mut net.nodes[0].actions);
         sent.extend(actions.into_iter().filter_map(|action| match action {
-            Action::Send(_, bytes) => Some(bytes),
+            BusAction::Send(_, bytes) => Some(bytes),
             _ => None,
         }));
         let link = net.nodes[0].links.keys().copied().next().expect("there is a link");
-        net.nodes[0].greet(link, Kind::Pong, now_ms);
+        net.nodes[0].send_ping(link, MessageType::Pong, now_ms);
     }
-    sent.push(encode(&Message::Fail(net.nodes[0].header(), net.nodes[2].myself)));
+    sent.push(encode(&BusMessage::Fail(net.nodes[0].header(), net.nodes[2].myself)));
     let ends = LinkAddresses::default();
     for _ in 0..3000 {
         let mut bytes = sent[fastrand::usize(..sent.len())].clone();
@@ -306,6 +306,6 @@ fn damaged_messages_do_no_harm() {
         }
     }
     let state = &mut net.nodes[1];
-    state.round(99_999);
+    state.run_round(99_999);
     assert_eq!(state.owners.len(), SLOTS);
 }

@@ -5,38 +5,38 @@ use std::net::{IpAddr, SocketAddr};
 use weft_reactor::{Listener, Output, Reactor, Received, Socket};
 
 use crate::cluster::links::LinkAddresses;
-use crate::cluster::message::{Invalid, Kind, Message, decode, kind, length};
+use crate::cluster::message::{BusMessage, InvalidMessage, MessageType, decode, kind, length};
 use crate::cluster::node::LinkId;
-use crate::cluster::settings::Settings;
+use crate::cluster::settings::ClusterSettings;
 use crate::config::{Config, id};
 use crate::net::tls::TlsLayer;
 use crate::observability::log;
 
 /// The buffer space reserved for each receive, in bytes.
-const ROOM: usize = 64 << 10;
+const RECEIVE_BUFFER_BYTES: usize = 64 << 10;
 /// The maximum number of connections that wait to be accepted.
 const BACKLOG: u32 = 511;
 
 /// The receive state of one link.
-struct Link {
+struct BusLink {
     received: Vec<u8>,
     ends: LinkAddresses,
     tls: Option<TlsLayer>,
 }
 
 /// All links. A link's id is its reactor token. The listeners have the first tokens.
-pub struct Links {
+pub struct BusLinks {
     listeners: usize,
-    links: Vec<Option<Link>>,
+    links: Vec<Option<BusLink>>,
 }
 
 /// The result of receiving from a link.
 #[derive(Default)]
 pub struct ReceivedMessages {
     /// The received messages.
-    pub messages: Vec<TakenMessage>,
+    pub messages: Vec<ReceivedMessage>,
     /// `true` if the link is closed or unusable.
-    pub ended: bool,
+    pub is_closed: bool,
     /// The number of bytes received.
     pub bytes: u64,
     /// The addresses of the link's endpoints.
@@ -44,20 +44,20 @@ pub struct ReceivedMessages {
 }
 
 /// A received message. Its content is `None` if it is invalid.
-pub struct TakenMessage {
+pub struct ReceivedMessage {
     /// The message kind, if it is a known one.
-    pub kind: Option<Kind>,
+    pub kind: Option<MessageType>,
     /// The decoded content.
-    pub content: Option<Message>,
+    pub content: Option<BusMessage>,
 }
 
-impl Links {
+impl BusLinks {
     /// Opens the sockets that other nodes connect to.
     ///
     /// # Errors
     /// When a socket cannot be opened.
     pub fn listen(config: &Config, reactor: &mut Reactor) -> std::io::Result<Self> {
-        let Some(port) = Settings::listening_bus_port(config) else {
+        let Some(port) = ClusterSettings::listening_bus_port(config) else {
             log::warning!(
                 "Port number too high for cluster mode. The cluster bus port number is calculated by adding 10000 to \
                  the port number, which must not exceed 65535."
@@ -79,7 +79,7 @@ impl Links {
                 }
             }
         }
-        Ok(Links {
+        Ok(BusLinks {
             listeners,
             links: Vec::new(),
         })
@@ -111,7 +111,7 @@ impl Links {
             drop(reactor.deregister(link));
             return None;
         }
-        self.links[place] = Some(Link {
+        self.links[place] = Some(BusLink {
             received: Vec::new(),
             ends,
             tls,
@@ -159,10 +159,10 @@ impl Links {
     }
 
     /// Continues after bytes in flight have been sent. Returns `true` if the link is still up.
-    pub fn sent(&mut self, reactor: &mut Reactor, link: LinkId) -> bool {
+    pub fn on_sent(&mut self, reactor: &mut Reactor, link: LinkId) -> bool {
         let known = link.checked_sub(self.listeners).and_then(|place| self.links.get(place));
         match known {
-            Some(Some(Link { tls: Some(tls), .. })) => tls.continue_sending(reactor, link).is_ok(),
+            Some(Some(BusLink { tls: Some(tls), .. })) => tls.continue_sending(reactor, link).is_ok(),
             _ => true,
         }
     }
@@ -171,7 +171,7 @@ impl Links {
     pub fn in_flight(&self, reactor: &Reactor, link: LinkId) -> usize {
         let known = link.checked_sub(self.listeners).and_then(|place| self.links.get(place));
         let waiting = match known {
-            Some(Some(Link { tls: Some(tls), .. })) => tls.unencrypted_bytes(),
+            Some(Some(BusLink { tls: Some(tls), .. })) => tls.unencrypted_bytes(),
             _ => 0,
         };
         reactor.in_flight(link) + waiting
@@ -187,18 +187,18 @@ impl Links {
             return taken;
         };
         let received = match &link.tls {
-            None => reactor.receive(token, &mut link.received, ROOM),
-            Some(tls) => tls.receive(reactor, token, &mut link.received, ROOM),
+            None => reactor.receive(token, &mut link.received, RECEIVE_BUFFER_BYTES),
+            Some(tls) => tls.receive(reactor, token, &mut link.received, RECEIVE_BUFFER_BYTES),
         };
         match received {
             Ok(Received::Bytes { count, .. }) => taken.bytes = count as u64,
             Ok(Received::WouldBlock) => {}
-            Ok(Received::Closed) => taken.ended = true,
+            Ok(Received::Closed) => taken.is_closed = true,
             Err(error) => {
                 if link.tls.is_some() {
                     log::verbose!("Error accepting or connecting to a cluster node: {error}");
                 }
-                taken.ended = true;
+                taken.is_closed = true;
             }
         }
         // An outgoing link does not know its local address before it is connected.
@@ -215,16 +215,16 @@ impl Links {
             match length(rest) {
                 Ok(Some(length)) if length <= rest.len() => {
                     let bytes = &rest[..length];
-                    taken.messages.push(TakenMessage {
+                    taken.messages.push(ReceivedMessage {
                         kind: kind(bytes),
                         content: decode(bytes).ok(),
                     });
                     at += length;
                 }
                 Ok(_) => break,
-                Err(Invalid::Signature | Invalid::Content) => {
+                Err(InvalidMessage::Signature | InvalidMessage::Content) => {
                     log::warning!("Bad message length or signature received on the Cluster bus.");
-                    taken.ended = true;
+                    taken.is_closed = true;
                     break;
                 }
             }

@@ -22,8 +22,8 @@ use std::time::{Duration, Instant};
 
 use weft_reactor::{Event, Reactor, unix_ms};
 
-use crate::cluster::state::Action;
-use crate::cluster::{Cluster, Locked};
+use crate::cluster::state::BusAction;
+use crate::cluster::{Cluster, LockedState};
 use crate::cluster_node::topology;
 use crate::config::id;
 use crate::keyspace::effects::Effects;
@@ -33,30 +33,30 @@ use crate::notify::messages::{NotificationSender, wake};
 use crate::notify::pubsub::ChannelNamespace;
 use crate::observability::log;
 use crate::state::{Message, PauseReason, Server, UnservedKeys};
-use links::Links;
+use links::BusLinks;
 
 /// The interval between two rounds.
-const ROUND: Duration = Duration::from_millis(100);
+const ROUND_INTERVAL: Duration = Duration::from_millis(100);
 /// The maximum number of events per turn.
-const EVENTS_A_TURN: usize = 128;
+const MAX_EVENTS_PER_TURN: usize = 128;
 /// The interval between two checks while a failover is imminent.
-const PRESSED: Duration = Duration::from_millis(2);
+const URGENT_INTERVAL: Duration = Duration::from_millis(2);
 /// The interval between two attempts to lease a slot.
-const RETRY: Duration = Duration::from_micros(50);
+const LEASE_RETRY_INTERVAL: Duration = Duration::from_micros(50);
 
 /// The cluster bus, which runs on its own thread.
-pub struct Bus {
+pub struct ClusterBus {
     server: Arc<Server>,
     seat: Seat,
     reactor: Reactor,
-    links: Links,
+    links: BusLinks,
     next_round: Instant,
     /// The slots whose keys have to be deleted because another node owns them.
     dropping: Vec<u16>,
     /// Set while something must be checked again very soon.
-    pressed: bool,
+    is_urgent: bool,
     /// The progress of stopping writes for a replica that takes over.
-    stop: Option<StopProgress>,
+    write_stop: Option<StopProgress>,
 }
 
 /// The progress of stopping writes on this node.
@@ -65,36 +65,36 @@ struct StopProgress {
     /// The log sequence number of the last write, once no thread can take another one.
     last_ticket: Option<u64>,
     /// Set by the log thread when it adds nothing more to the stream.
-    settled: Arc<AtomicBool>,
+    log_settled: Arc<AtomicBool>,
 }
 
-impl Bus {
+impl ClusterBus {
     /// Creates the bus of a server in cluster mode, and listens. Reconciles the slots that have keys with the cluster
     /// configuration file.
     ///
     /// # Errors
     /// When the operating system refuses a socket or the reactor, or the keyspace has no free thread index.
-    pub fn prepare(server: &Arc<Server>) -> std::io::Result<Option<Bus>> {
+    pub fn prepare(server: &Arc<Server>) -> std::io::Result<Option<ClusterBus>> {
         let Some(cluster) = &server.cluster else {
             return Ok(None);
         };
         let mut reactor = Reactor::new()?;
         let no_seat = || std::io::Error::other("no seat is left at the keyspace");
         let seat = server.keyspace.slots.join().ok_or_else(no_seat)?;
-        let links = Links::listen(&server.config, &mut reactor)?;
+        let links = BusLinks::listen(&server.config, &mut reactor)?;
         // There is only one bus, so the waker has not been set before.
         let _ = cluster.bus.set(reactor.waker());
-        let mut bus = Bus {
+        let mut bus = ClusterBus {
             server: server.clone(),
             seat,
             reactor,
             links,
             next_round: Instant::now(),
             dropping: Vec::new(),
-            pressed: false,
-            stop: None,
+            is_urgent: false,
+            write_stop: None,
         };
-        bus.agree_with_data(cluster);
+        bus.reconcile_slots_with_keys(cluster);
         Ok(Some(bus))
     }
 
@@ -117,32 +117,36 @@ impl Bus {
         let mut events = Vec::new();
         loop {
             let timeout = self.next_round.saturating_duration_since(Instant::now());
-            let timeout = if self.pressed { timeout.min(PRESSED) } else { timeout };
+            let timeout = if self.is_urgent {
+                timeout.min(URGENT_INTERVAL)
+            } else {
+                timeout
+            };
             events.clear();
-            if let Err(error) = self.reactor.wait(Some(timeout), &mut events, EVENTS_A_TURN) {
+            if let Err(error) = self.reactor.wait(Some(timeout), &mut events, MAX_EVENTS_PER_TURN) {
                 log::warning!("The cluster bus cannot wait for events: {error}");
-                std::thread::sleep(ROUND);
+                std::thread::sleep(ROUND_INTERVAL);
             }
             // A node that sleeps for a test neither sends nor receives.
-            server.repl.stand_still();
+            server.repl.sleep_if_requested();
             for event in events.drain(..) {
                 self.handle(cluster, event);
             }
             self.propagate(cluster);
-            if self.pressed {
-                self.press_on(cluster);
+            if self.is_urgent {
+                self.advance_manual_failover(cluster);
             }
             if Instant::now() >= self.next_round {
-                self.next_round = Instant::now() + ROUND;
+                self.next_round = Instant::now() + ROUND_INTERVAL;
                 self.round(cluster);
             }
-            self.conclude(cluster);
-            self.pressed |= topology::look_at_acknowledgements(&server);
+            self.perform_todo(cluster);
+            self.is_urgent |= topology::check_acknowledgements(&server);
         }
     }
 
-    fn lock<'c>(&self, cluster: &'c Cluster) -> Locked<'c> {
-        topology::lock(&self.server, cluster)
+    fn lock<'c>(&self, cluster: &'c Cluster) -> LockedState<'c> {
+        topology::lock_state(&self.server, cluster)
     }
 
     fn handle(&mut self, cluster: &Cluster, event: Event) {
@@ -153,7 +157,7 @@ impl Bus {
                     return;
                 };
                 if let Some(link) = self.links.add(&mut self.reactor, socket, tls) {
-                    self.lock(cluster).link_made(link, None, now_ms);
+                    self.lock(cluster).on_link_made(link, None, now_ms);
                 }
             }
             Event::AcceptFailed(_, error) => log::warning!("Error accepting cluster node: {error}"),
@@ -175,19 +179,19 @@ impl Bus {
                         state.receive(link, content, &taken.ends, now_ms);
                     }
                 }
-                if taken.ended {
-                    state.link_lost(link);
+                if taken.is_closed {
+                    state.on_link_lost(link);
                     drop(state);
                     self.links.remove(&mut self.reactor, link);
                 }
             }
             Event::SendFailed(link) | Event::Closed(link) => {
-                self.lock(cluster).link_lost(link);
+                self.lock(cluster).on_link_lost(link);
                 self.links.remove(&mut self.reactor, link);
             }
             Event::Writable(link) => {
-                if !self.links.sent(&mut self.reactor, link) {
-                    self.lock(cluster).link_lost(link);
+                if !self.links.on_sent(&mut self.reactor, link) {
+                    self.lock(cluster).on_link_lost(link);
                     self.links.remove(&mut self.reactor, link);
                 }
             }
@@ -209,10 +213,10 @@ impl Bus {
         let mut state = self.lock(cluster);
         for (link, figures) in &mut state.links {
             figures.queued_bytes = self.links.in_flight(&self.reactor, *link);
-            figures.blocked = figures.queued_bytes > 0;
+            figures.is_blocked = figures.queued_bytes > 0;
         }
-        state.round(unix_ms());
-        cluster.set_company(state.nodes.len() > 1);
+        state.run_round(unix_ms());
+        cluster.set_has_peers(state.nodes.len() > 1);
     }
 
     /// Sends the messages that were published on this node to the other nodes.
@@ -228,46 +232,46 @@ impl Bus {
     }
 
     /// Performs the actions that changes of the state require.
-    fn conclude(&mut self, cluster: &Cluster) {
+    fn perform_todo(&mut self, cluster: &Cluster) {
         let (publish, mut actions) = {
             let mut state = self.lock(cluster);
-            if std::mem::take(&mut state.look) {
+            if std::mem::take(&mut state.health_may_have_changed) {
                 state.update_health(unix_ms());
             }
-            self.pressed = state.is_pressed();
+            self.is_urgent = state.is_urgent();
             (state.todo.publish, std::mem::take(&mut state.actions))
         };
         if !topology::save(&self.server, cluster) {
             // Nothing may be sent that could be forgotten, in particular no vote.
-            actions.retain(|action| !matches!(action, Action::Send(..)));
+            actions.retain(|action| !matches!(action, BusAction::Send(..)));
         }
         if publish {
             // If a running script prevents it, the next turn tries again.
-            self.pressed |= !topology::publish(&self.server, cluster, &mut self.seat);
+            self.is_urgent |= !topology::publish(&self.server, cluster, &mut self.seat);
         }
         for action in actions {
-            self.act(cluster, action);
+            self.perform_action(cluster, action);
         }
         self.drop_keys(cluster);
     }
 
-    fn act(&mut self, cluster: &Cluster, action: Action) {
+    fn perform_action(&mut self, cluster: &Cluster, action: BusAction) {
         match action {
-            Action::Send(link, bytes) => {
+            BusAction::Send(link, bytes) => {
                 if !self.links.send(&mut self.reactor, link, bytes) {
-                    self.lock(cluster).link_lost(link);
+                    self.lock(cluster).on_link_lost(link);
                     self.links.remove(&mut self.reactor, link);
                 }
             }
-            Action::Close(link) => self.links.remove(&mut self.reactor, link),
-            Action::Connect { node, ip, port } => {
+            BusAction::Close(link) => self.links.remove(&mut self.reactor, link),
+            BusAction::Connect { node, ip, port } => {
                 let tls = self.tls(|contexts| contexts.create_outgoing_layer(&ip));
                 let link = tls
                     .ok()
                     .and_then(|tls| self.links.connect(&mut self.reactor, &ip, port, tls));
                 let mut state = self.lock(cluster);
                 match link {
-                    Some(link) => state.link_made(link, Some(node), unix_ms()),
+                    Some(link) => state.on_link_made(link, Some(node), unix_ms()),
                     None => {
                         // The time without an answer counts from now on.
                         if let Some(node) = state.nodes.get_mut(&node).filter(|node| node.ping_sent_ms == 0) {
@@ -276,10 +280,10 @@ impl Bus {
                     }
                 }
             }
-            Action::HoldWrites(until_ms) => self.hold_writes(until_ms),
-            Action::LetWrites => self.let_writes(),
-            Action::DropKeys(slots) => self.dropping.extend(slots),
-            Action::Publish {
+            BusAction::PauseWrites(until_ms) => self.pause_writes(until_ms),
+            BusAction::ResumeWrites => self.resume_writes(),
+            BusAction::DropKeys(slots) => self.dropping.extend(slots),
+            BusAction::Publish {
                 sharded,
                 channel,
                 payload,
@@ -301,34 +305,34 @@ impl Bus {
 
     // ---- manual failover --------------------------------------------------------------------------------------------
     /// Stops admitting writes, because a replica is about to take over.
-    fn hold_writes(&mut self, until_ms: u64) {
-        self.server.repl.holds_still.store(true, Ordering::SeqCst);
+    fn pause_writes(&mut self, until_ms: u64) {
+        self.server.repl.suppresses_pings.store(true, Ordering::SeqCst);
         self.server
             .pause_clients(PauseReason::Failover, unix_ms(), until_ms, false);
-        self.stop = Some(StopProgress::default());
-        self.pressed = true;
+        self.write_stop = Some(StopProgress::default());
+        self.is_urgent = true;
     }
 
-    fn let_writes(&mut self) {
-        self.stop = None;
-        self.server.repl.holds_still.store(false, Ordering::SeqCst);
+    fn resume_writes(&mut self) {
+        self.write_stop = None;
+        self.server.repl.suppresses_pings.store(false, Ordering::SeqCst);
         self.server.unpause_clients(PauseReason::Failover);
     }
 
     /// Advances a manual failover.
-    fn press_on(&mut self, cluster: &Cluster) {
-        let is_still = self.lock(cluster).is_stopping() && self.stands_still();
+    fn advance_manual_failover(&mut self, cluster: &Cluster) {
+        let is_still = self.lock(cluster).is_stopping() && self.has_stopped_writing();
         let mut state = self.lock(cluster);
         match is_still {
-            true => state.stand_still(unix_ms()),
-            false => state.look_at_offset(unix_ms()),
+            true => state.record_writes_stopped(unix_ms()),
+            false => state.check_primary_offset(unix_ms()),
         }
     }
 
     /// Returns `true` if all writes admitted before the pause are in the backlog, and nothing follows them.
-    fn stands_still(&mut self) -> bool {
+    fn has_stopped_writing(&mut self) -> bool {
         let server = self.server.clone();
-        let Some(stop) = &mut self.stop else {
+        let Some(stop) = &mut self.write_stop else {
             return false;
         };
         let Some(last_ticket) = stop.last_ticket else {
@@ -337,8 +341,8 @@ impl Bus {
                 // In exclusive mode no thread writes.
                 let all = self.seat.exclusive();
                 stop.last_ticket = Some(server.propagation.last_sequence());
-                let settled = stop.settled.clone();
-                match server.repl.feeds.load(Ordering::SeqCst) {
+                let settled = stop.log_settled.clone();
+                match server.repl.log_feeds_backlog.load(Ordering::SeqCst) {
                     true => server
                         .propagation
                         .schedule_mark(move |_| settled.store(true, Ordering::SeqCst)),
@@ -349,9 +353,9 @@ impl Bus {
             }
             return false;
         };
-        let feeds = server.repl.feeds.load(Ordering::SeqCst);
-        let is_in = || server.repl.replicas.backlog().offset_of(last_ticket).is_some();
-        stop.settled.load(Ordering::SeqCst) && (!feeds || is_in())
+        let feeds = server.repl.log_feeds_backlog.load(Ordering::SeqCst);
+        let is_in = || server.repl.replicas.backlog().offset_of_sequence(last_ticket).is_some();
+        stop.log_settled.load(Ordering::SeqCst) && (!feeds || is_in())
     }
 
     // ---- keys -------------------------------------------------------------------------------------------------------
@@ -375,13 +379,13 @@ impl Bus {
                     waiting.push(slot);
                 }
             } else if self.server.keyspace.slots.header(usize::from(slot)).may_hold_any() {
-                self.drop_keys_of(slot);
+                self.drop_keys_of_slot(slot);
             }
         }
         self.dropping = waiting;
     }
 
-    fn drop_keys_of(&mut self, number: u16) {
+    fn drop_keys_of_slot(&mut self, number: u16) {
         let (server, row) = (self.server.clone(), self.seat.index());
         let keyspace = &server.keyspace;
         let mut effects = Effects {
@@ -404,7 +408,7 @@ impl Bus {
             }
             pass.announce_writer(usize::from(number));
             drop(pass);
-            std::thread::sleep(RETRY);
+            std::thread::sleep(LEASE_RETRY_INTERVAL);
         };
         if !effects.ready.is_empty() {
             let ready = std::mem::take(&mut effects.ready).into();
@@ -417,7 +421,7 @@ impl Bus {
     }
 
     /// Assigns unowned slots that have keys to this node, and deletes the keys of slots that other nodes own.
-    fn agree_with_data(&mut self, cluster: &Cluster) {
+    fn reconcile_slots_with_keys(&mut self, cluster: &Cluster) {
         let occupied: Vec<u16> = (0..SLOTS as u16)
             .filter(|slot| self.server.keyspace.slots.header(usize::from(*slot)).may_hold_any())
             .collect();
@@ -444,7 +448,7 @@ impl Bus {
         }
         drop(state);
         for slot in lost {
-            self.drop_keys_of(slot);
+            self.drop_keys_of_slot(slot);
         }
         topology::save(&self.server, cluster);
         topology::publish(&self.server, cluster, &mut self.seat);

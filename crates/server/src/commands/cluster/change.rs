@@ -8,11 +8,11 @@ use weft_resp::number::parse_i64;
 
 use super::{cluster_of, slot_of, wrong_words};
 use crate::cluster::Cluster;
-use crate::cluster::changes::{Refusal, SlotChange};
+use crate::cluster::changes::{ClusterRefusal, SlotChange};
 use crate::cluster::manual_failover::FailoverMode;
-use crate::cluster::state::State;
+use crate::cluster::state::ClusterState;
 use crate::cluster_node::topology;
-use crate::cluster_node::topology::Keys;
+use crate::cluster_node::topology::SlotKeyCounts;
 use crate::commands::context::{CommandResult, Context, NextStep, reply_bytes};
 use crate::commands::error::CommandError;
 use crate::keyspace::Seat;
@@ -24,7 +24,7 @@ use crate::state::{Message, QueryOrigin, Server};
 /// Makes a change in the background and answers with OK, or with why not.
 fn change(
     ctx: &mut Context<'_, '_>,
-    change: impl FnOnce(&mut State, &Keys<'_, '_>) -> Result<(), Refusal> + Send + 'static,
+    change: impl FnOnce(&mut ClusterState, &SlotKeyCounts<'_, '_>) -> Result<(), ClusterRefusal> + Send + 'static,
 ) -> CommandResult {
     answer(ctx, |state, keys| change(state, keys).map(|()| "OK".to_owned()))
 }
@@ -32,14 +32,14 @@ fn change(
 /// The same for a change with an answer of its own.
 fn answer(
     ctx: &mut Context<'_, '_>,
-    change: impl FnOnce(&mut State, &Keys<'_, '_>) -> Result<String, Refusal> + Send + 'static,
+    change: impl FnOnce(&mut ClusterState, &SlotKeyCounts<'_, '_>) -> Result<String, ClusterRefusal> + Send + 'static,
 ) -> CommandResult {
     cluster_of(ctx)?;
     ctx.in_background(move |server, seat| {
         let Some(cluster) = &server.cluster else {
             unreachable!("cluster mode does not end");
         };
-        let result = topology::change(server, cluster, seat, change);
+        let result = topology::change_state(server, cluster, seat, change);
         reply_bytes(Protocol::Resp2, |reply| match &result {
             Ok(text) => reply.simple(text),
             Err(refusal) => reply.error_bytes(&[b"ERR ", refusal.as_bytes()].concat()),
@@ -131,7 +131,7 @@ pub(super) fn set_slot(ctx: &mut Context<'_, '_>) -> CommandResult {
     let timeout = timeout_of(ctx, options);
     if ctx.client.flags.contains(ClientFlags::PRIMARY) {
         return change(ctx, move |state, keys| {
-            state.follow_slot_change(slot, &slot_change, keys.of_slot(slot))
+            state.apply_propagated_slot_change(slot, &slot_change, keys.count_in_slot(slot))
         });
     }
     let words: Vec<Vec<u8>> = (0..ctx.argc()).map(|index| ctx.arg(index).to_vec()).collect();
@@ -146,7 +146,7 @@ pub(super) fn set_slot(ctx: &mut Context<'_, '_>) -> CommandResult {
         ctx.in_background(move |server, seat| match order.check(server, seat) {
             Err(error) => error_bytes(&error),
             Ok(patience) => {
-                let known = topology::repeat_first(server, seat, &order.words(), patience);
+                let known = topology::propagate_and_wait(server, seat, &order.words(), patience);
                 order.finish(server, seat, known)
             }
         });
@@ -161,7 +161,7 @@ pub(super) fn set_slot(ctx: &mut Context<'_, '_>) -> CommandResult {
             };
             let words = order.words.clone();
             let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
-            topology::repeat_first_then(server, seat, &words, patience, move |known| {
+            topology::propagate_then(server, seat, &words, patience, move |known| {
                 Box::new(move |server, seat| {
                     let bytes = order.finish(server, seat, known);
                     answer_late(server, seat, (origin, command), bytes);
@@ -178,7 +178,7 @@ struct SlotOrder {
     change: SlotChange,
     /// As the client sent it.
     words: Vec<Vec<u8>>,
-    timeout: Result<Duration, Refusal>,
+    timeout: Result<Duration, ClusterRefusal>,
 }
 
 impl SlotOrder {
@@ -189,8 +189,8 @@ impl SlotOrder {
     /// How long replicas may take.
     fn check(&self, server: &Arc<Server>, seat: &mut Seat) -> Result<Duration, String> {
         let SlotOrder { slot, change, .. } = self;
-        let checked = topology::change(server, cluster_in(server), seat, |state, keys| {
-            state.check_slot_change(*slot, change, keys.of_slot(*slot))?;
+        let checked = topology::change_state(server, cluster_in(server), seat, |state, keys| {
+            state.check_slot_change(*slot, change, keys.count_in_slot(*slot))?;
             // The words about the timeout are looked at last, when all else is right.
             self.timeout.clone()
         });
@@ -203,8 +203,8 @@ impl SlotOrder {
             return error_bytes(UNSAFE);
         }
         let SlotOrder { slot, change, .. } = self;
-        let result = topology::change(server, cluster_in(server), seat, |state, keys| {
-            state.set_slot(*slot, change, keys.of_slot(*slot))
+        let result = topology::change_state(server, cluster_in(server), seat, |state, keys| {
+            state.change_slot(*slot, change, keys.count_in_slot(*slot))
         });
         match result {
             Ok(()) => reply_bytes(Protocol::Resp2, |reply| reply.ok()),
@@ -252,7 +252,7 @@ const UNSAFE: &str = "NOREPLICAS Not enough good replicas to write.";
 const PATIENCE: Duration = Duration::from_millis(2000);
 
 /// TIMEOUT is for replicas to acknowledge; words that are no options are passed over, as in Valkey.
-fn timeout_of(ctx: &Context<'_, '_>, from: usize) -> Result<Duration, Refusal> {
+fn timeout_of(ctx: &Context<'_, '_>, from: usize) -> Result<Duration, ClusterRefusal> {
     let mut patience = PATIENCE;
     for index in from..ctx.argc() {
         if !ctx.arg(index).eq_ignore_ascii_case(b"timeout") {
@@ -345,7 +345,7 @@ pub(super) fn reset(ctx: &mut Context<'_, '_>) -> CommandResult {
         }
         log::notice!("Cluster reset (user request from '{client}').");
         if state.me().is_replica() {
-            keys.empty();
+            keys.request_flush();
         }
         state.reset(hard, now_ms);
         Ok(())
@@ -364,7 +364,7 @@ pub(super) fn replicate(ctx: &mut Context<'_, '_>) -> CommandResult {
     if no_one {
         return change(ctx, move |state, keys| {
             if state.replicate_no_one(now_ms) {
-                keys.empty();
+                keys.request_flush();
             }
             Ok(())
         });
@@ -388,7 +388,7 @@ pub(super) fn failover(ctx: &mut Context<'_, '_>) -> CommandResult {
         5 if from_primary && is("force") && ctx.arg(3).eq_ignore_ascii_case(b"replicaid") => {
             return take_over_at_end(ctx);
         }
-        2 => FailoverMode::Agreed,
+        2 => FailoverMode::Coordinated,
         3 if is("force") => FailoverMode::Force,
         3 if is("takeover") => FailoverMode::Takeover,
         _ => return Err(CommandError::SYNTAX),
@@ -400,7 +400,7 @@ pub(super) fn failover(ctx: &mut Context<'_, '_>) -> CommandResult {
 /// The primary is about to end, and wants one of its replicas to take over.
 fn take_over_at_end(ctx: &mut Context<'_, '_>) -> CommandResult {
     let (word, now_ms) = (ctx.arg(4).to_vec(), ctx.now_ms);
-    change(ctx, move |state, _| match state.named(&word) {
+    change(ctx, move |state, _| match state.node_by_id(&word) {
         Some(node) if node.id == state.myself => state.begin_failover(FailoverMode::Force, "my primary", now_ms),
         _ => Ok(()),
     })

@@ -5,7 +5,7 @@ use weft_resp::number::parse_i64;
 
 use super::{cluster_of, look, slot_of};
 use crate::cluster::node::NodeId;
-use crate::cluster::state::State;
+use crate::cluster::state::ClusterState;
 use crate::commands::context::{CommandResult, Context};
 use crate::commands::error::CommandError;
 
@@ -37,7 +37,7 @@ pub(super) fn migrate(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 /// The first thing that is wrong with a request.
-fn check(ctx: &Context<'_, '_>, state: &State) -> Result<(), CommandError> {
+fn check(ctx: &Context<'_, '_>, state: &ClusterState) -> Result<(), CommandError> {
     let is = |index: usize, name: &str| ctx.arg(index).eq_ignore_ascii_case(name.as_bytes());
     let mut index = 2;
     while index < ctx.argc() {
@@ -62,7 +62,7 @@ fn check(ctx: &Context<'_, '_>, state: &State) -> Result<(), CommandError> {
     Ok(())
 }
 
-fn check_range(state: &State, first: u16, last: u16) -> Result<(), CommandError> {
+fn check_range(state: &ClusterState, first: u16, last: u16) -> Result<(), CommandError> {
     if first > last {
         return Err(CommandError::text(format!(
             "ERR Start slot number {first} is greater than end slot number {last}."
@@ -80,8 +80,8 @@ fn check_range(state: &State, first: u16, last: u16) -> Result<(), CommandError>
     Ok(())
 }
 
-fn check_target(state: &State, word: &[u8]) -> Result<(), CommandError> {
-    let Some(id) = NodeId::of(word) else {
+fn check_target(state: &ClusterState, word: &[u8]) -> Result<(), CommandError> {
+    let Some(id) = NodeId::parse(word) else {
         return Err(CommandError::about("ERR Invalid node id: ", word, ""));
     };
     match state.nodes.get(&id) {

@@ -9,7 +9,7 @@ use super::error::CommandError;
 use crate::cluster::Cluster;
 use crate::cluster::node::{Node, NodeFlags};
 use crate::cluster::view::RequesterInfo;
-use crate::cluster::{nodes_text, state::State};
+use crate::cluster::{nodes_text, state::ClusterState};
 use crate::keyspace::SLOTS;
 use crate::keyspace::hash::cluster_slot;
 use crate::net::client::{Client, ClientFlags};
@@ -73,9 +73,9 @@ fn cluster_of<'a>(ctx: &Context<'a, '_>) -> Result<&'a Cluster, CommandError> {
 }
 
 /// Looks at the state.
-fn look<R>(ctx: &Context<'_, '_>, at: impl FnOnce(&State) -> R) -> Result<R, CommandError> {
+fn look<R>(ctx: &Context<'_, '_>, at: impl FnOnce(&ClusterState) -> R) -> Result<R, CommandError> {
     let cluster = cluster_of(ctx)?;
-    Ok(at(&crate::cluster_node::topology::lock(ctx.server, cluster)))
+    Ok(at(&crate::cluster_node::topology::lock_state(ctx.server, cluster)))
 }
 
 /// A slot's number.
@@ -127,15 +127,15 @@ fn read_write(ctx: &mut Context<'_, '_>) -> CommandResult {
 // ---- looking ----------------------------------------------------------------------------------------------
 
 fn info(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let up = cluster_of(ctx)?.view().up;
-    let text = look(ctx, |state| nodes_text::info(state, up))?;
+    let up = cluster_of(ctx)?.view().is_up;
+    let text = look(ctx, |state| nodes_text::info_text(state, up))?;
     ctx.reply.verbatim("txt", text.as_bytes());
     Ok(())
 }
 
 fn nodes(ctx: &mut Context<'_, '_>) -> CommandResult {
     let origin = origin(ctx.client);
-    let text = look(ctx, |state| nodes_text::nodes(state, origin))?;
+    let text = look(ctx, |state| nodes_text::nodes_text(state, origin))?;
     ctx.reply.verbatim("txt", text.as_bytes());
     Ok(())
 }
@@ -165,11 +165,11 @@ fn unknown_node(word: &[u8]) -> CommandError {
 fn replicas(ctx: &mut Context<'_, '_>) -> CommandResult {
     let origin = origin(ctx.client);
     let lines = look(ctx, |state| {
-        let node = state.named(ctx.arg(2)).ok_or_else(|| unknown_node(ctx.arg(2)))?;
+        let node = state.node_by_id(ctx.arg(2)).ok_or_else(|| unknown_node(ctx.arg(2)))?;
         if node.is_replica() {
             return Err(CommandError::constant("ERR The specified node is not a master"));
         }
-        let line = |replica: &Node| nodes_text::line(state, replica, origin);
+        let line = |replica: &Node| nodes_text::node_line(state, replica, origin);
         Ok(state.replicas(node.id).map(line).collect::<Vec<String>>())
     })??;
     ctx.reply.array(lines.len());
@@ -182,7 +182,7 @@ fn replicas(ctx: &mut Context<'_, '_>) -> CommandResult {
 fn count_failure_reports(ctx: &mut Context<'_, '_>) -> CommandResult {
     let now_ms = ctx.now_ms;
     let count = look(ctx, |state| {
-        let node = state.named(ctx.arg(2)).ok_or_else(|| unknown_node(ctx.arg(2)))?;
+        let node = state.node_by_id(ctx.arg(2)).ok_or_else(|| unknown_node(ctx.arg(2)))?;
         if node.flags.has_any(NodeFlags::FAIL) {
             return Ok::<usize, CommandError>(0);
         }

@@ -4,7 +4,7 @@
 use weft_resp::number::{parse_i64, parse_u64};
 
 use super::{cluster_of, slot_of};
-use crate::cluster::slot_tags::tag_of;
+use crate::cluster::slot_tags::tag_for_slot;
 use crate::commands::context::{CommandResult, Context, NextStep};
 use crate::commands::error::CommandError;
 use crate::commands::generic::scan::{DEFAULT_COUNT, Filter, FilterVerdict, FoundNames, type_of_name};
@@ -133,7 +133,9 @@ fn reply(ctx: &mut Context<'_, '_>, next: Option<(u16, u32)>, found: &FoundNames
     ctx.reply.array(2);
     match next {
         None => ctx.reply.bulk(b"0"),
-        Some((slot, position)) => ctx.reply.bulk(format!("0-{{{}}}-{position}", tag_of(slot)).as_bytes()),
+        Some((slot, position)) => ctx
+            .reply
+            .bulk(format!("0-{{{}}}-{position}", tag_for_slot(slot)).as_bytes()),
     }
     found.reply(&mut ctx.reply);
     Ok(())

@@ -3,7 +3,7 @@
 use weft_resp::number::parse_i64;
 
 use super::{cluster_of, slot_of, wrong_words};
-use crate::cluster::view::View;
+use crate::cluster::view::ClusterView;
 use crate::commands::context::{CommandResult, Context, NextStep};
 use crate::commands::error::CommandError;
 use crate::config::id;
@@ -86,7 +86,7 @@ fn figure(ctx: &Context<'_, '_>, slot: u16, metric: Metric) -> Option<u64> {
 }
 
 /// The slots to be shown, in order; `None` if somebody writes one of them at the moment.
-fn chosen(ctx: &Context<'_, '_>, view: &View, wanted: &SlotSelection) -> Option<Vec<u16>> {
+fn chosen(ctx: &Context<'_, '_>, view: &ClusterView, wanted: &SlotSelection) -> Option<Vec<u16>> {
     let of_shard = |slot: &u16| view.is_of_my_shard(*slot);
     match *wanted {
         SlotSelection::Range(first, last) => Some((first..=last).filter(of_shard).collect()),

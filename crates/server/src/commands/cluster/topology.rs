@@ -6,22 +6,22 @@ use weft_resp::Reply;
 
 use super::{cluster_of, origin};
 use crate::cluster::node::{Node, NodeId};
-use crate::cluster::settings::Endpoint;
-use crate::cluster::state::{LinkFigures, State};
-use crate::cluster::view::{RequesterInfo, client_ip, client_port, endpoint};
+use crate::cluster::settings::EndpointType;
+use crate::cluster::state::{ClusterState, LinkInfo};
+use crate::cluster::view::{RequesterInfo, client_ip, client_port, endpoint_text};
 use crate::commands::context::{CommandResult, Context};
 
 pub(super) fn slots(ctx: &mut Context<'_, '_>) -> CommandResult {
     let origin = origin(ctx.client);
     let cluster = cluster_of(ctx)?;
-    let state = crate::cluster_node::topology::lock(ctx.server, cluster);
+    let state = crate::cluster_node::topology::lock_state(ctx.server, cluster);
     let ranges = owned_ranges(&state);
     let reply = &mut ctx.reply;
     reply.array(ranges.len());
     for (first, last, owner) in ranges {
         let replicas: Vec<&Node> = state
             .replicas(owner.id)
-            .filter(|node| !node.has_failed() && state.told_offset(node) != 0)
+            .filter(|node| !node.has_failed() && state.announced_offset(node) != 0)
             .collect();
         reply.array(3 + replicas.len());
         reply.integer(first.into());
@@ -33,7 +33,7 @@ pub(super) fn slots(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-fn owned_ranges(state: &State) -> Vec<(u16, u16, &Node)> {
+fn owned_ranges(state: &ClusterState) -> Vec<(u16, u16, &Node)> {
     let mut ranges: Vec<(u16, u16, &Node)> = Vec::new();
     for (slot, owner) in state.owners.iter().enumerate() {
         let Some(owner) = owner else {
@@ -49,8 +49,8 @@ fn owned_ranges(state: &State) -> Vec<(u16, u16, &Node)> {
 }
 
 /// A node in a range of CLUSTER SLOTS.
-fn slot_node(reply: &mut Reply<'_>, state: &State, node: &Node, origin: RequesterInfo) {
-    let kind = state.settings.endpoint;
+fn slot_node(reply: &mut Reply<'_>, state: &ClusterState, node: &Node, origin: RequesterInfo) {
+    let kind = state.settings.endpoint_type;
     let (ip, hostname, zone) = (
         client_ip(node, origin.ipv6),
         &node.announced.hostname,
@@ -58,16 +58,16 @@ fn slot_node(reply: &mut Reply<'_>, state: &State, node: &Node, origin: Requeste
     );
     reply.array(4);
     match kind {
-        Endpoint::Unknown => reply.null(),
-        _ => reply.bulk(endpoint(kind, ip, hostname).as_bytes()),
+        EndpointType::Unknown => reply.null(),
+        _ => reply.bulk(endpoint_text(kind, ip, hostname).as_bytes()),
     }
     reply.integer(client_port(node, origin.tls).into());
     reply.bulk(node.id.as_bytes());
     let mut metadata: Vec<(&str, &str)> = Vec::new();
-    if kind != Endpoint::Ip {
+    if kind != EndpointType::Ip {
         metadata.push(("ip", ip));
     }
-    if kind != Endpoint::Hostname && !hostname.is_empty() {
+    if kind != EndpointType::Hostname && !hostname.is_empty() {
         metadata.push(("hostname", hostname));
     }
     if !zone.is_empty() {
@@ -83,7 +83,7 @@ fn slot_node(reply: &mut Reply<'_>, state: &State, node: &Node, origin: Requeste
 pub(super) fn shards(ctx: &mut Context<'_, '_>) -> CommandResult {
     let origin = origin(ctx.client);
     let cluster = cluster_of(ctx)?;
-    let state = crate::cluster_node::topology::lock(ctx.server, cluster);
+    let state = crate::cluster_node::topology::lock_state(ctx.server, cluster);
     let mut shards: BTreeMap<NodeId, Vec<&Node>> = BTreeMap::new();
     for node in state.nodes.values() {
         shards.entry(node.shard).or_default().push(node);
@@ -112,7 +112,7 @@ pub(super) fn shards(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 /// A node in a shard of CLUSTER SHARDS.
-fn shard_node(reply: &mut Reply<'_>, state: &State, node: &Node, origin: RequesterInfo) {
+fn shard_node(reply: &mut Reply<'_>, state: &ClusterState, node: &Node, origin: RequesterInfo) {
     let map = reply.begin_map();
     let mut fields = 0;
     let mut name = |reply: &mut Reply<'_>, name: &str| {
@@ -137,7 +137,7 @@ fn shard_node(reply: &mut Reply<'_>, state: &State, node: &Node, origin: Request
     name(reply, "ip");
     reply.bulk(ip.as_bytes());
     name(reply, "endpoint");
-    reply.bulk(endpoint(state.settings.endpoint, ip, &node.announced.hostname).as_bytes());
+    reply.bulk(endpoint_text(state.settings.endpoint_type, ip, &node.announced.hostname).as_bytes());
     if !node.announced.hostname.is_empty() {
         name(reply, "hostname");
         reply.bulk(node.announced.hostname.as_bytes());
@@ -145,11 +145,11 @@ fn shard_node(reply: &mut Reply<'_>, state: &State, node: &Node, origin: Request
     name(reply, "role");
     reply.bulk(if node.is_replica() { b"replica" } else { b"master" });
     name(reply, "replication-offset");
-    reply.integer(state.told_offset(node) as i64);
+    reply.integer(state.announced_offset(node) as i64);
     name(reply, "health");
     reply.bulk(if node.has_failed() {
         b"fail"
-    } else if node.is_replica() && state.told_offset(node) == 0 {
+    } else if node.is_replica() && state.announced_offset(node) == 0 {
         b"loading"
     } else {
         b"online"
@@ -163,13 +163,13 @@ fn shard_node(reply: &mut Reply<'_>, state: &State, node: &Node, origin: Request
 
 pub(super) fn links(ctx: &mut Context<'_, '_>) -> CommandResult {
     let cluster = cluster_of(ctx)?;
-    let mut links: Vec<LinkFigures> = {
+    let mut links: Vec<LinkInfo> = {
         let state = cluster.lock(&ctx.server.config);
         let known = state.links.values().filter(|link| link.node.is_some());
         known.cloned().collect()
     };
     // Clients count on it that the two links of a node stand together, the one to it first.
-    links.sort_unstable_by_key(|link| (link.node.map(|node| *node.as_bytes()), link.inbound));
+    links.sort_unstable_by_key(|link| (link.node.map(|node| *node.as_bytes()), link.is_inbound));
     let reply = &mut ctx.reply;
     reply.array(links.len());
     for link in links {
@@ -178,12 +178,12 @@ pub(super) fn links(ctx: &mut Context<'_, '_>) -> CommandResult {
             reply.bulk(value);
         };
         reply.map(6);
-        text(reply, "direction", if link.inbound { b"from" } else { b"to" });
+        text(reply, "direction", if link.is_inbound { b"from" } else { b"to" });
         let node = link.node.map(|node| *node.as_bytes()).unwrap_or([0; 40]);
         text(reply, "node", &node);
         reply.bulk(b"create-time");
         reply.integer(link.created_ms as i64);
-        text(reply, "events", if link.blocked { b"rw" } else { b"r" });
+        text(reply, "events", if link.is_blocked { b"rw" } else { b"r" });
         for name in ["send-buffer-allocated", "send-buffer-used"] {
             reply.bulk(name.as_bytes());
             reply.integer(link.queued_bytes as i64);

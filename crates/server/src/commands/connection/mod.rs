@@ -7,7 +7,7 @@ use weft_resp::number::parse_i64;
 use super::context::{Binding, CommandResult, Context, leased};
 use super::error::CommandError;
 use super::permission;
-use crate::acl::{DEFAULT_USER, Reason, Refusal};
+use crate::acl::{DEFAULT_USER, DenialReason, DeniedAccess};
 use crate::commands::connection::client::attributes::check_name;
 use crate::config::{COMPATIBLE_VERSION, id};
 use crate::net::client::{BufferFigures, ClientFlags};
@@ -72,7 +72,7 @@ fn quit(ctx: &mut Context<'_, '_>) -> CommandResult {
 fn reset(ctx: &mut Context<'_, '_>) -> CommandResult {
     super::transaction::discard_all(ctx);
     leave(ctx.server, ctx.client);
-    ctx.client.reset(ctx.server.acl.greet());
+    ctx.client.reset(ctx.server.acl.new_login());
     ctx.reply.protocol = ctx.client.protocol;
     ctx.reply.simple("RESET");
     Ok(())
@@ -96,7 +96,7 @@ fn select(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 fn auth(ctx: &mut Context<'_, '_>) -> CommandResult {
     match ctx.argc() {
-        2 if ctx.server.acl.asks_for_no_password() => return Err(NO_PASSWORD),
+        2 if ctx.server.acl.default_user_needs_no_password() => return Err(NO_PASSWORD),
         2 => log_in(ctx, DEFAULT_USER, ctx.arg(1))?,
         3 => log_in(ctx, ctx.arg(1), ctx.arg(2))?,
         _ => return Err(CommandError::SYNTAX),
@@ -112,9 +112,9 @@ fn log_in(ctx: &mut Context<'_, '_>, user: &[u8], password: &[u8]) -> CommandRes
         ctx.client.flags.set(ClientFlags::HAS_AUTHENTICATED, true);
         return Ok(());
     }
-    let refusal = Refusal {
-        reason: Reason::Auth,
-        scene: permission::scene_of(ctx.client),
+    let refusal = DeniedAccess {
+        reason: DenialReason::Auth,
+        context: permission::scene_of(ctx.client),
         object: ctx.arg(0).to_vec(),
         user: user.to_vec(),
     };

@@ -17,7 +17,7 @@ use crate::keyspace::flush::{DetachedTables, take, touch_watched};
 use crate::keyspace::{SLOTS, Seat, SlotTable, publish, ready_keys};
 use crate::notify::messages::NotificationSender;
 use crate::persistence::save;
-use crate::propagation::Target;
+use crate::propagation::LogTarget;
 use crate::state::{Job, Server};
 
 /// The commands of this file and their handlers.
@@ -124,7 +124,7 @@ fn empty(ctx: &mut Context<'_, '_>, databases: Range<usize>) -> DetachedTables {
     );
     ctx.keys.effects.dirty += taken.keys;
     // Also where nothing was there: whoever repeats it may have something.
-    ctx.keys.effects.log_for(Target::ALL);
+    ctx.keys.effects.log_for(LogTarget::ALL);
     note_ready(ctx, databases);
     let seat = ctx.keys.access.seat;
     NotificationSender::new(ctx.server, ctx.keys.effects, seat).invalidate_everything();

@@ -8,7 +8,7 @@ use weft_resp::number::parse_i64;
 use crate::commands::context::{Binding, CommandResult, Context, NextStep, leased};
 use crate::commands::error::CommandError;
 use crate::config::id;
-use crate::replication::Wait;
+use crate::replication::ReplicaWait;
 use crate::state::{LogWait, Server};
 
 /// The commands of this file and their handlers.
@@ -41,32 +41,32 @@ fn wait(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 /// How far replicas, and the disk, are for a client, as its reply.
-pub fn reply(server: &Server, wait: &Wait) -> Vec<u8> {
+pub fn reply(server: &Server, wait: &ReplicaWait) -> Vec<u8> {
     let (local, replicas) = progress(server, wait);
-    match wait.disk {
+    match wait.local_disks {
         None => format!(":{replicas}\r\n"),
         Some(_) => format!("*2\r\n:{local}\r\n:{replicas}\r\n"),
     }
     .into_bytes()
 }
 
-fn progress(server: &Server, wait: &Wait) -> (i64, i64) {
+fn progress(server: &Server, wait: &ReplicaWait) -> (i64, i64) {
     let replicas = &server.repl.replicas;
-    let having = match wait.disk {
-        None => replicas.having_ticket(wait.log_ticket),
-        Some(_) => replicas.having_synced_ticket(wait.log_ticket),
+    let having = match wait.local_disks {
+        None => replicas.acknowledged_sequence_count(wait.log_sequence),
+        Some(_) => replicas.synced_sequence_count(wait.log_sequence),
     };
-    (server.is_on_disk(wait.log_ticket).into(), having)
+    (server.is_on_disk(wait.log_sequence).into(), having)
 }
 
 fn await_replicas(ctx: &mut Context<'_, '_>, at_ms: u64, replicas: i64, disk: Option<i64>) {
-    let wait = Wait {
+    let wait = ReplicaWait {
         worker: 0,
         client: ctx.client.id,
-        ticket: 0,
-        log_ticket: ctx.client.last_write_sequence,
+        park_id: 0,
+        log_sequence: ctx.client.last_write_sequence,
         replicas,
-        disk,
+        local_disks: disk,
     };
     let (local, having) = progress(ctx.server, &wait);
     if (having >= replicas && local >= disk.unwrap_or(0)) || !ctx.may_block {
@@ -110,7 +110,8 @@ fn waitaof(ctx: &mut Context<'_, '_>) -> CommandResult {
     if enough || !ctx.may_block {
         ctx.reply.array(2);
         ctx.reply.integer(is_there.into());
-        ctx.reply.integer(ctx.server.repl.replicas.having_synced_ticket(ticket));
+        ctx.reply
+            .integer(ctx.server.repl.replicas.synced_sequence_count(ticket));
     } else {
         ctx.after = NextStep::AwaitLog(Box::new(LogWait {
             ticket,

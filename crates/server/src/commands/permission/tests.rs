@@ -73,13 +73,13 @@ fn databases_are_the_clients_own_and_those_that_arguments_name() {
 
 #[test]
 fn keys_are_read_or_written_or_merely_named() {
-    let cases: [(&str, &[(usize, Access)]); 6] = [
-        ("get a", &[(1, Access::READ)]),
-        ("set a v", &[(1, Access::WRITE)]),
-        ("set a v get", &[(1, Access::BOTH)]),
-        ("exists a b", &[(1, Access::NONE), (2, Access::NONE)]),
-        ("copy a b", &[(1, Access::READ), (2, Access::WRITE)]),
-        ("sort a store b", &[(1, Access::READ), (3, Access::WRITE)]),
+    let cases: [(&str, &[(usize, KeyAccess)]); 6] = [
+        ("get a", &[(1, KeyAccess::READ)]),
+        ("set a v", &[(1, KeyAccess::WRITE)]),
+        ("set a v get", &[(1, KeyAccess::BOTH)]),
+        ("exists a b", &[(1, KeyAccess::NONE), (2, KeyAccess::NONE)]),
+        ("copy a b", &[(1, KeyAccess::READ), (2, KeyAccess::WRITE)]),
+        ("sort a store b", &[(1, KeyAccess::READ), (3, KeyAccess::WRITE)]),
     ];
     for (line, expected) in cases {
         let mut keys = Vec::new();

@@ -71,7 +71,7 @@ fn changing<P: 'static>(
                 if server.pause.holds_writes(unix_ms()) {
                     continue;
                 }
-                if server.repl.follows() && server.config.boolean(id::REPLICA_READ_ONLY) {
+                if server.repl.is_replica() && server.config.boolean(id::REPLICA_READ_ONLY) {
                     return Err(CommandError::constant(
                         "READONLY You can't write against a read only replica.",
                     ));
@@ -84,7 +84,7 @@ fn changing<P: 'static>(
             let result = prepare(server).and_then(change);
             match result {
                 Ok((reply, ticket)) => {
-                    while server.propagation.withholds(ticket) {
+                    while server.propagation.must_withhold_reply(ticket) {
                         std::thread::sleep(LOG_PERIOD);
                     }
                     reply

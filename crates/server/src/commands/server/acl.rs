@@ -7,7 +7,7 @@ use std::sync::Arc;
 use weft_resp::Reply;
 use weft_resp::number::parse_i64;
 
-use crate::acl::{Account, LogEntry, Selector, has_blanks, random_digits};
+use crate::acl::{AclAccount, LogEntry, Selector, has_blanks, random_digits};
 use crate::commands::context::{Binding, CommandResult, Context, exclusive, leased, reply_bytes};
 use crate::commands::error::{CommandError, shown, shown_name};
 use crate::commands::permission;
@@ -82,10 +82,10 @@ fn delete_users(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Err(CommandError::constant("ERR The 'default' user cannot be removed"));
     }
     let deleted = ctx.server.acl.delete_users(names());
-    let is_deleted = |account: &Arc<Account>| Arc::ptr_eq(account, ctx.client.login.account());
+    let is_deleted = |account: &Arc<AclAccount>| Arc::ptr_eq(account, ctx.client.login.account());
     if deleted.iter().any(is_deleted) {
         // The reply is still sent.
-        ctx.client.login = ctx.server.acl.greet().logged_out();
+        ctx.client.login = ctx.server.acl.new_login().deauthenticated();
         ctx.client.flags.set(ClientFlags::CLOSE_AFTER_REPLY, true);
     }
     tell_workers(ctx.server, Vec::new());
@@ -95,8 +95,8 @@ fn delete_users(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 /// Has all workers look at their clients: some may have to be disconnected, among them subscribers whose users lost
 /// channels.
-fn tell_workers(server: &Server, lost_channels: Vec<Arc<Account>>) {
-    let lost_channels: Arc<[Arc<Account>]> = lost_channels.into();
+fn tell_workers(server: &Server, lost_channels: Vec<Arc<AclAccount>>) {
+    let lost_channels: Arc<[Arc<AclAccount>]> = lost_channels.into();
     for worker in &server.workers {
         worker.send(Message::UsersChanged {
             lost_channels: lost_channels.clone(),
@@ -109,7 +109,7 @@ fn user(ctx: &mut Context<'_, '_>) -> CommandResult {
         ctx.reply.null();
         return Ok(());
     };
-    let user = account.user();
+    let user = account.rules();
     let reply = &mut ctx.reply;
     reply.map(7);
     reply.bulk(b"flags");
@@ -146,7 +146,7 @@ fn describe_selector(reply: &mut Reply<'_>, selector: &Selector) {
 }
 
 fn list(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let users = ctx.server.acl.describe();
+    let users = ctx.server.acl.describe_users();
     ctx.reply.array(users.len());
     for user in users {
         ctx.reply.bulk(&[b"user ", &*user].concat());
@@ -267,7 +267,7 @@ fn dry_run(ctx: &mut Context<'_, '_>) -> CommandResult {
         db: ctx.client.db,
         databases: permission::databases(ctx.server),
     };
-    match permission::check(&account.user(), &permission) {
+    match permission::check(&account.rules(), &permission) {
         Ok(()) => ctx.reply.ok(),
         Err(denial) => {
             let object = words.get(denial.argument).copied().unwrap_or_default();
@@ -325,7 +325,7 @@ fn show_entry(reply: &mut Reply<'_>, entry: &LogEntry, now_ms: u64) {
     reply.integer(entry.count as i64);
     let texts: [(&str, &[u8]); 5] = [
         ("reason", refusal.reason.name().as_bytes()),
-        ("context", refusal.scene.name().as_bytes()),
+        ("context", refusal.context.name().as_bytes()),
         ("object", &refusal.object),
         ("username", &refusal.user),
         ("client-info", &entry.client),

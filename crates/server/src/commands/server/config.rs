@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use crate::commands::context::{Binding, CommandResult, Context, leased, reply_bytes};
 use crate::commands::error::CommandError;
-use crate::config::{Extent, ParameterId, Permissions, SetError, id};
+use crate::config::{ParameterId, RewriteScope, SetError, SetPermissions, id};
 use crate::observability::log;
 use crate::observability::metrics::Counter;
 use crate::runtime::config_changes::apply;
@@ -21,7 +21,7 @@ pub const BINDINGS: &[(&str, Binding)] = &[
 
 fn get(ctx: &mut Context<'_, '_>) -> CommandResult {
     let patterns: Vec<&[u8]> = ctx.args.iter().skip(2).collect();
-    let found = ctx.server.config.matching(&patterns);
+    let found = ctx.server.config.get_matching(&patterns);
     ctx.reply.map(found.len());
     for (name, value) in found {
         ctx.reply.bulk(&name);
@@ -36,13 +36,13 @@ fn set(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Err(CommandError::SYNTAX);
     }
     let words: Vec<Vec<u8>> = ctx.args.iter().skip(2).map(<[u8]>::to_vec).collect();
-    let permissions = Permissions {
-        protected: match ctx.server.config.choice(id::ENABLE_PROTECTED_CONFIGS) {
+    let permissions = SetPermissions {
+        may_set_protected: match ctx.server.config.choice(id::ENABLE_PROTECTED_CONFIGS) {
             "yes" => true,
             "local" => ctx.client.is_local(),
             _ => false,
         },
-        loading: ctx.server.dumps.loading.load(Ordering::Relaxed) || ctx.server.repl.is_loading(),
+        is_loading: ctx.server.dumps.loading.load(Ordering::Relaxed) || ctx.server.repl.is_loading(),
     };
     let protocol = ctx.client.protocol;
     let may_wait = ctx.may_block;
@@ -68,16 +68,16 @@ fn tell_retired(id: &ParameterId) {
 }
 
 fn rewrite(ctx: &mut Context<'_, '_>) -> CommandResult {
-    rewrite_to(ctx, Extent::Changed, "")
+    rewrite_to(ctx, RewriteScope::ChangedOnly, "")
 }
 
 /// DEBUG CONFIG-REWRITE-FORCE-ALL: a rewrite that writes defaults down too.
 pub fn rewrite_all(ctx: &mut Context<'_, '_>) -> CommandResult {
-    rewrite_to(ctx, Extent::All, "CONFIG-REWRITE-FORCE-ALL failed: ")
+    rewrite_to(ctx, RewriteScope::All, "CONFIG-REWRITE-FORCE-ALL failed: ")
 }
 
 /// Rewrites the file; errors begin with `what_failed`.
-fn rewrite_to(ctx: &mut Context<'_, '_>, extent: Extent, what_failed: &'static str) -> CommandResult {
+fn rewrite_to(ctx: &mut Context<'_, '_>, extent: RewriteScope, what_failed: &'static str) -> CommandResult {
     if ctx.server.config.file().is_none() {
         return Err(CommandError::text(format!(
             "ERR {what_failed}The server is running without a config file"
@@ -93,8 +93,8 @@ fn rewrite_to(ctx: &mut Context<'_, '_>, extent: Extent, what_failed: &'static s
     })
 }
 
-fn rewrite_file(server: &Server, extent: Extent) -> Result<(), String> {
-    let result = server.config.rewrite(&server.acl.describe(), extent);
+fn rewrite_file(server: &Server, extent: RewriteScope) -> Result<(), String> {
+    let result = server.config.rewrite(&server.acl.describe_users(), extent);
     match &result {
         Ok(()) => log::notice!("CONFIG REWRITE executed with success."),
         Err(text) => log::warning!("CONFIG REWRITE failed: {text}"),

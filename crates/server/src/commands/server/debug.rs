@@ -12,7 +12,7 @@ use weft_resp::{Protocol, Reply};
 use weft_table::{EntryRef, ValueRef, allocator};
 use weft_values::Value;
 
-use crate::cluster::state::Faults;
+use crate::cluster::state::InjectedFaults;
 use crate::commands::context::{Binding, CommandResult, Context, NextStep, leased, reply_bytes};
 use crate::commands::error::{CommandError, shown_name};
 use crate::commands::generic::object::encoding_name;
@@ -25,7 +25,7 @@ use crate::notify::messages::{NotificationSender, wake};
 use crate::observability::{log, memory};
 use crate::persistence::save;
 use crate::persistence::save::{CannotReload, Reload};
-use crate::propagation::Target;
+use crate::propagation::LogTarget;
 use crate::rdb::dump_payload;
 use crate::state::Server;
 
@@ -52,7 +52,7 @@ fn debug(ctx: &mut Context<'_, '_>) -> CommandResult {
         (b"config-rewrite-force-all", 2) => config::rewrite_all(ctx),
         (b"change-repl-id", 2) => {
             log::notice!("Changing replication IDs after receiving DEBUG change-repl-id");
-            ctx.server.repl.rename_history();
+            ctx.server.repl.change_replication_id();
             done(ctx)
         }
         (b"replicate", 3..) => replicate(ctx),
@@ -108,7 +108,7 @@ fn debug(ctx: &mut Context<'_, '_>) -> CommandResult {
         (b"dict-resizing" | b"hashtable-can-abort-shrink" | b"client-enforce-reply-list", 3) => done(ctx),
         (b"pause-after-fork", 3) => {
             let pauses = is_on(ctx.arg(2));
-            ctx.server.repl.pauses.store(pauses, Ordering::Relaxed);
+            ctx.server.repl.pauses_after_fork.store(pauses, Ordering::Relaxed);
             done(ctx)
         }
         (b"delay-rdb-client-free-seconds", 3) => {
@@ -164,7 +164,7 @@ fn unknown(ctx: &Context<'_, '_>) -> CommandError {
 }
 
 /// Has the cluster bus fail in a way that tests want to see.
-fn change_faults(ctx: &mut Context<'_, '_>, change: impl FnOnce(&mut Faults)) -> CommandResult {
+fn change_faults(ctx: &mut Context<'_, '_>, change: impl FnOnce(&mut InjectedFaults)) -> CommandResult {
     if let Some(cluster) = &ctx.server.cluster {
         change(&mut cluster.lock(&ctx.server.config).faults);
     }
@@ -187,7 +187,7 @@ fn end_cluster_links(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Err(unknown(ctx));
     }
     let mut state = cluster.lock(&ctx.server.config);
-    let Some(node) = state.named(ctx.arg(4)) else {
+    let Some(node) = state.node_by_id(ctx.arg(4)) else {
         return Err(CommandError::about("ERR Unknown node ", ctx.arg(4), ""));
     };
     let links = [node.link.filter(|_| to), node.inbound_link.filter(|_| from)];
@@ -219,7 +219,7 @@ fn replicate(ctx: &mut Context<'_, '_>) -> CommandResult {
     let words: Vec<&[u8]> = ctx.args.iter().skip(2).collect();
     let (db, effects) = (ctx.client.db, &mut *ctx.keys.effects);
     if effects.hooks.has(Hooks::LOG_REPLICAS) {
-        effects.log_writer.propagate_before(Target::REPLICAS, db, &words);
+        effects.log_writer.propagate_before(LogTarget::REPLICAS, db, &words);
     }
     done(ctx)
 }
@@ -227,7 +227,7 @@ fn replicate(ctx: &mut Context<'_, '_>) -> CommandResult {
 /// Links to replicas and to the primary stand still for so long.
 fn stop_links(server: &Server, duration: Duration) {
     let until_ms = unix_ms().saturating_add(duration.as_millis() as u64);
-    server.repl.sleeps_until_ms.store(until_ms, Ordering::Relaxed);
+    server.repl.links_sleep_until_ms.store(until_ms, Ordering::Relaxed);
 }
 
 /// Stops everybody, as the only thread of Valkey does: all commands of all clients wait.

@@ -10,7 +10,9 @@ use crate::config::id;
 use crate::net::client::{ClientFlags, ReplicaHandshake};
 use crate::observability::log;
 use crate::replication::role;
-use crate::replication::{Endpoint, Handover, HandoverState, Phase, Progress, ReplicaInfo};
+use crate::replication::{
+    CoordinatedFailover, CoordinatedFailoverState, Endpoint, LinkState, ReplicaInfo, ReplicaSyncState,
+};
 use crate::state::{Server, SyncRequest};
 
 /// The commands of this file and their handlers.
@@ -29,8 +31,8 @@ fn role(ctx: &mut Context<'_, '_>) -> CommandResult {
     let state = repl.state();
     let reply = &mut ctx.reply;
     let Some(primary) = &state.primary else {
-        let known = repl.replicas.known();
-        let online = |replica: &&ReplicaInfo| replica.progress == Progress::Online;
+        let known = repl.replicas.infos();
+        let online = |replica: &&ReplicaInfo| replica.progress == ReplicaSyncState::Online;
         reply.array(3);
         reply.bulk(b"master");
         reply.integer(repl.offset());
@@ -39,7 +41,7 @@ fn role(ctx: &mut Context<'_, '_>) -> CommandResult {
             reply.array(3);
             reply.bulk(replica.host.as_bytes());
             reply.bulk_integer(replica.port);
-            reply.bulk_integer(replica.acknowledged);
+            reply.bulk_integer(replica.acknowledged_offset);
         }
         return Ok(());
     };
@@ -47,9 +49,9 @@ fn role(ctx: &mut Context<'_, '_>) -> CommandResult {
     reply.bulk(b"slave");
     reply.bulk(primary.host.as_bytes());
     reply.integer(i64::from(primary.port));
-    reply.bulk(state.phase.word().as_bytes());
+    reply.bulk(state.phase.as_str().as_bytes());
     reply.integer(match state.phase {
-        Phase::Connected => repl.offset(),
+        LinkState::Connected => repl.offset(),
         _ => -1,
     });
     Ok(())
@@ -77,7 +79,7 @@ fn psync(ctx: &mut Context<'_, '_>) -> CommandResult {
 /// The primary asks this replica to take over.
 fn take_over(ctx: &mut Context<'_, '_>, id: &str) -> CommandResult {
     let repl = &ctx.server.repl;
-    if !repl.follows() {
+    if !repl.is_replica() {
         return Err(CommandError::constant("ERR PSYNC FAILOVER can't be sent to a master."));
     }
     if !repl.state().history.id.eq_ignore_ascii_case(id) {
@@ -85,7 +87,7 @@ fn take_over(ctx: &mut Context<'_, '_>, id: &str) -> CommandResult {
             "ERR PSYNC FAILOVER replid must match my replid.",
         ));
     }
-    role::unfollow(ctx.server);
+    role::become_primary(ctx.server);
     log::notice!("PRIMARY MODE enabled (failover request from '{}')", who(ctx));
     Ok(())
 }
@@ -93,10 +95,10 @@ fn take_over(ctx: &mut Context<'_, '_>, id: &str) -> CommandResult {
 /// Has the replica served by the thread that does that.
 fn supply(ctx: &mut Context<'_, '_>, resume: Option<(String, i64)>, is_psync: bool) -> CommandResult {
     let repl = &ctx.server.repl;
-    if repl.is_handing_over() {
+    if repl.is_failing_over() {
         return Err(CommandError::constant("NOMASTERLINK Can't SYNC while failing over"));
     }
-    if repl.follows() && repl.state().phase != Phase::Connected {
+    if repl.is_replica() && repl.state().phase != LinkState::Connected {
         return Err(CommandError::constant(
             "NOMASTERLINK Can't SYNC while not connected with my master",
         ));
@@ -109,9 +111,9 @@ fn supply(ctx: &mut Context<'_, '_>, resume: Option<(String, i64)>, is_psync: bo
         && handshake.supports_dual_channel
     {
         let name = handshake.name(ctx.client.ip());
-        if let Err(refusal) = repl.may_resume(resume) {
+        if let Err(refusal) = repl.check_partial_sync(resume) {
             log::notice!("Replica {name} asks for synchronization");
-            refusal.tell(&name, &repl.replicas);
+            refusal.log(&name, &repl.replicas);
             log::notice!(
                 "Dual channel replication: Replica {name} is capable of dual channel synchronization, and partial sync \
                  isn't possible. Full sync will continue with dedicated RDB channel."
@@ -128,7 +130,7 @@ fn replicaof(ctx: &mut Context<'_, '_>) -> CommandResult {
     if ctx.server.config.boolean(id::CLUSTER_ENABLED) {
         return Err(CommandError::constant("ERR REPLICAOF not allowed in cluster mode."));
     }
-    if ctx.server.repl.handover().state != HandoverState::None {
+    if ctx.server.repl.failover().state != CoordinatedFailoverState::None {
         return Err(CommandError::constant("ERR REPLICAOF not allowed while failing over."));
     }
     if ctx.arg(1).eq_ignore_ascii_case(b"no") && ctx.arg(2).eq_ignore_ascii_case(b"one") {
@@ -167,12 +169,12 @@ fn replicaof(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 fn follow(ctx: &mut Context<'_, '_>, primary: Endpoint) {
     let (host, port) = (primary.host.clone(), primary.port);
-    role::follow(ctx.server, primary, false);
+    role::become_replica(ctx.server, primary, false);
     log::notice!("REPLICAOF {host}:{port} enabled (user request from '{}')", who(ctx));
 }
 
 fn follow_nobody(ctx: &mut Context<'_, '_>) {
-    if role::unfollow(ctx.server) {
+    if role::become_primary(ctx.server) {
         log::notice!("PRIMARY MODE enabled (user request from '{}')", who(ctx));
     }
 }
@@ -207,7 +209,7 @@ fn replconf(ctx: &mut Context<'_, '_>) -> CommandResult {
             b"ack" => return Ok(()),
             b"getack" => {
                 if ctx.client.flags.contains(ClientFlags::PRIMARY) {
-                    ctx.server.repl.asked.store(true, Ordering::Release);
+                    ctx.server.repl.ack_requested.store(true, Ordering::Release);
                 }
                 return Ok(());
             }
@@ -249,9 +251,9 @@ fn note(server: &Server, handshake: &mut ReplicaHandshake, option: &[u8], value:
         b"set-rdb-client-id" => {
             let id = parse_i64(value).ok_or(CommandError::NOT_AN_INTEGER)?;
             // While tests have links stand still, who asks for the stream waits too.
-            server.repl.stand_still();
+            server.repl.sleep_if_requested();
             let client = u64::try_from(id).ok();
-            let client = client.filter(|client| server.repl.replicas.awaited().contains(client));
+            let client = client.filter(|client| server.repl.replicas.awaited_dumps().contains(client));
             handshake.rdb_channel_client =
                 Some(client.ok_or_else(|| CommandError::text(format!("ERR Unrecognized RDB client id {id}")))?);
         }
@@ -295,7 +297,7 @@ fn note_node(server: &Server, handshake: &mut ReplicaHandshake, name: &[u8]) -> 
     let Some(cluster) = &server.cluster else {
         return Err(CommandError::constant("ERR This instance has cluster support disabled"));
     };
-    let node = cluster.lock(&server.config).named(name).map(|node| node.id);
+    let node = cluster.lock(&server.config).node_by_id(name).map(|node| node.id);
     let node = node.ok_or_else(|| CommandError::about("ERR Unknown node ", name, ""))?;
     handshake.cluster_node = node.as_str().to_owned();
     Ok(())
@@ -329,20 +331,20 @@ fn failover(ctx: &mut Context<'_, '_>) -> CommandResult {
     }
     let server = ctx.server;
     if ctx.argc() == 2 && ctx.arg(1).eq_ignore_ascii_case(b"abort") {
-        if !role::abort_handover(server, "Failover manually aborted") {
+        if !role::abort_failover(server, "Failover manually aborted") {
             return Err(refused("ERR No failover in progress."));
         }
         ctx.reply.ok();
         return Ok(());
     }
     let asked = FailoverArguments::parse(ctx)?;
-    if server.repl.handover().state != HandoverState::None {
+    if server.repl.failover().state != CoordinatedFailoverState::None {
         return Err(refused("ERR FAILOVER already in progress."));
     }
-    if server.repl.follows() {
+    if server.repl.is_replica() {
         return Err(refused("ERR FAILOVER is not valid when server is a replica."));
     }
-    let known = server.repl.replicas.known().clone();
+    let known = server.repl.replicas.infos().clone();
     if known.is_empty() {
         return Err(refused("ERR FAILOVER requires connected replicas."));
     }
@@ -356,7 +358,7 @@ fn failover(ctx: &mut Context<'_, '_>) -> CommandResult {
         let meant = |replica: &&ReplicaInfo| replica.host.as_bytes() == &host[..] && replica.port == *port;
         let replica = known.iter().find(meant);
         let replica = replica.ok_or(refused("ERR FAILOVER target HOST and PORT is not a replica."))?;
-        if replica.progress != Progress::Online {
+        if replica.progress != ReplicaSyncState::Online {
             return Err(refused("ERR FAILOVER target replica is not online."));
         }
         target = Some(Endpoint {
@@ -367,13 +369,13 @@ fn failover(ctx: &mut Context<'_, '_>) -> CommandResult {
     let until_ms = asked
         .timeout_ms
         .map(|timeout_ms| ctx.now_ms.saturating_add(timeout_ms as u64));
-    role::begin_handover(
+    role::begin_failover(
         server,
-        Handover {
-            state: HandoverState::WaitForSync,
+        CoordinatedFailover {
+            state: CoordinatedFailoverState::WaitForSync,
             target,
             until_ms,
-            force: asked.force,
+            is_forced: asked.force,
         },
     );
     ctx.reply.ok();

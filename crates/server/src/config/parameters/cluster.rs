@@ -10,67 +10,67 @@ const ENDPOINT_TYPES: Choices = &[("ip", 0), ("hostname", 1), ("unknown-endpoint
 
 super::table! {
     CLUSTER_ENABLED "cluster-enabled" = boolean(false).immutable(),
-        Live, "Run as a node of a cluster.";
+        Active, "Run as a node of a cluster.";
     CLUSTER_CONFIG_FILE "cluster-config-file" = text("nodes.conf").checked(TextCheck::NotEmpty).immutable(),
-        Live, "File in which a node keeps its view of the cluster.";
+        Active, "File in which a node keeps its view of the cluster.";
     CLUSTER_CONFIG_SAVE_BEHAVIOR "cluster-config-save-behavior" = choice(SAVE_BEHAVIOR, "sync"),
-        Live, "Exit when that file cannot be saved (sync), or go on (best-effort).";
+        Active, "Exit when that file cannot be saved (sync), or go on (best-effort).";
     CLUSTER_DATABASES "cluster-databases" = integer(1, 1, I32_MAX).immutable(),
-        Live, "Databases that SELECT can choose from in a cluster.";
+        Active, "Databases that SELECT can choose from in a cluster.";
     CLUSTER_NODE_TIMEOUT "cluster-node-timeout" = integer(15_000, 0, i64::MAX),
-        Live, "Milliseconds after which a silent node counts as failing.";
+        Active, "Milliseconds after which a silent node counts as failing.";
     CLUSTER_PING_INTERVAL "cluster-ping-interval" = integer(0, 0, i64::MAX).hidden(),
-        Live, "Milliseconds between pings to a node; 0 derives them from the timeout.";
+        Active, "Milliseconds between pings to a node; 0 derives them from the timeout.";
     CLUSTER_MESSAGE_GOSSIP_PERC "cluster-message-gossip-perc" = integer(10, 1, 100).hidden(),
-        Live, "Per cent of the known nodes told about in each message.";
+        Active, "Per cent of the known nodes told about in each message.";
     CLUSTER_PORT "cluster-port" = integer(0, 0, 65535).immutable(),
-        Live, "Port of the cluster bus; 0 adds 10000 to the client port.";
+        Active, "Port of the cluster bus; 0 adds 10000 to the client port.";
     CLUSTER_REPLICA_VALIDITY_FACTOR "cluster-replica-validity-factor" = integer(10, 0, I32_MAX).alias("cluster-slave-validity-factor"),
-        Live, "Timeouts a replica may have been cut off and still be promoted; 0 sets no limit.";
+        Active, "Timeouts a replica may have been cut off and still be promoted; 0 sets no limit.";
     CLUSTER_REPLICA_NO_FAILOVER "cluster-replica-no-failover" = boolean(false).alias("cluster-slave-no-failover"),
-        Live, "Keep replicas from promoting themselves.";
+        Active, "Keep replicas from promoting themselves.";
     CLUSTER_MIGRATION_BARRIER "cluster-migration-barrier" = integer(1, 0, I32_MAX),
-        Live, "Replicas a primary keeps before one may move to another primary.";
+        Active, "Replicas a primary keeps before one may move to another primary.";
     CLUSTER_ALLOW_REPLICA_MIGRATION "cluster-allow-replica-migration" = boolean(true),
-        Live, "Let replicas move to primaries without one.";
+        Active, "Let replicas move to primaries without one.";
     CLUSTER_REQUIRE_FULL_COVERAGE "cluster-require-full-coverage" = boolean(true),
-        Live, "Refuse commands while some slot has no node.";
+        Active, "Refuse commands while some slot has no node.";
     CLUSTER_ALLOW_READS_WHEN_DOWN "cluster-allow-reads-when-down" = boolean(false),
-        Live, "Answer reads while the cluster is down.";
+        Active, "Answer reads while the cluster is down.";
     CLUSTER_ALLOW_PUBSUBSHARD_WHEN_DOWN "cluster-allow-pubsubshard-when-down" = boolean(true),
-        Live, "Serve shard channels while the cluster is down.";
+        Active, "Serve shard channels while the cluster is down.";
     CLUSTER_MANUAL_FAILOVER_TIMEOUT "cluster-manual-failover-timeout" = integer(5000, 1, I32_MAX),
-        Live, "Milliseconds a manual failover may take.";
+        Active, "Milliseconds a manual failover may take.";
     CLUSTER_LINK_SENDBUF_LIMIT "cluster-link-sendbuf-limit" = memory(0, 0, U64_MAX).unsigned(),
-        Live, "Bytes queued to one node after which the link is dropped; 0 sets no limit.";
+        Active, "Bytes queued to one node after which the link is dropped; 0 sets no limit.";
     CLUSTER_BLACKLIST_TTL "cluster-blacklist-ttl" = integer(60, 0, U64_MAX).unsigned(),
-        Live, "Seconds for which a forgotten node is not taken in again.";
+        Active, "Seconds for which a forgotten node is not taken in again.";
     CLUSTER_SLOT_STATS_ENABLED "cluster-slot-stats-enabled" = boolean(false),
-        Live, "Count keys, CPU time and traffic for each slot.";
+        Active, "Count keys, CPU time and traffic for each slot.";
     CLUSTER_SLOT_MIGRATION_LOG_MAX_LEN "cluster-slot-migration-log-max-len" = integer(1000, 0, i64::MAX).unsigned(),
-        NotYet, "Finished slot migrations that are remembered.";
+        NotImplemented, "Finished slot migrations that are remembered.";
     SLOT_MIGRATION_MAX_FAILOVER_REPL_BYTES "slot-migration-max-failover-repl-bytes" = signed_memory(0, -1, i64::MAX),
-        NotYet, "Bytes that may be outstanding when a slot changes hands; -1 sets no limit.";
+        NotImplemented, "Bytes that may be outstanding when a slot changes hands; -1 sets no limit.";
     CLUSTER_PREFERRED_ENDPOINT_TYPE "cluster-preferred-endpoint-type" = choice(ENDPOINT_TYPES, "ip"),
-        Live, "What redirects name: ip, hostname or unknown-endpoint.";
+        Active, "What redirects name: ip, hostname or unknown-endpoint.";
     CLUSTER_ANNOUNCE_IP "cluster-announce-ip" = optional_text().checked(TextCheck::AnnouncedAddress),
-        Live, "Address told to other nodes.";
+        Active, "Address told to other nodes.";
     CLUSTER_ANNOUNCE_CLIENT_IPV4 "cluster-announce-client-ipv4" = optional_text().checked(TextCheck::Ipv4),
-        Live, "IPv4 address told to clients.";
+        Active, "IPv4 address told to clients.";
     CLUSTER_ANNOUNCE_CLIENT_IPV6 "cluster-announce-client-ipv6" = optional_text().checked(TextCheck::Ipv6),
-        Live, "IPv6 address told to clients.";
+        Active, "IPv6 address told to clients.";
     CLUSTER_ANNOUNCE_HOSTNAME "cluster-announce-hostname" = optional_text().checked(TextCheck::HostName),
-        Live, "Host name told to other nodes and clients.";
+        Active, "Host name told to other nodes and clients.";
     CLUSTER_ANNOUNCE_HUMAN_NODENAME "cluster-announce-human-nodename" = optional_text().checked(TextCheck::NodeName),
-        Live, "Name of this node in logs.";
+        Active, "Name of this node in logs.";
     CLUSTER_ANNOUNCE_PORT "cluster-announce-port" = integer(0, 0, 65535),
-        Live, "Port told to other nodes; 0 tells the real one.";
+        Active, "Port told to other nodes; 0 tells the real one.";
     CLUSTER_ANNOUNCE_TLS_PORT "cluster-announce-tls-port" = integer(0, 0, 65535),
-        Live, "TLS port told to other nodes; 0 tells the real one.";
+        Active, "TLS port told to other nodes; 0 tells the real one.";
     CLUSTER_ANNOUNCE_CLIENT_PORT "cluster-announce-client-port" = integer(0, 0, 65535),
-        Live, "Port told to clients; 0 tells the one for nodes.";
+        Active, "Port told to clients; 0 tells the one for nodes.";
     CLUSTER_ANNOUNCE_CLIENT_TLS_PORT "cluster-announce-client-tls-port" = integer(0, 0, 65535),
-        Live, "TLS port told to clients; 0 tells the one for nodes.";
+        Active, "TLS port told to clients; 0 tells the one for nodes.";
     CLUSTER_ANNOUNCE_BUS_PORT "cluster-announce-bus-port" = integer(0, 0, 65535),
-        Live, "Bus port told to other nodes; 0 tells the real one.";
+        Active, "Bus port told to other nodes; 0 tells the real one.";
 }

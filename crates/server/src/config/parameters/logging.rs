@@ -28,19 +28,19 @@ const SYSLOG_FACILITIES: Choices = &[
 
 super::table! {
     LOGLEVEL "loglevel" = choice(LOG_LEVELS, "notice"),
-        Live, "Least serious messages to log: debug, verbose, notice, warning or nothing.";
+        Active, "Least serious messages to log: debug, verbose, notice, warning or nothing.";
     LOGFILE "logfile" = text("").immutable(),
-        Live, "File to log to; empty logs to standard output.";
+        Active, "File to log to; empty logs to standard output.";
     LOG_FORMAT "log-format" = choice(LOG_FORMATS, "legacy"),
-        Live, "Shape of a log line: legacy, logfmt or json.";
+        Active, "Shape of a log line: legacy, logfmt or json.";
     LOG_TIMESTAMP_FORMAT "log-timestamp-format" = choice(LOG_TIMESTAMPS, "legacy"),
-        Live, "Shape of the time in a log line: legacy, iso8601 or milliseconds.";
+        Active, "Shape of the time in a log line: legacy, iso8601 or milliseconds.";
     HIDE_USER_DATA_FROM_LOG "hide-user-data-from-log" = boolean(true),
-        Live, "Keep keys, arguments and values out of the log.";
+        Active, "Keep keys, arguments and values out of the log.";
     SYSLOG_ENABLED "syslog-enabled" = boolean(false).immutable(),
-        Live, "Log to the system log.";
+        Active, "Log to the system log.";
     SYSLOG_IDENT "syslog-ident" = text("valkey").immutable(),
-        Live, "Name under which the system log shows the server.";
+        Active, "Name under which the system log shows the server.";
     SYSLOG_FACILITY "syslog-facility" = choice(SYSLOG_FACILITIES, "local0").immutable(),
-        Live, "Facility of the system log: user or local0 to local7.";
+        Active, "Facility of the system log: user or local0 to local7.";
 }

@@ -15,47 +15,47 @@ const MAXMEMORY_POLICIES: Choices = &[
 
 super::table! {
     MAXMEMORY "maxmemory" = memory(0, 0, U64_MAX).unsigned(),
-        Live, "Bytes of data above which writes are refused or keys are evicted; 0 sets no limit.";
+        Active, "Bytes of data above which writes are refused or keys are evicted; 0 sets no limit.";
     MAXMEMORY_POLICY "maxmemory-policy" = choice(MAXMEMORY_POLICIES, "noeviction"),
-        Live, "What makes room above the limit: noeviction, or keys chosen by LRU, LFU, expiry or chance.";
+        Active, "What makes room above the limit: noeviction, or keys chosen by LRU, LFU, expiry or chance.";
     MAXMEMORY_SAMPLES "maxmemory-samples" = integer(5, 1, 64),
-        Live, "Keys compared to find the best one to evict.";
+        Active, "Keys compared to find the best one to evict.";
     MAXMEMORY_EVICTION_TENACITY "maxmemory-eviction-tenacity" = integer(10, 0, 100),
-        Live, "How long eviction may go on at a stretch: 0 yields often, 100 goes on until there is room.";
+        Active, "How long eviction may go on at a stretch: 0 yields often, 100 goes on until there is room.";
     MAXMEMORY_CLIENTS "maxmemory-clients" = memory_or_percent(0, -100, i64::MAX),
-        Live, "Memory all clients together may use, in bytes or per cent of maxmemory; 0 sets no limit.";
+        Active, "Memory all clients together may use, in bytes or per cent of maxmemory; 0 sets no limit.";
     LFU_LOG_FACTOR "lfu-log-factor" = integer(10, 0, I32_MAX),
-        Live, "Hits it takes to raise the access counter: higher needs more.";
+        Active, "Hits it takes to raise the access counter: higher needs more.";
     LFU_DECAY_TIME "lfu-decay-time" = integer(1, 0, I32_MAX),
-        Live, "Minutes after which an unused key's access counter falls by one; 0 never lowers it.";
+        Active, "Minutes after which an unused key's access counter falls by one; 0 never lowers it.";
     ACTIVE_EXPIRE_EFFORT "active-expire-effort" = integer(1, 1, 10),
-        Live, "Effort spent on finding expired keys in the background, 1 to 10.";
+        Active, "Effort spent on finding expired keys in the background, 1 to 10.";
     LAZYFREE_LAZY_EVICTION "lazyfree-lazy-eviction" = boolean(true).debug(),
-        Live, "Free evicted values on a background thread.";
+        Active, "Free evicted values on a background thread.";
     LAZYFREE_LAZY_EXPIRE "lazyfree-lazy-expire" = boolean(true).debug(),
-        Live, "Free expired values on a background thread.";
+        Active, "Free expired values on a background thread.";
     LAZYFREE_LAZY_SERVER_DEL "lazyfree-lazy-server-del" = boolean(true).debug(),
-        Live, "Free values that commands overwrite or move on a background thread.";
+        Active, "Free values that commands overwrite or move on a background thread.";
     LAZYFREE_LAZY_USER_DEL "lazyfree-lazy-user-del" = boolean(true).debug(),
-        Live, "Let DEL free in the background, as UNLINK does.";
+        Active, "Let DEL free in the background, as UNLINK does.";
     LAZYFREE_LAZY_USER_FLUSH "lazyfree-lazy-user-flush" = boolean(true).debug(),
-        Live, "Let FLUSHALL and FLUSHDB free in the background unless told otherwise.";
+        Active, "Let FLUSHALL and FLUSHDB free in the background unless told otherwise.";
     ACTIVEDEFRAG "activedefrag" = boolean(false).debug(),
-        NotYet, "Move values to give fragmented memory back.";
+        NotImplemented, "Move values to give fragmented memory back.";
     ACTIVE_DEFRAG_IGNORE_BYTES "active-defrag-ignore-bytes" = memory(100 * MIB, 1, i64::MAX).unsigned(),
-        NotYet, "Bytes of fragmentation that are left alone.";
+        NotImplemented, "Bytes of fragmentation that are left alone.";
     ACTIVE_DEFRAG_THRESHOLD_LOWER "active-defrag-threshold-lower" = integer(10, 0, 1000),
-        NotYet, "Per cent of fragmentation at which defragmentation starts.";
+        NotImplemented, "Per cent of fragmentation at which defragmentation starts.";
     ACTIVE_DEFRAG_THRESHOLD_UPPER "active-defrag-threshold-upper" = integer(100, 0, 1000),
-        NotYet, "Per cent of fragmentation at which it works at full effort.";
+        NotImplemented, "Per cent of fragmentation at which it works at full effort.";
     ACTIVE_DEFRAG_CYCLE_MIN "active-defrag-cycle-min" = integer(1, 1, 99),
-        NotYet, "Per cent of CPU time at the lower threshold.";
+        NotImplemented, "Per cent of CPU time at the lower threshold.";
     ACTIVE_DEFRAG_CYCLE_MAX "active-defrag-cycle-max" = integer(25, 1, 99),
-        NotYet, "Per cent of CPU time at the upper threshold.";
+        NotImplemented, "Per cent of CPU time at the upper threshold.";
     ACTIVE_DEFRAG_CYCLE_US "active-defrag-cycle-us" = integer(500, 0, 100_000),
-        NotYet, "Microseconds one round of defragmentation takes.";
+        NotImplemented, "Microseconds one round of defragmentation takes.";
     ACTIVE_DEFRAG_MAX_SCAN_FIELDS "active-defrag-max-scan-fields" = integer(1000, 1, i64::MAX).unsigned(),
-        NotYet, "Elements of one collection that are moved in a single step.";
+        NotImplemented, "Elements of one collection that are moved in a single step.";
     TRACKING_TABLE_MAX_KEYS "tracking-table-max-keys" = integer(1_000_000, 0, i64::MAX).unsigned(),
-        Live, "Keys remembered for clients that cache on their side; 0 sets no limit.";
+        Active, "Keys remembered for clients that cache on their side; 0 sets no limit.";
 }

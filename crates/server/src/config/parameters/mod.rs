@@ -48,11 +48,11 @@ pub struct Parameter {
     /// An older name of the same parameter.
     pub alias: Option<&'static str>,
     /// The form of its values.
-    pub kind: Kind,
+    pub kind: ParameterKind,
     /// The restrictions on reading and changing it.
-    pub flags: Flags,
+    pub flags: ParameterFlags,
     /// The effect that it has on the server.
-    pub effect: Effect,
+    pub effect: ParameterEffect,
     /// A one-sentence description.
     #[cfg_attr(
         not(test),
@@ -63,18 +63,18 @@ pub struct Parameter {
 
 /// The effect of a parameter on the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
+pub enum ParameterEffect {
     /// The server acts on the value.
-    Live,
+    Active,
     /// The value is checked, kept and shown, but has no effect so far.
-    NotYet,
+    NotImplemented,
     /// A parameter of older versions: the value is checked, kept and shown on request, and will never have an effect.
     Retired,
 }
 
 /// The form of a parameter's values.
 #[derive(Clone, Copy, Debug)]
-pub enum Kind {
+pub enum ParameterKind {
     /// `yes` or `no`.
     Bool {
         /// The default value.
@@ -98,11 +98,11 @@ pub enum Kind {
         /// The maximum value.
         max: i64,
         /// The notation of the number.
-        unit: Unit,
+        unit: NumberNotation,
         /// `true` to compare the value and the bounds as unsigned 64-bit numbers.
         unsigned: bool,
         /// The adjustment of an accepted value before it is stored.
-        adjust: Adjust,
+        adjust: Adjustment,
     },
     /// A string.
     Text {
@@ -116,12 +116,12 @@ pub enum Kind {
         check: TextCheck,
     },
     /// A value with its own structure.
-    Special(Special),
+    Special(SpecialKind),
 }
 
 /// The notation of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unit {
+pub enum NumberNotation {
     /// Decimal digits.
     Plain,
     /// Bytes, with an optional unit (`k` 1000, `kb` 1024, ...).
@@ -136,9 +136,9 @@ pub enum Unit {
 
 /// The adjustment of an accepted number before it is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Adjust {
+pub enum Adjustment {
     /// None.
-    Keep,
+    None,
     /// Clamped to this range.
     Clamp(i64, i64),
     /// Zero is accepted although it is below the range. It becomes the number of CPUs that this process may use.
@@ -174,7 +174,7 @@ pub enum TextCheck {
 
 /// The kinds of values that only one or two parameters have.
 #[derive(Clone, Copy, Debug)]
-pub enum Special {
+pub enum SpecialKind {
     /// `dir`: the working directory of the process.
     Directory,
     /// `save`: pairs of seconds and changes.
@@ -195,35 +195,35 @@ pub enum Special {
 
 /// The restrictions on reading and changing a parameter, as a set of bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Flags(u16);
+pub struct ParameterFlags(u16);
 
-impl Flags {
+impl ParameterFlags {
     /// No restriction.
-    pub const NONE: Flags = Flags(0);
+    pub const NONE: ParameterFlags = ParameterFlags(0);
     /// Only the file and the command line can set it.
-    pub const IMMUTABLE: Flags = Flags(1);
+    pub const IMMUTABLE: ParameterFlags = ParameterFlags(1);
     /// A secret, whose value must not be logged.
-    pub const SENSITIVE: Flags = Flags(1 << 1);
+    pub const SENSITIVE: ParameterFlags = ParameterFlags(1 << 1);
     /// Shown in crash reports.
-    pub const DEBUG: Flags = Flags(1 << 2);
+    pub const SHOW_IN_CRASH_REPORT: ParameterFlags = ParameterFlags(1 << 2);
     /// Takes several arguments.
-    pub const MULTI_ARG: Flags = Flags(1 << 3);
+    pub const MULTI_ARG: ParameterFlags = ParameterFlags(1 << 3);
     /// CONFIG GET shows it only under its exact name.
-    pub const HIDDEN: Flags = Flags(1 << 4);
+    pub const HIDDEN: ParameterFlags = ParameterFlags(1 << 4);
     /// CONFIG SET requires `enable-protected-configs`.
-    pub const PROTECTED: Flags = Flags(1 << 5);
+    pub const PROTECTED: ParameterFlags = ParameterFlags(1 << 5);
     /// CONFIG SET is refused while data is being loaded.
-    pub const DENY_LOADING: Flags = Flags(1 << 6);
+    pub const DENY_LOADING: ParameterFlags = ParameterFlags(1 << 6);
     /// Refers to something outside, such as a file. Setting the same value again counts as a change.
-    pub const VOLATILE: Flags = Flags(1 << 7);
+    pub const ALWAYS_CHANGED: ParameterFlags = ParameterFlags(1 << 7);
 
     /// Returns `true` if all bits of `other` are set.
-    pub const fn contains(self, other: Flags) -> bool {
+    pub const fn contains(self, other: ParameterFlags) -> bool {
         self.0 & other.0 == other.0
     }
 
-    const fn with(self, other: Flags) -> Flags {
-        Flags(self.0 | other.0)
+    const fn with(self, other: ParameterFlags) -> ParameterFlags {
+        ParameterFlags(self.0 | other.0)
     }
 }
 
@@ -244,7 +244,7 @@ impl ParameterId {
 
     /// Returns `true` if only older versions had this parameter, so that it has no effect.
     pub fn is_retired(self) -> bool {
-        self.parameter().effect == Effect::Retired
+        self.parameter().effect == ParameterEffect::Retired
     }
 
     /// Returns all parameters in the order of the table.
@@ -253,7 +253,7 @@ impl ParameterId {
     }
 
     /// Returns the parameter with this exact name. Evaluated at compile time.
-    const fn named(name: &str) -> ParameterId {
+    const fn by_name(name: &str) -> ParameterId {
         let (mut place, mut topic) = (0, 0);
         while topic < TOPICS.len() {
             let parameters = TOPICS[topic].parameters;
@@ -373,7 +373,7 @@ const fn count() -> usize {
     count
 }
 
-const fn joined() -> [Parameter; COUNT] {
+const fn join_topics() -> [Parameter; COUNT] {
     let mut joined = [TOPICS[0].parameters[0]; COUNT];
     let (mut place, mut topic) = (0, 0);
     while topic < TOPICS.len() {
@@ -390,7 +390,7 @@ const fn joined() -> [Parameter; COUNT] {
 }
 
 /// All parameters, topic by topic. A [`ParameterId`] is an index into this table.
-pub static PARAMETERS: [Parameter; COUNT] = joined();
+pub static PARAMETERS: [Parameter; COUNT] = join_topics();
 
 /// One constant per parameter: `id::TIMEOUT` is `timeout`.
 pub mod id {
@@ -416,7 +416,7 @@ macro_rules! table {
     ($($constant:ident $name:literal = $declaration:expr, $effect:ident, $summary:literal;)+) => {
         /// The parameters of this topic.
         pub(super) const TABLE: &[super::Parameter] = &[
-            $($declaration.named($name, super::Effect::$effect, $summary),)+
+            $($declaration.with_name($name, super::ParameterEffect::$effect, $summary),)+
         ];
 
         // Uses every id, so a topic that is missing in [`TOPICS`] does not compile.
@@ -427,7 +427,7 @@ macro_rules! table {
             use crate::config::parameters::ParameterId;
             $(
                 #[doc = concat!("`", $name, "`: ", $summary)]
-                pub const $constant: ParameterId = ParameterId::named($name);
+                pub const $constant: ParameterId = ParameterId::by_name($name);
             )+
         }
     };
@@ -437,21 +437,21 @@ use table;
 /// A parameter without its name, as built by the declarations of the topics.
 #[derive(Clone, Copy)]
 struct Declaration {
-    kind: Kind,
-    flags: Flags,
+    kind: ParameterKind,
+    flags: ParameterFlags,
     alias: Option<&'static str>,
 }
 
 impl Declaration {
-    const fn new(kind: Kind) -> Declaration {
+    const fn new(kind: ParameterKind) -> Declaration {
         Declaration {
             kind,
-            flags: Flags::NONE,
+            flags: ParameterFlags::NONE,
             alias: None,
         }
     }
 
-    const fn named(self, name: &'static str, effect: Effect, summary: &'static str) -> Parameter {
+    const fn with_name(self, name: &'static str, effect: ParameterEffect, summary: &'static str) -> Parameter {
         Parameter {
             name,
             alias: self.alias,
@@ -467,74 +467,74 @@ impl Declaration {
         self
     }
 
-    const fn flagged(mut self, flag: Flags) -> Declaration {
+    const fn flagged(mut self, flag: ParameterFlags) -> Declaration {
         self.flags = self.flags.with(flag);
         self
     }
 
     const fn immutable(self) -> Declaration {
-        self.flagged(Flags::IMMUTABLE)
+        self.flagged(ParameterFlags::IMMUTABLE)
     }
 
     const fn sensitive(self) -> Declaration {
-        self.flagged(Flags::SENSITIVE)
+        self.flagged(ParameterFlags::SENSITIVE)
     }
 
     const fn debug(self) -> Declaration {
-        self.flagged(Flags::DEBUG)
+        self.flagged(ParameterFlags::SHOW_IN_CRASH_REPORT)
     }
 
     const fn multi_arg(self) -> Declaration {
-        self.flagged(Flags::MULTI_ARG)
+        self.flagged(ParameterFlags::MULTI_ARG)
     }
 
     const fn hidden(self) -> Declaration {
-        self.flagged(Flags::HIDDEN)
+        self.flagged(ParameterFlags::HIDDEN)
     }
 
     const fn protected(self) -> Declaration {
-        self.flagged(Flags::PROTECTED)
+        self.flagged(ParameterFlags::PROTECTED)
     }
 
     const fn deny_loading(self) -> Declaration {
-        self.flagged(Flags::DENY_LOADING)
+        self.flagged(ParameterFlags::DENY_LOADING)
     }
 
     const fn volatile(self) -> Declaration {
-        self.flagged(Flags::VOLATILE)
+        self.flagged(ParameterFlags::ALWAYS_CHANGED)
     }
 
     const fn unsigned(mut self) -> Declaration {
-        if let Kind::Integer { unsigned, .. } = &mut self.kind {
+        if let ParameterKind::Integer { unsigned, .. } = &mut self.kind {
             *unsigned = true;
         }
         self
     }
 
-    const fn adjusted(mut self, how: Adjust) -> Declaration {
-        if let Kind::Integer { adjust, .. } = &mut self.kind {
+    const fn adjusted(mut self, how: Adjustment) -> Declaration {
+        if let ParameterKind::Integer { adjust, .. } = &mut self.kind {
             *adjust = how;
         }
         self
     }
 
     const fn clamped(self, min: i64, max: i64) -> Declaration {
-        self.adjusted(Adjust::Clamp(min, max))
+        self.adjusted(Adjustment::Clamp(min, max))
     }
 
     const fn zero_is_automatic(self) -> Declaration {
-        self.adjusted(Adjust::ZeroIsAutomatic)
+        self.adjusted(Adjustment::ZeroIsAutomatic)
     }
 
     const fn conflicting(mut self, bits_and_reason: (i64, &'static str)) -> Declaration {
-        if let Kind::Enum { conflict, .. } = &mut self.kind {
+        if let ParameterKind::Enum { conflict, .. } = &mut self.kind {
             *conflict = Some(bits_and_reason);
         }
         self
     }
 
     const fn checked(mut self, with: TextCheck) -> Declaration {
-        if let Kind::Text { check, .. } = &mut self.kind {
+        if let ParameterKind::Text { check, .. } = &mut self.kind {
             *check = with;
         }
         self
@@ -542,14 +542,14 @@ impl Declaration {
 }
 
 const fn boolean(default: bool) -> Declaration {
-    Declaration::new(Kind::Bool { default })
+    Declaration::new(ParameterKind::Bool { default })
 }
 
 const fn choice(choices: Choices, default: &str) -> Declaration {
     let mut index = 0;
     while index < choices.len() {
         if same_text(choices[index].0, default) {
-            return Declaration::new(Kind::Enum {
+            return Declaration::new(ParameterKind::Enum {
                 choices,
                 default: choices[index].1,
                 conflict: None,
@@ -560,39 +560,39 @@ const fn choice(choices: Choices, default: &str) -> Declaration {
     panic!("the default is none of the choices")
 }
 
-const fn number(default: i64, min: i64, max: i64, unit: Unit) -> Declaration {
-    Declaration::new(Kind::Integer {
+const fn number(default: i64, min: i64, max: i64, unit: NumberNotation) -> Declaration {
+    Declaration::new(ParameterKind::Integer {
         default,
         min,
         max,
         unit,
         unsigned: false,
-        adjust: Adjust::Keep,
+        adjust: Adjustment::None,
     })
 }
 
 const fn integer(default: i64, min: i64, max: i64) -> Declaration {
-    number(default, min, max, Unit::Plain)
+    number(default, min, max, NumberNotation::Plain)
 }
 
 const fn memory(default: i64, min: i64, max: i64) -> Declaration {
-    number(default, min, max, Unit::Memory)
+    number(default, min, max, NumberNotation::Memory)
 }
 
 const fn signed_memory(default: i64, min: i64, max: i64) -> Declaration {
-    number(default, min, max, Unit::SignedMemory)
+    number(default, min, max, NumberNotation::SignedMemory)
 }
 
 const fn memory_or_percent(default: i64, min: i64, max: i64) -> Declaration {
-    number(default, min, max, Unit::MemoryOrPercent)
+    number(default, min, max, NumberNotation::MemoryOrPercent)
 }
 
 const fn octal(default: i64, min: i64, max: i64) -> Declaration {
-    number(default, min, max, Unit::Octal)
+    number(default, min, max, NumberNotation::Octal)
 }
 
 const fn string(default: &'static str, optional: bool, binary: bool) -> Declaration {
-    Declaration::new(Kind::Text {
+    Declaration::new(ParameterKind::Text {
         default,
         optional,
         binary,
@@ -616,8 +616,8 @@ const fn optional_bytes() -> Declaration {
     string("", true, true)
 }
 
-const fn special(special: Special) -> Declaration {
-    Declaration::new(Kind::Special(special))
+const fn special(special: SpecialKind) -> Declaration {
+    Declaration::new(ParameterKind::Special(special))
 }
 
 const fn same_text(one: &str, other: &str) -> bool {
@@ -637,7 +637,7 @@ const fn same_text(one: &str, other: &str) -> bool {
 
 impl TextCheck {
     /// Returns the reason for which `value` is invalid for the parameter `name`, or `None` if it is valid.
-    pub fn refusal(self, name: &str, value: &[u8]) -> Option<String> {
+    pub fn validation_error(self, name: &str, value: &[u8]) -> Option<String> {
         match self {
             TextCheck::Any => None,
             TextCheck::NotEmpty => empty_refusal(name, value),
@@ -685,10 +685,10 @@ fn host_name_refusal(value: &[u8]) -> Option<String> {
 }
 
 /// The maximum length of a textual IPv6 address in bytes.
-const LONGEST_ADDRESS: usize = 45;
+const MAX_ADDRESS_BYTES: usize = 45;
 
 fn announced_address_refusal(name: &str, value: &[u8]) -> Option<String> {
-    if value.len() > LONGEST_ADDRESS {
+    if value.len() > MAX_ADDRESS_BYTES {
         return Some(format!("{name} is too long"));
     }
     (!value.iter().all(|&byte| fits_nodes_file(byte))).then(|| format!("{name} contains invalid character"))

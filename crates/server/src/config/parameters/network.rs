@@ -1,64 +1,64 @@
 //! The parameters of listening, connections and the threads that serve them.
 
-use super::{GIB, I32_MAX, MIB, Special, U32_MAX, boolean, integer, memory, octal, optional_text, special};
+use super::{GIB, I32_MAX, MIB, SpecialKind, U32_MAX, boolean, integer, memory, octal, optional_text, special};
 
 const DEFAULT_BIND: &[&str] = &["*", "-::*"];
 
 super::table! {
-    BIND "bind" = special(Special::Addresses(DEFAULT_BIND)).multi_arg(),
-        Live, "Addresses to listen on; a leading '-' forgives an address that is not available.";
+    BIND "bind" = special(SpecialKind::Addresses(DEFAULT_BIND)).multi_arg(),
+        Active, "Addresses to listen on; a leading '-' forgives an address that is not available.";
     PORT "port" = integer(6379, 0, 65535),
-        Live, "TCP port; 0 listens on no TCP port.";
+        Active, "TCP port; 0 listens on no TCP port.";
     PROTECTED_MODE "protected-mode" = boolean(true),
-        Live, "Refuse clients from other machines while the default user has no password.";
+        Active, "Refuse clients from other machines while the default user has no password.";
     UNIXSOCKET "unixsocket" = optional_text().immutable(),
-        Live, "Path of a Unix socket to listen on as well.";
+        Active, "Path of a Unix socket to listen on as well.";
     UNIXSOCKETPERM "unixsocketperm" = octal(0, 0, 0o777).unsigned().immutable(),
-        Live, "Permission bits of the Unix socket, in octal; 0 leaves them to the umask.";
+        Active, "Permission bits of the Unix socket, in octal; 0 leaves them to the umask.";
     UNIXSOCKETGROUP "unixsocketgroup" = optional_text().immutable(),
-        Live, "Group that shall own the Unix socket.";
+        Active, "Group that shall own the Unix socket.";
     TCP_BACKLOG "tcp-backlog" = integer(511, 0, I32_MAX).immutable(),
-        Live, "Connections the kernel may queue before they are accepted.";
+        Active, "Connections the kernel may queue before they are accepted.";
     TCP_KEEPALIVE "tcp-keepalive" = integer(300, 0, I32_MAX),
-        Live, "Seconds between TCP keepalive probes; 0 sends none.";
+        Active, "Seconds between TCP keepalive probes; 0 sends none.";
     MPTCP "mptcp" = boolean(false).immutable(),
-        Live, "Listen with Multipath TCP where the kernel offers it.";
+        Active, "Listen with Multipath TCP where the kernel offers it.";
     BIND_SOURCE_ADDR "bind-source-addr" = optional_text(),
-        Live, "Local address from which outgoing connections start.";
+        Active, "Local address from which outgoing connections start.";
     SOCKET_MARK_ID "socket-mark-id" = integer(0, 0, U32_MAX).unsigned().immutable(),
-        Live, "Mark put on every socket, for firewall and routing rules; 0 marks none.";
+        Active, "Mark put on every socket, for firewall and routing rules; 0 marks none.";
     TIMEOUT "timeout" = integer(0, 0, I32_MAX),
-        Live, "Seconds of silence after which a client is disconnected; 0 keeps idle clients.";
+        Active, "Seconds of silence after which a client is disconnected; 0 keeps idle clients.";
     MAXCLIENTS "maxclients" = integer(10_000, 1, U32_MAX).unsigned(),
-        Live, "Clients that may be connected at the same time.";
+        Active, "Clients that may be connected at the same time.";
     MAX_NEW_CONNECTIONS_PER_CYCLE "max-new-connections-per-cycle" = integer(10, 1, 1000).unsigned(),
-        Live, "Connections accepted in one turn of the accepting thread.";
+        Active, "Connections accepted in one turn of the accepting thread.";
     MAX_NEW_TLS_CONNECTIONS_PER_CYCLE "max-new-tls-connections-per-cycle" = integer(1, 1, 1000).unsigned(),
-        Live, "TLS handshakes that one thread goes on with in a turn.";
+        Active, "TLS handshakes that one thread goes on with in a turn.";
     IO_THREADS "io-threads" = integer(0, 1, 256).zero_is_automatic().debug(),
-        Live, "Threads that read, execute and answer commands; 0 takes one for each CPU the process may use.";
+        Active, "Threads that read, execute and answer commands; 0 takes one for each CPU the process may use.";
     IO_THREADS_ALWAYS_ACTIVE "io-threads-always-active" = boolean(false).hidden(),
-        Live, "Keep every I/O thread in use whatever the load.";
+        Active, "Keep every I/O thread in use whatever the load.";
     PREFETCH_BATCH_MAX_SIZE "prefetch-batch-max-size" = integer(16, 0, 128),
-        Live, "Commands whose keys are fetched into the cache together; 0 and 1 fetch none ahead.";
+        Active, "Commands whose keys are fetched into the cache together; 0 and 1 fetch none ahead.";
     MIN_IO_THREADS_AVOID_COPY_REPLY "min-io-threads-avoid-copy-reply" = integer(7, 0, I32_MAX).hidden(),
-        NotYet, "Number of I/O threads from which large strings are sent without a copy.";
+        NotImplemented, "Number of I/O threads from which large strings are sent without a copy.";
     MIN_STRING_SIZE_AVOID_COPY_REPLY "min-string-size-avoid-copy-reply" = integer(16_384, 0, I32_MAX).hidden(),
-        NotYet, "Bytes from which a string is sent without a copy.";
+        NotImplemented, "Bytes from which a string is sent without a copy.";
     MIN_STRING_SIZE_AVOID_COPY_REPLY_THREADED "min-string-size-avoid-copy-reply-threaded" = integer(65_536, 0, I32_MAX).hidden(),
-        NotYet, "Bytes from which a string is sent without a copy when I/O threads are in use.";
+        NotImplemented, "Bytes from which a string is sent without a copy when I/O threads are in use.";
     CLIENT_QUERY_BUFFER_LIMIT "client-query-buffer-limit" = memory(GIB, MIB, i64::MAX).unsigned().debug(),
-        Live, "Bytes of unprocessed input after which a client is disconnected.";
-    CLIENT_OUTPUT_BUFFER_LIMIT "client-output-buffer-limit" = special(Special::OutputBufferLimits).multi_arg(),
-        Live, "Per class of client: hard limit, soft limit, and seconds above the soft limit before it is cut off.";
+        Active, "Bytes of unprocessed input after which a client is disconnected.";
+    CLIENT_OUTPUT_BUFFER_LIMIT "client-output-buffer-limit" = special(SpecialKind::OutputBufferLimits).multi_arg(),
+        Active, "Per class of client: hard limit, soft limit, and seconds above the soft limit before it is cut off.";
     PROTO_MAX_BULK_LEN "proto-max-bulk-len" = memory(512 * MIB, MIB, i64::MAX).debug(),
-        Live, "Bytes a single argument of a request may have.";
-    RDMA_BIND "rdma-bind" = special(Special::Addresses(&[])).multi_arg(),
-        NotYet, "Addresses to listen on for RDMA.";
+        Active, "Bytes a single argument of a request may have.";
+    RDMA_BIND "rdma-bind" = special(SpecialKind::Addresses(&[])).multi_arg(),
+        NotImplemented, "Addresses to listen on for RDMA.";
     RDMA_PORT "rdma-port" = integer(0, 0, 65535),
-        NotYet, "RDMA port; 0 offers no RDMA.";
+        NotImplemented, "RDMA port; 0 offers no RDMA.";
     RDMA_RX_SIZE "rdma-rx-size" = integer(1_048_576, 65_536, 16_777_216).immutable(),
-        NotYet, "Bytes of the receive buffer of an RDMA connection.";
+        NotImplemented, "Bytes of the receive buffer of an RDMA connection.";
     RDMA_COMPLETION_VECTOR "rdma-completion-vector" = integer(-1, -1, 1024).immutable(),
-        NotYet, "Completion vector of RDMA connections; -1 picks one at random.";
+        NotImplemented, "Completion vector of RDMA connections; -1 picks one at random.";
 }

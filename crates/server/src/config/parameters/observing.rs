@@ -1,34 +1,34 @@
 //! The parameters of monitoring: command logs, latency, keyspace events, busy scripts.
 
-use super::{Choices, Special, boolean, choice, integer, special};
+use super::{Choices, SpecialKind, boolean, choice, integer, special};
 
 const BUSY_SCOPES: Choices = &[("all", 0), ("affected", 1)];
 
 super::table! {
     COMMANDLOG_EXECUTION_SLOWER_THAN "commandlog-execution-slower-than" = integer(10_000, -1, i64::MAX).alias("slowlog-log-slower-than"),
-        Live, "Microseconds from which a command enters the slow log; -1 logs none.";
+        Active, "Microseconds from which a command enters the slow log; -1 logs none.";
     COMMANDLOG_SLOW_EXECUTION_MAX_LEN "commandlog-slow-execution-max-len" = integer(128, 0, i64::MAX).unsigned().alias("slowlog-max-len"),
-        Live, "Entries the slow log keeps.";
+        Active, "Entries the slow log keeps.";
     COMMANDLOG_REQUEST_LARGER_THAN "commandlog-request-larger-than" = integer(1_048_576, -1, i64::MAX),
-        Live, "Bytes from which a request enters its log; -1 logs none.";
+        Active, "Bytes from which a request enters its log; -1 logs none.";
     COMMANDLOG_LARGE_REQUEST_MAX_LEN "commandlog-large-request-max-len" = integer(128, 0, i64::MAX).unsigned(),
-        Live, "Entries the log of large requests keeps.";
+        Active, "Entries the log of large requests keeps.";
     COMMANDLOG_REPLY_LARGER_THAN "commandlog-reply-larger-than" = integer(1_048_576, -1, i64::MAX),
-        Live, "Bytes from which a reply enters its log; -1 logs none.";
+        Active, "Bytes from which a reply enters its log; -1 logs none.";
     COMMANDLOG_LARGE_REPLY_MAX_LEN "commandlog-large-reply-max-len" = integer(128, 0, i64::MAX).unsigned(),
-        Live, "Entries the log of large replies keeps.";
+        Active, "Entries the log of large replies keeps.";
     LATENCY_MONITOR_THRESHOLD "latency-monitor-threshold" = integer(0, 0, i64::MAX),
-        Live, "Milliseconds from which an event enters the latency history; 0 records none.";
+        Active, "Milliseconds from which an event enters the latency history; 0 records none.";
     LATENCY_TRACKING "latency-tracking" = boolean(true),
-        Live, "Measure how long each command takes.";
-    LATENCY_TRACKING_INFO_PERCENTILES "latency-tracking-info-percentiles" = special(Special::Percentiles).multi_arg(),
-        Live, "Percentiles of those times that INFO shows.";
-    NOTIFY_KEYSPACE_EVENTS "notify-keyspace-events" = special(Special::KeyspaceEvents),
-        Live, "Classes of keyspace events to publish, as letters; empty publishes none.";
+        Active, "Measure how long each command takes.";
+    LATENCY_TRACKING_INFO_PERCENTILES "latency-tracking-info-percentiles" = special(SpecialKind::Percentiles).multi_arg(),
+        Active, "Percentiles of those times that INFO shows.";
+    NOTIFY_KEYSPACE_EVENTS "notify-keyspace-events" = special(SpecialKind::KeyspaceEvents),
+        Active, "Classes of keyspace events to publish, as letters; empty publishes none.";
     BUSY_REPLY_THRESHOLD "busy-reply-threshold" = integer(5000, 0, i64::MAX).alias("lua-time-limit"),
-        Live, "Milliseconds after which a script counts as busy and can be killed.";
+        Active, "Milliseconds after which a script counts as busy and can be killed.";
     BUSY_REPLY_SCOPE "busy-reply-scope" = choice(BUSY_SCOPES, "all").hidden(),
-        Live, "Who is told that a script is busy: all clients, as by Valkey, or only those that need what it holds.";
+        Active, "Who is told that a script is busy: all clients, as by Valkey, or only those that need what it holds.";
     LUA_ENABLE_INSECURE_API "lua-enable-insecure-api" = boolean(false).alias("lua-enable-deprecated-api").hidden().protected(),
-        Live, "Offer scripts functions that can leave their sandbox.";
+        Active, "Offer scripts functions that can leave their sandbox.";
 }

@@ -1,6 +1,6 @@
 //! The parameters of the process: its environment, its start, its shutdown.
 
-use super::{Choices, I32_MAX, Special, TextCheck, boolean, bytes, choice, integer, optional_text, special, text};
+use super::{Choices, I32_MAX, SpecialKind, TextCheck, boolean, bytes, choice, integer, optional_text, special, text};
 
 const SUPERVISED: Choices = &[("upstart", 3), ("systemd", 2), ("auto", 1), ("no", 0)];
 
@@ -20,65 +20,65 @@ const OOM_SCORE_ADJUST: Choices = &[("no", 0), ("yes", 1), ("relative", 1), ("ab
 
 super::table! {
     DAEMONIZE "daemonize" = boolean(false).immutable(),
-        Live, "Leave the terminal and run in the background.";
+        Active, "Leave the terminal and run in the background.";
     SUPERVISED "supervised" = choice(SUPERVISED, "no").immutable(),
-        Live, "Tell an init system that the server is ready: upstart, systemd, auto or no.";
+        Active, "Tell an init system that the server is ready: upstart, systemd, auto or no.";
     PIDFILE "pidfile" = optional_text().immutable(),
-        Live, "File that holds the process id while the server runs.";
-    DIR "dir" = special(Special::Directory).protected().deny_loading(),
-        Live, "Working directory: dumps, logs with a relative path and append-only files go there.";
+        Active, "File that holds the process id while the server runs.";
+    DIR "dir" = special(SpecialKind::Directory).protected().deny_loading(),
+        Active, "Working directory: dumps, logs with a relative path and append-only files go there.";
     DATABASES "databases" = integer(16, 1, I32_MAX).immutable(),
-        Live, "Databases that SELECT can choose from.";
+        Active, "Databases that SELECT can choose from.";
     HZ "hz" = integer(10, 0, I32_MAX).clamped(1, 500),
-        Live, "Rounds of background work in a second, from 1 to 500.";
+        Active, "Rounds of background work in a second, from 1 to 500.";
     ACTIVEREHASHING "activerehashing" = boolean(true),
-        NotYet, "Spend idle time on growing and shrinking tables.";
+        NotImplemented, "Spend idle time on growing and shrinking tables.";
     SET_PROC_TITLE "set-proc-title" = boolean(true).immutable(),
-        Live, "Show the state of the server in the process title.";
+        Active, "Show the state of the server in the process title.";
     PROC_TITLE_TEMPLATE "proc-title-template" = text("{title} {listen-addr} {server-mode}").checked(TextCheck::TitleTemplate),
-        Live, "What the process title shows.";
+        Active, "What the process title shows.";
     LOCALE_COLLATE "locale-collate" = text(""),
-        Live, "Locale that orders strings in SORT ALPHA; empty takes it from the environment.";
+        Active, "Locale that orders strings in SORT ALPHA; empty takes it from the environment.";
     ALWAYS_SHOW_LOGO "always-show-logo" = boolean(false).immutable(),
-        Live, "Print the banner at the start even if the output is not a terminal.";
+        Active, "Print the banner at the start even if the output is not a terminal.";
     SHUTDOWN_TIMEOUT "shutdown-timeout" = integer(10, 0, I32_MAX),
-        Live, "Seconds a shutdown waits for replicas that lag behind.";
+        Active, "Seconds a shutdown waits for replicas that lag behind.";
     SHUTDOWN_ON_SIGINT "shutdown-on-sigint" = choice(SHUTDOWN_OPTIONS, "default").conflicting(SAVE_AND_NOSAVE).multi_arg(),
-        Live, "Options of the shutdown that SIGINT starts.";
+        Active, "Options of the shutdown that SIGINT starts.";
     SHUTDOWN_ON_SIGTERM "shutdown-on-sigterm" = choice(SHUTDOWN_OPTIONS, "default").conflicting(SAVE_AND_NOSAVE).multi_arg(),
-        Live, "Options of the shutdown that SIGTERM starts.";
+        Active, "Options of the shutdown that SIGTERM starts.";
     DISABLE_THP "disable-thp" = boolean(false).immutable(),
-        Live, "Switch transparent huge pages off for this process.";
+        Active, "Switch transparent huge pages off for this process.";
     OOM_SCORE_ADJ "oom-score-adj" = choice(OOM_SCORE_ADJUST, "no"),
-        Live, "Adjust how likely the kernel kills this process when memory runs out.";
-    OOM_SCORE_ADJ_VALUES "oom-score-adj-values" = special(Special::OomScoreAdjustments).multi_arg(),
-        Live, "Adjustments for a primary, a replica and background children.";
+        Active, "Adjust how likely the kernel kills this process when memory runs out.";
+    OOM_SCORE_ADJ_VALUES "oom-score-adj-values" = special(SpecialKind::OomScoreAdjustments).multi_arg(),
+        Active, "Adjustments for a primary, a replica and background children.";
     JEMALLOC_BG_THREAD "jemalloc-bg-thread" = boolean(true),
-        NotYet, "Let the allocator return memory on a thread of its own.";
+        NotImplemented, "Let the allocator return memory on a thread of its own.";
     SERVER_CPULIST "server-cpulist" = optional_text().alias("server_cpulist").immutable(),
-        Live, "CPUs the server threads may run on.";
+        Active, "CPUs the server threads may run on.";
     BIO_CPULIST "bio-cpulist" = optional_text().alias("bio_cpulist").immutable(),
-        Live, "CPUs the background threads may run on.";
+        Active, "CPUs the background threads may run on.";
     AOF_REWRITE_CPULIST "aof-rewrite-cpulist" = optional_text().alias("aof_rewrite_cpulist").immutable(),
-        Live, "CPUs the rewriting of the append-only file may run on.";
+        Active, "CPUs the rewriting of the append-only file may run on.";
     BGSAVE_CPULIST "bgsave-cpulist" = optional_text().alias("bgsave_cpulist").immutable(),
-        Live, "CPUs the writing of a dump may run on.";
+        Active, "CPUs the writing of a dump may run on.";
     IGNORE_WARNINGS "ignore-warnings" = text(""),
-        Live, "Names of start-up warnings to leave out.";
+        Active, "Names of start-up warnings to leave out.";
     CRASH_LOG_ENABLED "crash-log-enabled" = boolean(true),
-        Live, "Write a report to the log when the process crashes.";
+        Active, "Write a report to the log when the process crashes.";
     CRASH_MEMCHECK_ENABLED "crash-memcheck-enabled" = boolean(true),
-        NotYet, "Test the memory quickly after a crash.";
+        NotImplemented, "Test the memory quickly after a crash.";
     USE_EXIT_ON_PANIC "use-exit-on-panic" = boolean(false).hidden(),
-        NotYet, "Exit instead of aborting after a failed assertion.";
+        NotImplemented, "Exit instead of aborting after a failed assertion.";
     EXTENDED_REDIS_COMPATIBILITY "extended-redis-compatibility" = boolean(false),
-        Live, "Use the other product's name in greetings, for clients that insist on it.";
+        Active, "Use the other product's name in greetings, for clients that insist on it.";
     AVAILABILITY_ZONE "availability-zone" = bytes(""),
-        Live, "Zone this server runs in, shown to clients in INFO and HELLO.";
+        Active, "Zone this server runs in, shown to clients in INFO and HELLO.";
     IMPORT_MODE "import-mode" = boolean(false).debug(),
-        Live, "Accept data being imported from another server without expiring it.";
+        Active, "Accept data being imported from another server without expiring it.";
     DEBUG_CONTEXT "debug-context" = text("").debug().hidden(),
-        NotYet, "Free text that is added to crash reports.";
+        NotImplemented, "Free text that is added to crash reports.";
     WATCHDOG_PERIOD "watchdog-period" = integer(0, 0, I32_MAX).hidden(),
-        NotYet, "Milliseconds after which a command counts as stuck and is reported; 0 watches none.";
+        NotImplemented, "Milliseconds after which a command counts as stuck and is reported; 0 watches none.";
 }

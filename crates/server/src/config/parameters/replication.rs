@@ -1,7 +1,7 @@
 //! The parameters of replication.
 
 use super::{
-    Choices, I32_MAX, KIB, MIB, Special, boolean, choice, integer, memory, optional_bytes, optional_text, special,
+    Choices, I32_MAX, KIB, MIB, SpecialKind, boolean, choice, integer, memory, optional_bytes, optional_text, special,
 };
 
 const DISKLESS_LOAD: Choices = &[
@@ -14,56 +14,56 @@ const DISKLESS_LOAD: Choices = &[
 const PROPAGATION_ERROR: Choices = &[("ignore", 0), ("panic", 1), ("panic-on-replicas", 2)];
 
 super::table! {
-    REPLICAOF "replicaof" = special(Special::Primary).alias("slaveof").immutable().multi_arg(),
-        Live, "Host and port of the primary this server replicates.";
+    REPLICAOF "replicaof" = special(SpecialKind::Primary).alias("slaveof").immutable().multi_arg(),
+        Active, "Host and port of the primary this server replicates.";
     PRIMARYUSER "primaryuser" = optional_text().alias("masteruser").sensitive(),
-        Live, "User name for the primary.";
+        Active, "User name for the primary.";
     PRIMARYAUTH "primaryauth" = optional_bytes().alias("masterauth").sensitive(),
-        Live, "Password for the primary.";
+        Active, "Password for the primary.";
     REPLICA_SERVE_STALE_DATA "replica-serve-stale-data" = boolean(true).alias("slave-serve-stale-data"),
-        Live, "Answer from old data while the link to the primary is down.";
+        Active, "Answer from old data while the link to the primary is down.";
     REPLICA_READ_ONLY "replica-read-only" = boolean(true).alias("slave-read-only").debug(),
-        Live, "Refuse writes of clients on a replica.";
+        Active, "Refuse writes of clients on a replica.";
     REPLICA_LAZY_FLUSH "replica-lazy-flush" = boolean(true).alias("slave-lazy-flush"),
-        Live, "Drop the old data of a replica in the background before a full sync.";
+        Active, "Drop the old data of a replica in the background before a full sync.";
     REPLICA_IGNORE_MAXMEMORY "replica-ignore-maxmemory" = boolean(true).alias("slave-ignore-maxmemory"),
-        Live, "Leave eviction on a replica to its primary.";
+        Active, "Leave eviction on a replica to its primary.";
     REPLICA_IGNORE_DISK_WRITE_ERRORS "replica-ignore-disk-write-errors" = boolean(false),
-        Live, "Go on as a replica when its disk fails.";
+        Active, "Go on as a replica when its disk fails.";
     REPLICA_PRIORITY "replica-priority" = integer(100, 0, I32_MAX).alias("slave-priority"),
-        Live, "Rank for promotion, lower first; 0 is never promoted.";
+        Active, "Rank for promotion, lower first; 0 is never promoted.";
     REPLICA_ANNOUNCED "replica-announced" = boolean(true),
-        Live, "Let Sentinel report this replica.";
+        Active, "Let Sentinel report this replica.";
     REPLICA_ANNOUNCE_IP "replica-announce-ip" = optional_text().alias("slave-announce-ip"),
-        Live, "Address a replica tells its primary.";
+        Active, "Address a replica tells its primary.";
     REPLICA_ANNOUNCE_PORT "replica-announce-port" = integer(0, 0, 65535).alias("slave-announce-port"),
-        Live, "Port a replica tells its primary; 0 tells the real one.";
+        Active, "Port a replica tells its primary; 0 tells the real one.";
     REPL_DISKLESS_SYNC "repl-diskless-sync" = boolean(true).debug(),
-        Live, "Send a full sync straight to the sockets.";
+        Active, "Send a full sync straight to the sockets.";
     REPL_DISKLESS_SYNC_DELAY "repl-diskless-sync-delay" = integer(5, 0, I32_MAX),
-        Live, "Seconds a full sync waits for more replicas to join.";
+        Active, "Seconds a full sync waits for more replicas to join.";
     REPL_DISKLESS_SYNC_MAX_REPLICAS "repl-diskless-sync-max-replicas" = integer(0, 0, I32_MAX),
-        Live, "Replicas that end that wait early; 0 never ends it.";
+        Active, "Replicas that end that wait early; 0 never ends it.";
     REPL_DISKLESS_LOAD "repl-diskless-load" = choice(DISKLESS_LOAD, "disabled").debug().deny_loading(),
-        Live, "Whether a replica loads a full sync from the socket, and what becomes of its old data.";
+        Active, "Whether a replica loads a full sync from the socket, and what becomes of its old data.";
     DUAL_CHANNEL_REPLICATION_ENABLED "dual-channel-replication-enabled" = boolean(false).debug(),
-        Live, "Use a second connection for the dump of a full sync.";
+        Active, "Use a second connection for the dump of a full sync.";
     REPL_DISABLE_TCP_NODELAY "repl-disable-tcp-nodelay" = boolean(false),
-        Live, "Let the kernel gather small packets to replicas.";
+        Active, "Let the kernel gather small packets to replicas.";
     REPL_MPTCP "repl-mptcp" = boolean(false).immutable(),
-        Live, "Connect to the primary with Multipath TCP.";
+        Active, "Connect to the primary with Multipath TCP.";
     REPL_PING_REPLICA_PERIOD "repl-ping-replica-period" = integer(10, 1, I32_MAX).alias("repl-ping-slave-period"),
-        Live, "Seconds between the pings a primary sends.";
+        Active, "Seconds between the pings a primary sends.";
     REPL_TIMEOUT "repl-timeout" = integer(60, 1, I32_MAX),
-        Live, "Seconds of silence after which a replication link counts as broken.";
+        Active, "Seconds of silence after which a replication link counts as broken.";
     REPL_BACKLOG_SIZE "repl-backlog-size" = memory(10 * MIB, 1, i64::MAX).clamped(16 * KIB, i64::MAX),
-        Live, "Bytes of the stream kept for replicas that come back.";
+        Active, "Bytes of the stream kept for replicas that come back.";
     REPL_BACKLOG_TTL "repl-backlog-ttl" = integer(3600, 0, i64::MAX),
-        Live, "Seconds after the last replica left until the backlog is freed; 0 keeps it.";
+        Active, "Seconds after the last replica left until the backlog is freed; 0 keeps it.";
     MIN_REPLICAS_TO_WRITE "min-replicas-to-write" = integer(0, 0, I32_MAX).alias("min-slaves-to-write"),
-        Live, "Replicas that must keep up for writes to be accepted; 0 asks for none.";
+        Active, "Replicas that must keep up for writes to be accepted; 0 asks for none.";
     MIN_REPLICAS_MAX_LAG "min-replicas-max-lag" = integer(10, 0, I32_MAX).alias("min-slaves-max-lag"),
-        Live, "Seconds of lag up to which a replica counts as keeping up.";
+        Active, "Seconds of lag up to which a replica counts as keeping up.";
     PROPAGATION_ERROR_BEHAVIOR "propagation-error-behavior" = choice(PROPAGATION_ERROR, "ignore"),
-        Live, "What follows an error while applying the replication stream.";
+        Active, "What follows an error while applying the replication stream.";
 }

@@ -8,47 +8,47 @@ const TLS_USER_FIELD: Choices = &[("CN", 1), ("URI", 2), ("off", 0)];
 
 super::table! {
     TLS_PORT "tls-port" = integer(0, 0, 65535),
-        Live, "TLS port; 0 offers no TLS.";
+        Active, "TLS port; 0 offers no TLS.";
     TLS_CERT_FILE "tls-cert-file" = optional_text().volatile(),
-        Live, "Certificate of the server.";
+        Active, "Certificate of the server.";
     TLS_KEY_FILE "tls-key-file" = optional_text().volatile(),
-        Live, "Private key of the server.";
+        Active, "Private key of the server.";
     TLS_KEY_FILE_PASS "tls-key-file-pass" = optional_text().sensitive(),
-        Live, "Passphrase of that key.";
+        Active, "Passphrase of that key.";
     TLS_CLIENT_CERT_FILE "tls-client-cert-file" = optional_text().volatile(),
-        Live, "Certificate for outgoing connections; empty uses the server's.";
+        Active, "Certificate for outgoing connections; empty uses the server's.";
     TLS_CLIENT_KEY_FILE "tls-client-key-file" = optional_text().volatile(),
-        Live, "Private key for outgoing connections.";
+        Active, "Private key for outgoing connections.";
     TLS_CLIENT_KEY_FILE_PASS "tls-client-key-file-pass" = optional_text().sensitive(),
-        Live, "Passphrase of that key.";
+        Active, "Passphrase of that key.";
     TLS_DH_PARAMS_FILE "tls-dh-params-file" = optional_text().volatile(),
-        NotYet, "Diffie-Hellman parameters, for old clients.";
+        NotImplemented, "Diffie-Hellman parameters, for old clients.";
     TLS_CA_CERT_FILE "tls-ca-cert-file" = optional_text().volatile(),
-        Live, "Certificates of the authorities to trust.";
+        Active, "Certificates of the authorities to trust.";
     TLS_CA_CERT_DIR "tls-ca-cert-dir" = optional_text().volatile(),
-        Live, "Directory of such certificates.";
+        Active, "Directory of such certificates.";
     TLS_AUTH_CLIENTS "tls-auth-clients" = choice(TLS_AUTH, "yes"),
-        Live, "Ask clients for a certificate: yes, no or optional.";
+        Active, "Ask clients for a certificate: yes, no or optional.";
     TLS_AUTH_CLIENTS_USER "tls-auth-clients-user" = choice(TLS_USER_FIELD, "off"),
-        Live, "Field of a client's certificate that names its user: CN, URI or off.";
+        Active, "Field of a client's certificate that names its user: CN, URI or off.";
     TLS_REPLICATION "tls-replication" = boolean(false),
-        Live, "Use TLS to the primary.";
+        Active, "Use TLS to the primary.";
     TLS_CLUSTER "tls-cluster" = boolean(false),
-        Live, "Use TLS on the cluster bus.";
+        Active, "Use TLS on the cluster bus.";
     TLS_PROTOCOLS "tls-protocols" = optional_text(),
-        Live, "Versions to offer; empty offers the library's defaults.";
+        Active, "Versions to offer; empty offers the library's defaults.";
     TLS_CIPHERS "tls-ciphers" = optional_text(),
-        Live, "Ciphers up to TLS 1.2.";
+        Active, "Ciphers up to TLS 1.2.";
     TLS_CIPHERSUITES "tls-ciphersuites" = optional_text(),
-        Live, "Cipher suites of TLS 1.3.";
+        Active, "Cipher suites of TLS 1.3.";
     TLS_PREFER_SERVER_CIPHERS "tls-prefer-server-ciphers" = boolean(false),
-        Live, "Let the server's order of ciphers decide.";
+        Active, "Let the server's order of ciphers decide.";
     TLS_SESSION_CACHING "tls-session-caching" = boolean(true),
-        Live, "Let clients resume sessions.";
+        Active, "Let clients resume sessions.";
     TLS_SESSION_CACHE_SIZE "tls-session-cache-size" = integer(20_480, 0, I32_MAX),
-        Live, "Sessions kept; 0 sets no limit.";
+        Active, "Sessions kept; 0 sets no limit.";
     TLS_SESSION_CACHE_TIMEOUT "tls-session-cache-timeout" = integer(300, 0, I32_MAX),
-        Live, "Seconds a session can be resumed.";
+        Active, "Seconds a session can be resumed.";
     TLS_AUTO_RELOAD_INTERVAL "tls-auto-reload-interval" = integer(0, 0, I32_MAX),
-        Live, "Seconds between looks for changed certificates; 0 never looks.";
+        Active, "Seconds between looks for changed certificates; 0 never looks.";
 }

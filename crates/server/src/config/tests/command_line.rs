@@ -2,21 +2,21 @@
 
 use std::ffi::OsString;
 
-use super::{Scratch, shown};
+use super::{ScratchDirectory, config_get};
 use crate::config::command_line::{CommandLine, version_line};
-use crate::config::{Action, Config, StartError};
+use crate::config::{Config, StartAction, StartError};
 
-fn parse(arguments: &[&str]) -> Result<Action, StartError> {
+fn parse(arguments: &[&str]) -> Result<StartAction, StartError> {
     let arguments: Vec<OsString> = std::iter::once("weft-server")
         .chain(arguments.iter().copied())
         .map(Into::into)
         .collect();
-    Action::parse(&arguments)
+    StartAction::parse(&arguments)
 }
 
 fn run(arguments: &[&str]) -> CommandLine {
     match parse(arguments) {
-        Ok(Action::Run(command_line)) => command_line,
+        Ok(StartAction::RunServer(command_line)) => command_line,
         other => panic!("{arguments:?} gave {other:?}"),
     }
 }
@@ -66,12 +66,12 @@ fn the_file_comes_first_and_a_dash_stands_at_an_end() {
 
 #[test]
 fn options_win_over_the_file_and_errors_count_their_lines_behind_it() {
-    let scratch = Scratch::new("options");
+    let scratch = ScratchDirectory::new("options");
     let file = scratch.file("weft.conf", "hz 9999\nTIMEOUT 1\nport 5\n");
     let path = file.to_str().expect("a printable path");
     let config = Config::load(&run(&[path, "--port", "7812", "--timeout", "3"])).expect("good options");
     assert_eq!(
-        (shown(&config, "port"), shown(&config, "timeout")),
+        (config_get(&config, "port"), config_get(&config, "timeout")),
         ("7812".into(), "3".into())
     );
 
@@ -93,28 +93,30 @@ fn options_win_over_the_file_and_errors_count_their_lines_behind_it() {
 }
 
 #[test]
-fn values_with_several_parts_come_apart_or_together() {
+fn values_with_several_parts_are_accepted_split_or_joined() {
     for arguments in [
         &["--save", "900 1 60 5"][..],
         &["--save", "900", "1", "60", "5"],
         &["--save 900 1", "--save", "60 5"],
     ] {
         let config = Config::load(&run(arguments)).expect("good options");
-        assert_eq!(shown(&config, "save"), "900 1 60 5", "{arguments:?}");
+        assert_eq!(config_get(&config, "save"), "900 1 60 5", "{arguments:?}");
     }
     let config = Config::load(&run(&["--save", ""])).expect("good options");
-    assert_eq!(shown(&config, "save"), "");
+    assert_eq!(config_get(&config, "save"), "");
 }
 
 #[test]
 fn information_is_shown_instead_of_a_start() {
     for option in ["-v", "--version"] {
-        assert_eq!(parse(&[option]), Ok(Action::Show(version_line())));
+        assert_eq!(parse(&[option]), Ok(StartAction::PrintText(version_line())));
     }
     for option in ["-h", "--help"] {
-        assert!(matches!(parse(&[option]), Ok(Action::Show(text)) if text.starts_with("Usage: weft-server ")));
+        assert!(
+            matches!(parse(&[option]), Ok(StartAction::PrintText(text)) if text.starts_with("Usage: weft-server "))
+        );
     }
-    assert_eq!(parse(&["--check-system"]), Ok(Action::CheckSystem));
+    assert_eq!(parse(&["--check-system"]), Ok(StartAction::CheckSystem));
     assert!(matches!(parse(&["--test-memory", "100"]), Err(StartError::Other(_))));
     let (report, _) = crate::config::system_check::run();
     assert_eq!(
@@ -141,7 +143,7 @@ fn the_version_line_is_laid_out_as_tools_expect() {
 }
 
 #[test]
-fn names_of_the_program_change_nothing_but_sentinel_is_refused() {
+fn program_names_have_no_effect_but_sentinel_is_refused() {
     for (program, runs) in [
         ("/usr/bin/valkey-server", true),
         ("redis-server", true),
@@ -149,7 +151,7 @@ fn names_of_the_program_change_nothing_but_sentinel_is_refused() {
         ("/usr/bin/redis-sentinel", false),
         ("valkey-sentinel", false),
     ] {
-        assert_eq!(Action::parse(&[program.into()]).is_ok(), runs, "{program}");
+        assert_eq!(StartAction::parse(&[program.into()]).is_ok(), runs, "{program}");
     }
     assert_eq!(
         parse(&["x.conf", "--sentinel"]),

@@ -4,11 +4,13 @@
 
 use std::path::PathBuf;
 
-use super::{shown, working_directory};
-use crate::config::numbers::with_unit;
-use crate::config::parameters::{Adjust, Effect, Flags, Kind, Parameter, TOPICS, Unit};
+use super::{config_get, working_directory};
+use crate::config::numbers::format_with_unit;
+use crate::config::parameters::{
+    Adjustment, NumberNotation, Parameter, ParameterEffect, ParameterFlags, ParameterKind, TOPICS,
+};
 use crate::config::specials::{self, print_output_buffer_limit};
-use crate::config::value::Value;
+use crate::config::value::ParameterValue;
 use crate::config::{Config, ParameterId, find};
 
 const INTRODUCTION: &str = "\
@@ -35,18 +37,18 @@ fn repository(path: &str) -> PathBuf {
 }
 
 fn is_hidden(parameter: &Parameter) -> bool {
-    parameter.flags.contains(Flags::HIDDEN)
+    parameter.flags.contains(ParameterFlags::HIDDEN)
 }
 
 /// Returns the lines that give a parameter its default value.
 fn default_lines(parameter: &Parameter) -> Vec<String> {
     let values = match parameter.default_value() {
-        Value::OutputBufferLimits(limits) => (0..limits.len())
+        ParameterValue::OutputBufferLimits(limits) => (0..limits.len())
             .map(|class| print_output_buffer_limit(class, &limits[class]))
             .collect(),
-        Value::Directory => vec!["./".into()],
-        Value::Primary(_) => vec!["no one".into()],
-        Value::SavePoints(points) => vec![specials::print_save_points(&points)],
+        ParameterValue::Directory => vec!["./".into()],
+        ParameterValue::Primary(_) => vec!["no one".into()],
+        ParameterValue::SavePoints(points) => vec![specials::print_save_points(&points)],
         value => vec![default_text(parameter, &value)],
     };
     values
@@ -55,19 +57,25 @@ fn default_lines(parameter: &Parameter) -> Vec<String> {
         .collect()
 }
 
-fn default_text(parameter: &Parameter, value: &Value) -> String {
+fn default_text(parameter: &Parameter, value: &ParameterValue) -> String {
     match (parameter.kind, value) {
         (
-            Kind::Integer {
-                adjust: Adjust::ZeroIsAutomatic,
+            ParameterKind::Integer {
+                adjust: Adjustment::ZeroIsAutomatic,
                 ..
             },
             _,
         ) => "0".into(),
-        (Kind::Integer { unit: Unit::Memory, .. }, Value::Number(number)) => with_unit(*number as u64),
+        (
+            ParameterKind::Integer {
+                unit: NumberNotation::Memory,
+                ..
+            },
+            ParameterValue::Number(number),
+        ) => format_with_unit(*number as u64),
         _ => {
             let text = String::from_utf8(parameter.print(value)).expect("defaults are text");
-            let several = parameter.flags.contains(Flags::MULTI_ARG);
+            let several = parameter.flags.contains(ParameterFlags::MULTI_ARG);
             if text.is_empty() || (text.contains(' ') && !several) {
                 format!("\"{text}\"")
             } else {
@@ -100,7 +108,7 @@ fn effect_table() -> String {
         let without = topic
             .parameters
             .iter()
-            .filter(|parameter| parameter.effect == Effect::NotYet);
+            .filter(|parameter| parameter.effect == ParameterEffect::NotImplemented);
         for Parameter { name, summary, .. } in without.filter(|parameter| !is_hidden(parameter)) {
             text += &format!("| `{name}` | {} | {} |\n", topic.title, summary.replace('|', "\\|"));
         }
@@ -164,11 +172,11 @@ fn the_sample_file_loads_with_and_without_its_comments() {
             id.parameter().name
         );
     }
-    assert!(!shown(&defaults, "dir").is_empty());
+    assert!(!config_get(&defaults, "dir").is_empty());
 }
 
 #[test]
-fn the_list_of_parameters_without_effect_is_the_tables() {
+fn the_list_of_parameters_without_effect_agrees_with_the_table() {
     let path = repository("docs/compat.md");
     let text = std::fs::read_to_string(&path).expect("docs/compat.md");
     let (before, rest) = text.split_once(BEGIN).expect("the beginning of the list");
@@ -181,6 +189,6 @@ fn the_list_of_parameters_without_effect_is_the_tables() {
     for row in list.lines().filter(|line| line.starts_with("| `")) {
         let name = row.split('`').nth(1).expect("a name");
         let named = find(name.as_bytes()).expect(name);
-        assert_eq!(named.id.parameter().effect, Effect::NotYet, "{name}");
+        assert_eq!(named.id.parameter().effect, ParameterEffect::NotImplemented, "{name}");
     }
 }

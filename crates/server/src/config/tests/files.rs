@@ -1,6 +1,6 @@
 //! Tests of reading configuration files.
 
-use super::{Scratch, loaded, shown, working_directory};
+use super::{ScratchDirectory, config_get, loaded, working_directory};
 use crate::config::command_line::CommandLine;
 use crate::config::{Config, StartError, id};
 
@@ -129,7 +129,7 @@ fn wrong_lines_are_reported_in_valkeys_words() {
 }
 
 #[test]
-fn some_errors_belong_to_no_line() {
+fn some_errors_concern_the_whole_configuration() {
     let head = "\n*** FATAL CONFIG FILE ERROR (Version 9.1.2) ***\n";
     let cluster = failure("cluster-enabled yes\nreplicaof a 1");
     assert_eq!(
@@ -176,7 +176,7 @@ fn good_lines_set_values() {
         ("lua-replicate-commands", "yes"),
     ];
     for (name, value) in expected {
-        assert_eq!(shown(&config, name), value, "{name}");
+        assert_eq!(config_get(&config, name), value, "{name}");
     }
 }
 
@@ -193,7 +193,7 @@ fn save_lines_add_up() {
         ("save 900 1\nsave \"\"\nsave 5 6", "5 6"),
     ];
     for (text, expected) in cases {
-        assert_eq!(shown(&loaded(text), "save"), expected, "{text:?}");
+        assert_eq!(config_get(&loaded(text), "save"), expected, "{text:?}");
     }
 }
 
@@ -201,13 +201,13 @@ fn save_lines_add_up() {
 fn buffer_limit_lines_change_only_their_classes() {
     let config = loaded("client-output-buffer-limit normal 1kb 0 0\nclient-output-buffer-limit pubsub 5 6 7");
     assert_eq!(
-        shown(&config, "client-output-buffer-limit"),
+        config_get(&config, "client-output-buffer-limit"),
         "normal 1024 0 0 slave 268435456 67108864 60 pubsub 5 6 7"
     );
 }
 
 #[test]
-fn lines_for_others_are_kept_with_their_place() {
+fn directives_are_kept_with_their_line() {
     let config = loaded("rename-command get \"\"\nRename-Command set put\nuser alice on >x\nloadmodule /m.so a b");
     let arguments: Vec<_> = config
         .renamed_commands()
@@ -233,7 +233,7 @@ fn lines_for_others_are_kept_with_their_place() {
 
 #[test]
 fn files_include_files() {
-    let scratch = Scratch::new("include");
+    let scratch = ScratchDirectory::new("include");
     let root = scratch.path().display();
     scratch.file("one.conf", "timeout 1\nport 1000\n");
     scratch.file("part-b.conf", "hz 20\n");
@@ -256,7 +256,7 @@ fn files_include_files() {
         ("maxclients", "5"),
     ];
     for (name, value) in expected {
-        assert_eq!(shown(&config, name), value, "{name}");
+        assert_eq!(config_get(&config, name), value, "{name}");
     }
     assert_eq!(config.file(), command_line.file.as_deref());
 
@@ -283,16 +283,16 @@ fn a_missing_file_stops_the_start() {
 fn dir_takes_effect_while_reading() {
     let _turn = working_directory();
     let home = std::env::current_dir().expect("a working directory");
-    let scratch = Scratch::new("relative");
+    let scratch = ScratchDirectory::new("relative");
     scratch.file("part.conf", "timeout 77\n");
     let config = loaded(&format!("dir {}\ninclude part.conf", scratch.path().display()));
     assert_eq!(config.integer(id::TIMEOUT), 77);
-    assert_eq!(shown(&config, "dir"), scratch.path().display().to_string());
+    assert_eq!(config_get(&config, "dir"), scratch.path().display().to_string());
     std::env::set_current_dir(home).expect("the way back");
 }
 
 #[test]
-fn no_text_makes_reading_panic() {
+fn no_text_makes_the_parser_panic() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);

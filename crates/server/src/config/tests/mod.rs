@@ -11,11 +11,11 @@ mod table;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::{Config, ParameterId, Permissions, SetError};
+use super::{Config, ParameterId, SetError, SetPermissions};
 
-const EVERYTHING: Permissions = Permissions {
-    protected: true,
-    loading: false,
+const ALL_PERMISSIONS: SetPermissions = SetPermissions {
+    may_set_protected: true,
+    is_loading: false,
 };
 
 /// Sets pairs of text as a client with all permissions.
@@ -24,7 +24,7 @@ fn set(config: &Config, pairs: &[(&str, &str)]) -> Result<Vec<ParameterId>, SetE
         .iter()
         .map(|(name, value)| (name.as_bytes(), value.as_bytes()))
         .collect();
-    config.set(&pairs, EVERYTHING, &mut |_| Ok(()))
+    config.set(&pairs, ALL_PERMISSIONS, &mut |_| Ok(()))
 }
 
 fn refusal(config: &Config, pairs: &[(&str, &str)]) -> String {
@@ -35,8 +35,8 @@ fn refusal(config: &Config, pairs: &[(&str, &str)]) -> String {
 }
 
 /// Returns the value that CONFIG GET shows for one name.
-fn shown(config: &Config, name: &str) -> String {
-    let matches = config.matching(&[name.as_bytes()]);
+fn config_get(config: &Config, name: &str) -> String {
+    let matches = config.get_matching(&[name.as_bytes()]);
     let [(_, value)] = matches.as_slice() else {
         panic!("{name} gave {matches:?}")
     };
@@ -55,14 +55,14 @@ fn working_directory() -> MutexGuard<'static, ()> {
 }
 
 /// A directory that is removed with its contents at the end of a test.
-struct Scratch(PathBuf);
+struct ScratchDirectory(PathBuf);
 
-impl Scratch {
-    fn new(name: &str) -> Scratch {
+impl ScratchDirectory {
+    fn new(name: &str) -> ScratchDirectory {
         let path = std::env::temp_dir().join(format!("weft-config-{}-{name}", std::process::id()));
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path).expect("a scratch directory");
-        Scratch(path.canonicalize().expect("the path of the scratch directory"))
+        ScratchDirectory(path.canonicalize().expect("the path of the scratch directory"))
     }
 
     fn file(&self, name: &str, text: &str) -> PathBuf {
@@ -76,7 +76,7 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for ScratchDirectory {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }

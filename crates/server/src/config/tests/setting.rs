@@ -1,7 +1,7 @@
 //! Tests of CONFIG SET and GET: recorded replies, atomicity, permissions.
 
-use super::{EVERYTHING, Scratch, loaded, refusal, set, shown, working_directory};
-use crate::config::{Config, Permissions, SetError, find, id};
+use super::{ALL_PERMISSIONS, ScratchDirectory, config_get, loaded, refusal, set, working_directory};
+use crate::config::{Config, SetError, SetPermissions, find, id};
 
 /// Name, value, reply ("OK" or the text after "ERR "), and the value that CONFIG GET shows afterwards.
 const RECORDED: &str = include_str!("config_set.tsv");
@@ -14,7 +14,7 @@ fn unescaped(field: &str) -> String {
 }
 
 #[test]
-fn valkeys_answers_to_good_and_bad_values_are_ours() {
+fn replies_to_valid_and_invalid_values_equal_valkeys() {
     let mut compared = 0;
     for line in RECORDED.lines() {
         let fields: Vec<String> = line.split('\t').map(unescaped).collect();
@@ -25,17 +25,17 @@ fn valkeys_answers_to_good_and_bad_values_are_ours() {
             continue;
         }
         let config = Config::defaults();
-        let before = shown(&config, name);
+        let before = config_get(&config, name);
         match set(&config, &[(name, value)]) {
             Ok(_) => assert_eq!(
                 ("OK", after),
-                (answer.as_str(), &shown(&config, name)),
+                (answer.as_str(), &config_get(&config, name)),
                 "{name} {value:?}"
             ),
             Err(SetError::Refused(text)) => {
                 assert_eq!(
                     (answer.as_bytes(), &before),
-                    (&*text, &shown(&config, name)),
+                    (&*text, &config_get(&config, name)),
                     "{name} {value:?}"
                 );
             }
@@ -107,17 +107,17 @@ fn refusals_name_the_parameter_as_valkey_does() {
 #[test]
 fn protected_parameters_need_permission_and_some_wait_for_loading() {
     let config = Config::defaults();
-    let nothing = Permissions {
-        protected: false,
-        loading: false,
+    let nothing = SetPermissions {
+        may_set_protected: false,
+        is_loading: false,
     };
     let answer = config.set(&[(b"DBfilename", b"x")], nothing, &mut |_| Ok(()));
     let text = "CONFIG SET failed (possibly related to argument 'DBfilename') - can't set protected config";
     assert_eq!(answer, Err(SetError::Refused(text.into())));
 
-    let loading = Permissions {
-        protected: true,
-        loading: true,
+    let loading = SetPermissions {
+        may_set_protected: true,
+        is_loading: true,
     };
     let answer = config.set(&[(b"timeout", b"1"), (b"appendonly", b"yes")], loading, &mut |_| Ok(()));
     assert_eq!(answer, Err(SetError::Loading));
@@ -126,7 +126,7 @@ fn protected_parameters_need_permission_and_some_wait_for_loading() {
 }
 
 #[test]
-fn only_real_changes_are_reported_and_move_the_generation() {
+fn only_actual_changes_are_reported_and_increment_the_generation() {
     let config = Config::defaults();
     assert_eq!(set(&config, &[("timeout", "0"), ("hz", "20")]), Ok(vec![id::HZ]));
     assert_eq!(config.generation(), 1);
@@ -142,10 +142,10 @@ fn only_real_changes_are_reported_and_move_the_generation() {
 }
 
 #[test]
-fn a_failure_to_apply_puts_everything_back() {
+fn a_failure_to_apply_restores_all_values() {
     let config = Config::defaults();
     let mut seen = Vec::new();
-    let answer = config.set(&[(b"timeout", b"5"), (b"port", b"80")], EVERYTHING, &mut |ids| {
+    let answer = config.set(&[(b"timeout", b"5"), (b"port", b"80")], ALL_PERMISSIONS, &mut |ids| {
         seen.push((ids.to_vec(), config.integer(id::TIMEOUT), config.integer(id::PORT)));
         if config.integer(id::PORT) == 80 {
             Err((id::PORT, "Unable to listen on this port.".into()))
@@ -159,7 +159,7 @@ fn a_failure_to_apply_puts_everything_back() {
     assert_eq!(seen, [(both.clone(), 5, 80), (both, 0, 6379)]);
     assert_eq!((config.integer(id::TIMEOUT), config.integer(id::PORT)), (0, 6379));
 
-    let answer = config.set(&[(b"hz", b"5")], EVERYTHING, &mut |_| Err((id::HZ, String::new())));
+    let answer = config.set(&[(b"hz", b"5")], ALL_PERMISSIONS, &mut |_| Err((id::HZ, String::new())));
     assert_eq!(
         answer,
         Err(SetError::Refused(
@@ -173,7 +173,7 @@ fn a_failure_to_apply_puts_everything_back() {
 fn the_directory_changes_and_changes_back() {
     let _turn = working_directory();
     let home = std::env::current_dir().expect("a working directory");
-    let scratch = Scratch::new("directory");
+    let scratch = ScratchDirectory::new("directory");
     let config = Config::defaults();
     let path = scratch.path().to_str().expect("a printable path").to_string();
 
@@ -181,12 +181,12 @@ fn the_directory_changes_and_changes_back() {
         set(&config, &[("dir", &path), ("timeout", "3")]),
         Ok(vec![id::DIR, id::TIMEOUT])
     );
-    assert_eq!(shown(&config, "dir"), path);
-    let answer = config.set(&[(b"dir", b"/")], EVERYTHING, &mut |_| Err((id::DIR, "no".into())));
+    assert_eq!(config_get(&config, "dir"), path);
+    let answer = config.set(&[(b"dir", b"/")], ALL_PERMISSIONS, &mut |_| Err((id::DIR, "no".into())));
     assert!(answer.is_err());
-    assert_eq!(shown(&config, "dir"), path);
+    assert_eq!(config_get(&config, "dir"), path);
     refusal(&config, &[("dir", "/"), ("timeout", "x")]);
-    assert_eq!(shown(&config, "dir"), path);
+    assert_eq!(config_get(&config, "dir"), path);
 
     std::env::set_current_dir(home).expect("the way back");
 }
@@ -264,7 +264,7 @@ fn patterns_find_names_once_and_hidden_ones_only_by_name() {
     let names = |patterns: &[&str]| -> Vec<String> {
         let patterns: Vec<&[u8]> = patterns.iter().map(|pattern| pattern.as_bytes()).collect();
         config
-            .matching(&patterns)
+            .get_matching(&patterns)
             .into_iter()
             .map(|(name, _)| String::from_utf8(name).expect("ASCII"))
             .collect()
@@ -299,7 +299,7 @@ fn patterns_find_names_once_and_hidden_ones_only_by_name() {
 }
 
 #[test]
-fn readers_never_see_a_value_nobody_set() {
+fn readers_never_see_a_value_that_was_not_set() {
     let config = Config::defaults();
     std::thread::scope(|scope| {
         for number in ["111", "222"] {
@@ -320,6 +320,6 @@ fn readers_never_see_a_value_nobody_set() {
         }
     });
     // The last writer has set both.
-    assert_eq!(shown(&config, "timeout"), shown(&config, "requirepass"));
+    assert_eq!(config_get(&config, "timeout"), config_get(&config, "requirepass"));
     assert!(find(b"timeout").is_some());
 }

@@ -1,11 +1,11 @@
 //! Tests of splitting and quoting lines, file patterns, numbers and title templates.
 
 use crate::config::glob::expand_paths;
-use crate::config::lines::{quoted, split_arguments};
-use crate::config::numbers::{octal, with_unit};
+use crate::config::lines::{quote_argument, split_arguments};
+use crate::config::numbers::{format_with_unit, parse_octal};
 use crate::config::title;
 
-use super::Scratch;
+use super::ScratchDirectory;
 
 #[test]
 fn lines_split_as_valkey_splits_them() {
@@ -42,7 +42,7 @@ fn lines_split_as_valkey_splits_them() {
 #[test]
 fn quoted_arguments_come_back() {
     assert_eq!(
-        quoted(b"a \"\\\n\r\t\x07\x08\0\xff~"),
+        quote_argument(b"a \"\\\n\r\t\x07\x08\0\xff~"),
         br#""a \"\\\n\r\t\a\b\x00\xff~""#
     );
     let seed = fastrand::u64(..);
@@ -50,13 +50,13 @@ fn quoted_arguments_come_back() {
     let mut random = fastrand::Rng::with_seed(seed);
     for _ in 0..2000 {
         let argument: Vec<u8> = (0..random.usize(0..12)).map(|_| random.u8(..)).collect();
-        assert_eq!(split_arguments(&quoted(&argument)), Some(vec![argument]));
+        assert_eq!(split_arguments(&quote_argument(&argument)), Some(vec![argument]));
     }
 }
 
 #[test]
 fn file_patterns_expand_in_order_and_skip_dot_files() {
-    let scratch = Scratch::new("patterns");
+    let scratch = ScratchDirectory::new("patterns");
     for name in ["b.conf", "a.conf", ".c.conf", "a.txt"] {
         scratch.file(name, "");
     }
@@ -79,7 +79,10 @@ fn file_patterns_expand_in_order_and_skip_dot_files() {
 
 #[test]
 fn numbers_read_and_print() {
-    assert_eq!((octal(b"770"), octal(b"8"), octal(b"")), (Some(0o770), None, Some(0)));
+    assert_eq!(
+        (parse_octal(b"770"), parse_octal(b"8"), parse_octal(b"")),
+        (Some(0o770), None, Some(0))
+    );
     let printed = [
         (0, "0"),
         (1, "1"),
@@ -90,7 +93,7 @@ fn numbers_read_and_print() {
         (1 << 40, "1024gb"),
     ];
     for (amount, text) in printed {
-        assert_eq!(with_unit(amount), text);
+        assert_eq!(format_with_unit(amount), text);
         assert_eq!(weft_resp::number::parse_memory(text.as_bytes()), Some(amount));
     }
 }
@@ -98,8 +101,8 @@ fn numbers_read_and_print() {
 #[test]
 fn title_templates_expand() {
     let value = |name: &[u8]| (name == b"x").then(|| b"42".to_vec());
-    assert_eq!(title::expand(b" a {x}{{x} ", value), Some(b"a 42{x}".to_vec()));
-    assert_eq!(title::expand(b"{y}", value), None);
-    assert_eq!(title::expand(b"{x", value), None);
-    assert_eq!(title::expand(b"  ", value), Some(Vec::new()));
+    assert_eq!(title::expand_template(b" a {x}{{x} ", value), Some(b"a 42{x}".to_vec()));
+    assert_eq!(title::expand_template(b"{y}", value), None);
+    assert_eq!(title::expand_template(b"{x", value), None);
+    assert_eq!(title::expand_template(b"  ", value), Some(Vec::new()));
 }

@@ -2,17 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use super::shown;
+use super::config_get;
 use crate::config::Config;
-use crate::config::parameters::{self, COUNT, Flags, Kind, PARAMETERS, ParameterId, id};
-use crate::config::value::Value;
+use crate::config::parameters::{self, COUNT, PARAMETERS, ParameterFlags, ParameterId, ParameterKind, id};
+use crate::config::value::ParameterValue;
 
 const RECORDED: &str = include_str!("config_get.tsv");
 
 type Accepts = fn(&str) -> bool;
 
 /// The defaults that differ on purpose, with the accepted values.
-const DIFFERENT: [(&str, Accepts); 3] = [
+const INTENDED_DIFFERENCES: [(&str, Accepts); 3] = [
     // All available CPUs are used, instead of one.
     ("io-threads", |value| {
         value.parse::<u16>().is_ok_and(|threads| (1..=256).contains(&threads))
@@ -38,8 +38,8 @@ fn every_default_is_the_one_of_valkey() {
     let _turn = super::working_directory();
     let config = Config::defaults();
     for (name, value, _) in recorded() {
-        let ours = shown(&config, name);
-        match DIFFERENT.iter().find(|(different, _)| *different == name) {
+        let ours = config_get(&config, name);
+        match INTENDED_DIFFERENCES.iter().find(|(different, _)| *different == name) {
             Some((_, accepts)) => assert!(accepts(&ours), "{name} is {ours}"),
             None => assert_eq!(ours, value, "{name}"),
         }
@@ -47,7 +47,7 @@ fn every_default_is_the_one_of_valkey() {
 }
 
 /// The parameters that Valkey does not have. They are hidden.
-const OWN: [&str; 1] = ["busy-reply-scope"];
+const WEFT_ONLY: [&str; 1] = ["busy-reply-scope"];
 
 #[test]
 fn all_names_are_those_of_valkey_and_the_same_ones_are_hidden() {
@@ -55,12 +55,12 @@ fn all_names_are_those_of_valkey_and_the_same_ones_are_hidden() {
     let names = parameters::names().filter(|named| !named.id.is_retired());
     let ours: BTreeSet<&str> = names
         .map(|named| named.name)
-        .filter(|name| !OWN.contains(name))
+        .filter(|name| !WEFT_ONLY.contains(name))
         .collect();
     assert_eq!(ours, recorded().map(|(name, _, _)| name).collect());
 
     let config = Config::defaults();
-    let star: BTreeSet<Vec<u8>> = config.matching(&[b"*"]).into_iter().map(|(name, _)| name).collect();
+    let star: BTreeSet<Vec<u8>> = config.get_matching(&[b"*"]).into_iter().map(|(name, _)| name).collect();
     let visible: BTreeSet<Vec<u8>> = recorded()
         .filter(|(_, _, shown)| *shown)
         .map(|(name, _, _)| name.as_bytes().to_vec())
@@ -80,16 +80,16 @@ const RETIRED: [(&str, &str); 7] = [
 ];
 
 #[test]
-fn retired_parameters_are_shown_to_who_names_them() {
+fn retired_parameters_are_shown_only_under_their_exact_names() {
     let config = Config::defaults();
     let retired: Vec<ParameterId> = ParameterId::all().filter(|id| id.is_retired()).collect();
     assert_eq!(retired.len(), RETIRED.len());
     for (name, default) in RETIRED {
         let named = parameters::find(name.as_bytes()).expect(name);
         assert!(named.id.is_retired(), "{name}");
-        assert_eq!(shown(&config, name), default, "{name}");
+        assert_eq!(config_get(&config, name), default, "{name}");
         let pattern = format!("{name}*");
-        assert_eq!(config.matching(&[pattern.as_bytes()]), [], "{name}");
+        assert_eq!(config.get_matching(&[pattern.as_bytes()]), [], "{name}");
     }
 }
 
@@ -136,22 +136,22 @@ fn declarations_are_consistent() {
             parameter.summary
         );
         match parameter.kind {
-            Kind::Integer {
+            ParameterKind::Integer {
                 min,
                 max,
                 unsigned: true,
                 ..
             } => assert!(min as u64 <= max as u64, "{name}"),
-            Kind::Integer { min, max, .. } => assert!(min <= max, "{name}"),
-            Kind::Text { check, default, .. } => {
-                assert_eq!(check.refusal(name, default.as_bytes()), None, "{name}")
+            ParameterKind::Integer { min, max, .. } => assert!(min <= max, "{name}"),
+            ParameterKind::Text { check, default, .. } => {
+                assert_eq!(check.validation_error(name, default.as_bytes()), None, "{name}")
             }
-            Kind::Enum { choices, .. } => assert!(!choices.is_empty(), "{name}"),
-            Kind::Bool { .. } | Kind::Special(_) => {}
+            ParameterKind::Enum { choices, .. } => assert!(!choices.is_empty(), "{name}"),
+            ParameterKind::Bool { .. } | ParameterKind::Special(_) => {}
         }
-        if parameter.flags.contains(Flags::SENSITIVE) {
+        if parameter.flags.contains(ParameterFlags::SENSITIVE) {
             assert!(
-                matches!(parameter.kind, Kind::Text { .. }),
+                matches!(parameter.kind, ParameterKind::Text { .. }),
                 "{name} is a secret and no text"
             );
         }
@@ -164,11 +164,11 @@ fn defaults_survive_being_printed_and_read() {
     for id in ParameterId::all() {
         let parameter = id.parameter();
         let default = parameter.default_value();
-        if matches!(default, Value::Primary(_)) {
+        if matches!(default, ParameterValue::Primary(_)) {
             continue;
         }
         let text = parameter.print(&default);
-        let arguments: Vec<&[u8]> = if parameter.flags.contains(Flags::MULTI_ARG) {
+        let arguments: Vec<&[u8]> = if parameter.flags.contains(ParameterFlags::MULTI_ARG) {
             text.split(|&byte| byte == b' ').collect()
         } else {
             vec![&text]

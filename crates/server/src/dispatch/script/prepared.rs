@@ -195,16 +195,17 @@ fn check_standing(thread: &Thread, flags: Option<ScriptFlags>) -> Result<(), Com
 }
 
 pub(super) fn is_stale(thread: &Thread) -> bool {
-    let stale = ReplicationState::FOLLOWS.with(ReplicationState::CUT_OFF);
-    thread.standing.has(stale) && !thread.server.config.boolean(id::REPLICA_SERVE_STALE_DATA)
+    let stale = ReplicationState::IS_REPLICA.with(ReplicationState::LINK_DOWN);
+    thread.standing.contains(stale) && !thread.server.config.boolean(id::REPLICA_SERVE_STALE_DATA)
 }
 
 pub(super) fn lacks_replicas(thread: &Thread) -> bool {
-    thread.standing.has(ReplicationState::LACKS_REPLICAS) && !thread.standing.has(ReplicationState::FOLLOWS)
+    thread.standing.contains(ReplicationState::TOO_FEW_REPLICAS)
+        && !thread.standing.contains(ReplicationState::IS_REPLICA)
 }
 
 pub(super) fn is_read_only(thread: &Thread) -> bool {
-    thread.standing.has(ReplicationState::FOLLOWS) && thread.server.config.boolean(id::REPLICA_READ_ONLY)
+    thread.standing.contains(ReplicationState::IS_REPLICA) && thread.server.config.boolean(id::REPLICA_READ_ONLY)
 }
 
 pub(super) fn is_out_of_memory(thread: &Thread) -> bool {

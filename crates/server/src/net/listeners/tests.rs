@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use weft_reactor::Reactor;
 
 use super::{ListenError, ListenerKinds, Listeners};
-use crate::config::{Action, Config, Permissions};
+use crate::config::{Config, SetPermissions, StartAction};
 
 /// Loads a configuration from the command line `options`.
 fn config(options: &str) -> Config {
@@ -17,16 +17,16 @@ fn config(options: &str) -> Config {
         .chain(options.split(' '))
         .map(Into::into)
         .collect();
-    match Action::parse(&arguments) {
-        Ok(Action::Run(command_line)) => Config::load(&command_line).expect("the options are fine"),
+    match StartAction::parse(&arguments) {
+        Ok(StartAction::RunServer(command_line)) => Config::load(&command_line).expect("the options are fine"),
         other => panic!("{other:?}"),
     }
 }
 
 fn set(config: &Config, name: &str, value: &str) {
-    let permissions = Permissions {
-        protected: false,
-        loading: false,
+    let permissions = SetPermissions {
+        may_set_protected: false,
+        is_loading: false,
     };
     config
         .set(&[(name.as_bytes(), value.as_bytes())], permissions, &mut |_| Ok(()))

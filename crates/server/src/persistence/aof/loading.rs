@@ -287,9 +287,9 @@ fn load_again_alone(server: &Arc<Server>, seat: &mut Seat) -> Result<(), CannotR
     let mut manifest = lock(&server.aof_files).manifest.clone();
     // As at the start. A node of a cluster would be thought to have failed.
     let tells = server.cluster.is_none();
-    server.repl.put(ReplicationState::LOADING, tells);
+    server.repl.set_state_bits(ReplicationState::LOADING, tells);
     let loaded = load(server, &AofLocation::of(&server.config), &mut manifest, (&mut all, row));
-    server.repl.put(ReplicationState::LOADING, false);
+    server.repl.set_state_bits(ReplicationState::LOADING, false);
     hooks.put(logged, true);
     loaded.map(|_| ()).map_err(|AofFailed| CannotReload::Load)
 }

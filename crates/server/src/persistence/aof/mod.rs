@@ -175,7 +175,7 @@ fn links(server: &Arc<Server>) -> Links {
         status: server.aof.clone(),
         tell: Arc::new(move |worker| tells.workers[worker].send(Message::Logged)),
         took: Arc::new(move |event, time| note_latency(&notes, event, time)),
-        changed: Arc::new(move || changes.config.touch()),
+        changed: Arc::new(move || changes.config.invalidate_caches()),
     }
 }
 

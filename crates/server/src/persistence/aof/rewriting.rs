@@ -450,7 +450,7 @@ fn switch_off(server: &Arc<Server>) {
         log::notice!("AOF was disabled but there is a scheduled AOF background, cancel it.");
     }
     if status.forget_failures() {
-        server.config.touch();
+        server.config.invalidate_caches();
     }
     server.withhold_replies();
     // Who waits for the disk waits in vain now.

@@ -31,7 +31,7 @@ use weft_reactor::unix_ms;
 use super::{AofFault, Fsync, Status};
 use crate::config::error_text;
 use crate::observability::{lock, log};
-use crate::propagation::{LogConsumer, Milestone, PropagationLog, Target};
+use crate::propagation::{LogConsumer, LogMilestone, LogTarget, PropagationLog};
 
 /// Between two lines of the log about failing writes.
 const ERROR_PERIOD: Duration = Duration::from_secs(30);
@@ -58,7 +58,7 @@ pub struct Links {
 }
 
 impl Links {
-    fn reach(&self, milestone: Milestone, ticket: u64) {
+    fn reach(&self, milestone: LogMilestone, ticket: u64) {
         self.propagation.advance_milestone(milestone, ticket);
         self.propagation.take_notice_requests(|worker| (self.tell)(worker));
     }
@@ -195,7 +195,7 @@ impl Appender {
         match self.file.sync_data() {
             Ok(()) => {
                 self.synced_size = self.size;
-                self.links.reach(Milestone::Synced, self.written);
+                self.links.reach(LogMilestone::Synced, self.written);
             }
             Err(error) => log::warning!("Fail to fsync the AOF file: {}", error_text(&error)),
         }
@@ -273,7 +273,7 @@ impl Appender {
     fn note_written(&mut self) {
         if self.written != self.appended {
             self.written = self.appended;
-            self.links.reach(Milestone::Written, self.written);
+            self.links.reach(LogMilestone::Written, self.written);
         }
     }
 
@@ -321,7 +321,7 @@ impl Appender {
 
     fn refuse_writes(&mut self, error: &io::Error) {
         // No reply waits for a disk that is full: as in Valkey, what was done is answered, and further writes are refused.
-        self.links.reach(Milestone::Written, self.appended);
+        self.links.reach(LogMilestone::Written, self.appended);
         if self.links.status.set_failure(AofFault::Write, Some(error_text(error))) {
             (self.links.changed)();
         }
@@ -363,8 +363,8 @@ impl Appender {
     }
 
     fn reach_synced(&self, ticket: u64) {
-        if self.links.propagation.milestone_sequence(Milestone::Synced) < ticket {
-            self.links.reach(Milestone::Synced, ticket);
+        if self.links.propagation.milestone_sequence(LogMilestone::Synced) < ticket {
+            self.links.reach(LogMilestone::Synced, ticket);
         }
     }
 
@@ -379,7 +379,7 @@ impl Appender {
         }
         (self.links.took)("aof-fsync-always", start.elapsed());
         self.last_sync = Instant::now();
-        self.links.reach(Milestone::Synced, self.written);
+        self.links.reach(LogMilestone::Synced, self.written);
     }
 
     fn sync_there(&mut self, file: Arc<File>) {
@@ -403,7 +403,7 @@ fn sync_all(jobs: &mpsc::Receiver<Pending>, links: &Links) {
                     (links.changed)();
                     log::notice!("AOF fsync error looks solved. The server can write again.");
                 }
-                links.reach(Milestone::Synced, ticket);
+                links.reach(LogMilestone::Synced, ticket);
             }
             // It is no file that could be synced, so nothing went wrong.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
@@ -436,8 +436,8 @@ fn write_all(mut file: &File, mut bytes: &[u8]) -> Result<(), (usize, io::Error)
 pub struct AppenderConsumer(pub Arc<Mutex<Appender>>);
 
 impl LogConsumer for AppenderConsumer {
-    fn target(&self) -> Target {
-        Target::FILE
+    fn target(&self) -> LogTarget {
+        LogTarget::FILE
     }
 
     fn append(&mut self, _offset: u64, bytes: &[u8]) {
@@ -453,7 +453,7 @@ impl LogConsumer for AppenderConsumer {
         appender.note_buffered();
     }
 
-    fn settle(&mut self, ticket: u64) -> Option<Duration> {
+    fn flush(&mut self, ticket: u64) -> Option<Duration> {
         let appender = &mut *lock(&self.0);
         appender.appended = ticket;
         appender.write();

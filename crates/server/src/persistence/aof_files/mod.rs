@@ -23,7 +23,7 @@ pub use appender::{Appender, AppenderConsumer, Links, open};
 use manifest::Manifest;
 
 use crate::observability::lock;
-use crate::propagation::Milestone;
+use crate::propagation::LogMilestone;
 
 /// When what was written is synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -201,12 +201,12 @@ impl Status {
     /// What replies to writes have to wait for: the disk with `appendfsync always`, else the operating system, so that the
     /// end of the process loses nothing that was answered. While nothing is synced for the sake of a snapshot
     /// (`no-appendfsync-on-rewrite`), nothing waits for the disk.
-    pub fn replies_wait_for(&self) -> Option<Milestone> {
+    pub fn replies_wait_for(&self) -> Option<LogMilestone> {
         let spares = self.spares_disk();
         match (self.phase(), self.fsync()) {
             (Phase::Off, _) => None,
-            (_, Fsync::Always) if !spares => Some(Milestone::Synced),
-            (Phase::On, _) => Some(Milestone::Written),
+            (_, Fsync::Always) if !spares => Some(LogMilestone::Synced),
+            (Phase::On, _) => Some(LogMilestone::Written),
             // Nothing is lost yet that a file would have kept.
             (Phase::Waiting, _) => None,
         }

@@ -7,7 +7,7 @@ use super::save::write_file;
 use super::source::Source;
 use super::*;
 use crate::commands::server::digest;
-use crate::config::{Config, Permissions};
+use crate::config::{Config, SetPermissions};
 use crate::keyspace::clock::AccessClock;
 use crate::keyspace::walk::{Cursor, WalkAccess, walk};
 use crate::keyspace::{Keyspace, Seat};
@@ -18,9 +18,9 @@ const VALKEY: &[u8] = include_bytes!("tests/valkey.rdb");
 /// What Valkey says about the keys in it: database, name, fingerprint, expiry.
 const KEYS: &str = include_str!("tests/valkey.keys");
 
-const EVERYTHING: Permissions = Permissions {
-    protected: true,
-    loading: false,
+const EVERYTHING: SetPermissions = SetPermissions {
+    may_set_protected: true,
+    is_loading: false,
 };
 
 struct Place {

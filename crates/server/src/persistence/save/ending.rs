@@ -14,7 +14,7 @@ use crate::config::{Config, id};
 use crate::observability::log;
 use crate::persistence::aof_files::Phase;
 use crate::persistence::snapshot_state::Purpose;
-use crate::replication::{Progress, ReplicaInfo, ReplicationState};
+use crate::replication::{ReplicaInfo, ReplicaSyncState, ReplicationState};
 use crate::runtime::shutdown::{Save, Shutdown};
 use crate::state::{Message, PauseReason, Server};
 
@@ -29,7 +29,7 @@ pub fn end_process(server: &Arc<Server>, mut how: Shutdown) {
         return;
     }
     // What is being loaded is not all there: it must not replace the dump that there is.
-    if server.repl.standing().has(ReplicationState::LOADING) || server.dumps.loading.load(Ordering::Relaxed) {
+    if server.repl.state_bits().contains(ReplicationState::LOADING) || server.dumps.loading.load(Ordering::Relaxed) {
         how.save = Save::Never;
     }
     match &how.requested_by {
@@ -70,7 +70,7 @@ fn run(server: &Arc<Server>, how: Shutdown) {
 
 /// The process goes on.
 fn stay(server: &Server) {
-    server.repl.ends.store(false, Ordering::SeqCst);
+    server.repl.is_shutting_down.store(false, Ordering::SeqCst);
     server.shutdown.waits_until_ms.store(0, Ordering::Relaxed);
     server.shutdown.cancel_preparation();
     for worker in &server.workers {
@@ -97,7 +97,7 @@ fn wait_for_replicas(server: &Server, how: &Shutdown) -> Result<(), ShutdownRefu
     let repl = &server.repl;
     let timeout = Duration::from_secs(server.config.unsigned(id::SHUTDOWN_TIMEOUT));
     // Nobody is pinged from now on: whoever has everything by now has everything.
-    repl.ends.store(true, Ordering::SeqCst);
+    repl.is_shutting_down.store(true, Ordering::SeqCst);
     if !how.now && !timeout.is_zero() && !lagging(server).is_empty() {
         log::notice!("Waiting for replicas before shutting down.");
         let since = Instant::now();
@@ -118,50 +118,50 @@ fn wait_for_replicas(server: &Server, how: &Shutdown) -> Result<(), ShutdownRefu
 /// Has replicas asked how far they are.
 fn ask(server: &Server) {
     let repl = &server.repl;
-    repl.ends.store(false, Ordering::SeqCst);
-    repl.replicas.ask();
+    repl.is_shutting_down.store(false, Ordering::SeqCst);
+    repl.replicas.request_acks();
     server.propagation.wake();
     let since = Instant::now();
-    while repl.replicas.asks.load(Ordering::SeqCst) && since.elapsed() < ASKING {
+    while repl.replicas.ack_requested.load(Ordering::SeqCst) && since.elapsed() < ASKING {
         std::thread::sleep(Duration::from_millis(1));
     }
-    repl.ends.store(true, Ordering::SeqCst);
+    repl.is_shutting_down.store(true, Ordering::SeqCst);
 }
 
 /// Up to where the history goes; `None` if not all of it is in the backlog yet.
 fn end_of_history(server: &Server) -> Option<i64> {
     let repl = &server.repl;
-    if repl.follows() {
+    if repl.is_replica() {
         return Some(repl.offset());
     }
     let backlog = repl.replicas.backlog();
-    let written = backlog.offset_of(server.propagation.last_sequence());
-    written.and(backlog.extent()).map(|extent| extent.end)
+    let written = backlog.offset_of_sequence(server.propagation.last_sequence());
+    written.and(backlog.range()).map(|extent| extent.end)
 }
 
 /// The replicas that have not said that they have everything.
 fn lagging(server: &Server) -> Vec<ReplicaInfo> {
     let end = end_of_history(server);
-    let known = server.repl.replicas.known();
-    let lags = |replica: &&ReplicaInfo| end != Some(replica.acknowledged);
+    let known = server.repl.replicas.infos();
+    let lags = |replica: &&ReplicaInfo| end != Some(replica.acknowledged_offset);
     known.iter().filter(lags).cloned().collect()
 }
 
 fn tell_who_lags(server: &Server) {
     let lagging = lagging(server);
-    let count = server.repl.replicas.known().len();
+    let count = server.repl.replicas.infos().len();
     let now_s = unix_ms() / 1000;
     for replica in &lagging {
-        let behind = server.repl.offset() - replica.acknowledged;
+        let behind = server.repl.offset() - replica.acknowledged_offset;
         let lag_s = match replica.progress {
-            Progress::Online => now_s.saturating_sub(replica.heard_s),
+            ReplicaSyncState::Online => now_s.saturating_sub(replica.last_heard_s),
             _ => 0,
         };
         log::notice!(
             "Lagging replica {}:{} reported offset {behind} behind master, lag={lag_s}, state={}.",
             replica.host,
             replica.port,
-            replica.progress.word()
+            replica.progress.as_str()
         );
     }
     if count > 0 {

@@ -56,8 +56,8 @@ pub fn begin_now(server: &Arc<Server>) -> Result<(), CannotStart> {
             let dumps = &moment.server.dumps;
             dumps.saves.fetch_add(1, Ordering::Relaxed);
             dumps.last_try_s.store(unix_ms() / 1000, Ordering::Relaxed);
-            let place = backlog_writer::place(moment.server);
-            Box::new(|| place.notes())
+            let place = backlog_writer::current_position(moment.server);
+            Box::new(|| place.aux_fields())
         }),
         at_end: Box::new(conclude),
     };
@@ -71,7 +71,7 @@ pub fn begin_now(server: &Arc<Server>) -> Result<(), CannotStart> {
             log::warning!("Can't save in background: {error}");
             server.dumps.last_failed.store(true, Ordering::Relaxed);
             server.dumps.last_try_s.store(unix_ms() / 1000, Ordering::Relaxed);
-            server.config.touch();
+            server.config.invalidate_caches();
             Err(CannotStart::Failed)
         }
     }
@@ -100,7 +100,7 @@ fn conclude(server: &Arc<Server>, summary: &Summary, ending: SnapshotOutcome) {
         .store(now_s.saturating_sub(summary.began_s) as i64, Ordering::Relaxed);
     dumps.last_kept_bytes.store(summary.kept_bytes, Ordering::Relaxed);
     // Whoever keeps in mind whether writes are refused looks again.
-    server.config.touch();
+    server.config.invalidate_caches();
 }
 
 /// What BGSAVE CANCEL ends: a dump that is being written, or one that is scheduled; `None` if there is neither.

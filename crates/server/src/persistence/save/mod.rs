@@ -57,11 +57,11 @@ pub fn save(server: &Server, seat: &mut Seat) -> Result<(), SaveFailed> {
 
 fn write(server: &Server, all: &mut Exclusive<'_>) -> Result<(), SaveFailed> {
     // Nothing changes before it is known.
-    let notes = backlog_writer::place(server).notes();
+    let notes = backlog_writer::current_position(server).aux_fields();
     write_file(server, all, &path(&server.config), &notes)?;
     log::notice!("DB saved on disk");
     server.dumps.saved(unix_ms() / 1000, server.metrics.sum(Counter::Dirty));
-    server.config.touch();
+    server.config.invalidate_caches();
     Ok(())
 }
 
@@ -113,7 +113,7 @@ pub fn load_at_start(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize) 
     let mut delete = |db: usize, name: &[u8]| deletions.add(server, db, name);
     let how = match is_primary {
         true => {
-            backlog_writer::prepare(server);
+            backlog_writer::open_for_load(server);
             LoadMode {
                 replace: false,
                 expiry_ms: unix_ms(),
@@ -170,10 +170,12 @@ fn resume(server: &Arc<Server>, position: &Position, is_primary: bool) -> Result
         _ => None,
     };
     match place {
-        Some(place) if is_primary => backlog_writer::resume(server, place.id, place.offset).map_err(|error| {
-            log::warning!("Fatal error: cannot start the thread of the log: {error}");
-            SaveFailed
-        }),
+        Some(place) if is_primary => {
+            backlog_writer::resume_as_primary(server, place.id, place.offset).map_err(|error| {
+                log::warning!("Fatal error: cannot start the thread of the log: {error}");
+                SaveFailed
+            })
+        }
         Some(place) => {
             backlog_writer::resume_as_replica(server, &place);
             Ok(())
@@ -284,8 +286,8 @@ fn load_file(
         // Only while the server starts are others told that they have to wait, and why.
         pace: server
             .repl
-            .standing()
-            .has(ReplicationState::LOADING)
+            .state_bits()
+            .contains(ReplicationState::LOADING)
             .then_some(ProgressCallback {
                 every_bytes: server.config.unsigned(id::LOADING_PROCESS_EVENTS_INTERVAL_BYTES),
                 report: &report,
@@ -380,7 +382,7 @@ fn reload_alone(server: &Server, seat: &mut Seat, how: Reload) -> Result<(), Can
     drop(taken);
     // Whoever repeats what happens here still has what has expired. It stays until it is deleted, which is logged.
     let is_repeated = keyspace.hooks.now().has(Hooks::LOG);
-    let expiry_ms = match server.repl.follows() || is_repeated {
+    let expiry_ms = match server.repl.is_replica() || is_repeated {
         true => 0,
         false => unix_ms(),
     };

@@ -1,15 +1,15 @@
 //! Tests of the backlog's contents.
 
-use super::{BLOCK_BYTES, Extent, ReplicationBacklog};
+use super::{BLOCK_BYTES, BacklogRange, ReplicationBacklog};
 
 fn bytes(from: i64, count: usize) -> Vec<u8> {
     (from..).take(count).map(|offset| (offset % 251) as u8).collect()
 }
 
 #[test]
-fn what_is_read_is_what_was_appended_from_any_place() {
+fn reads_return_the_appended_bytes_from_any_offset() {
     let mut backlog = ReplicationBacklog::default();
-    assert!(!backlog.has(0));
+    assert!(!backlog.contains(0));
     backlog.open(1000);
     let mut end = 1000;
     for size in [1, 70_000, 3, BLOCK_BYTES, 200_000] {
@@ -23,37 +23,37 @@ fn what_is_read_is_what_was_appended_from_any_place() {
         }
         assert_eq!(read, bytes(offset, (end - offset) as usize), "from {offset}");
     }
-    assert!(!backlog.has(999) && !backlog.has(end + 1));
+    assert!(!backlog.contains(999) && !backlog.contains(end + 1));
 }
 
 #[test]
-fn it_keeps_its_size_and_what_readers_need() {
+fn the_backlog_keeps_its_size_and_what_readers_need() {
     let mut backlog = ReplicationBacklog::default();
     backlog.open(0);
     backlog.pin(7, 10);
     for round in 0..40 {
         backlog.append(&bytes(round, BLOCK_BYTES), BLOCK_BYTES as i64);
     }
-    assert!(backlog.has(10), "a replica is there");
+    assert!(backlog.contains(10), "a replica is there");
     backlog.unpin(7);
     let end = 41 * BLOCK_BYTES as i64;
     backlog.append(&bytes(0, BLOCK_BYTES), BLOCK_BYTES as i64);
-    let extent = backlog.extent().expect("there is a backlog");
+    let extent = backlog.range().expect("there is a backlog");
     assert_eq!(extent.end, end);
     assert!(end - extent.start >= BLOCK_BYTES as i64 && end - extent.start <= 2 * BLOCK_BYTES as i64);
     backlog.open(5);
-    assert_eq!(backlog.extent(), Some(Extent { start: 5, end: 5 }));
+    assert_eq!(backlog.range(), Some(BacklogRange { start: 5, end: 5 }));
 }
 
 #[test]
-fn a_ticket_stands_for_the_bytes_up_to_its_milestone() {
+fn a_log_sequence_maps_to_the_offset_of_its_milestone() {
     let mut backlog = ReplicationBacklog::default();
     backlog.open(0);
     backlog.append(b"12345", 1 << 20);
-    backlog.note_ticket(3);
+    backlog.record_sequence(3);
     backlog.append(b"678", 1 << 20);
-    assert_eq!(backlog.offset_of(4), None);
-    backlog.note_ticket(9);
-    let offsets = [0, 1, 3, 4, 9, 10].map(|ticket| backlog.offset_of(ticket));
+    assert_eq!(backlog.offset_of_sequence(4), None);
+    backlog.record_sequence(9);
+    let offsets = [0, 1, 3, 4, 9, 10].map(|ticket| backlog.offset_of_sequence(ticket));
     assert_eq!(offsets, [Some(0), Some(5), Some(5), Some(8), Some(8), None]);
 }

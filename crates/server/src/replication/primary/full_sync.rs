@@ -32,24 +32,24 @@ use crate::persistence::snapshot::{
     AuxFields, Consumer, ConsumerError, SnapshotMoment, SnapshotRefusal, SnapshotRequest,
 };
 use crate::persistence::snapshot_state::{Purpose, Running};
-use crate::replication::Progress;
+use crate::replication::ReplicaSyncState;
 use crate::replication::backlog_writer;
 use crate::replication::backlog_writer::HistoryPosition;
 use crate::state::{PrimaryThreadCommand, Server};
 
 /// The number of hexadecimal digits in the mark that ends a dump.
-const MARK_BYTES: usize = 40;
+const EOF_MARK_DIGITS: usize = 40;
 /// The interval at which a blocked write checks for cancellation, in milliseconds.
-const LOOK_PERIOD_MS: u16 = 100;
+const CANCEL_CHECK_INTERVAL_MS: u16 = 100;
 /// The interval between two keepalive newlines while a file is written.
-const BEAT: Duration = Duration::from_secs(1);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
 /// The maximum number of bytes encrypted at a time.
-const SEALED_AT_ONCE: usize = 256 * 1024;
+const TLS_CHUNK_BYTES: usize = 256 * 1024;
 /// The number of bytes of a file sent at a time.
-const FILE_BYTES: usize = 256 * 1024;
+const FILE_CHUNK_BYTES: usize = 256 * 1024;
 
 /// The reason why no dump was begun.
-pub enum CannotBegin {
+pub enum BeginDumpError {
     /// Another snapshot is being written.
     Busy,
     /// Another error.
@@ -57,80 +57,86 @@ pub enum CannotBegin {
 }
 
 /// A handle of a replica's socket.
-enum Handle {
+enum ReplicaSocket {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
 
-impl Handle {
+impl ReplicaSocket {
     fn write(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Handle::Tcp(stream) => (&*stream).write(bytes),
-            Handle::Unix(stream) => (&*stream).write(bytes),
+            ReplicaSocket::Tcp(stream) => (&*stream).write(bytes),
+            ReplicaSocket::Unix(stream) => (&*stream).write(bytes),
         }
     }
 
     fn fd(&self) -> BorrowedFd<'_> {
         match self {
-            Handle::Tcp(stream) => stream.as_fd(),
-            Handle::Unix(stream) => stream.as_fd(),
+            ReplicaSocket::Tcp(stream) => stream.as_fd(),
+            ReplicaSocket::Unix(stream) => stream.as_fd(),
         }
     }
 }
 
 /// The way in which a replica learns the offset at which the stream continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Announcement {
+pub enum OffsetAnnouncement {
     /// It is not announced: the replica used `SYNC`.
     None,
     /// The stream follows the dump on the same connection.
-    BehindDump,
+    AfterDump,
     /// The replica requests the stream over another connection.
-    Elsewhere,
+    OtherConnection,
 }
 
-impl Announcement {
+impl OffsetAnnouncement {
     /// Returns the announcement for a replica that used PSYNC (`is_psync`) or that receives the dump over a separate
     /// connection (`alone`).
-    pub const fn fitting(is_psync: bool, alone: bool) -> Announcement {
+    pub const fn for_replica(is_psync: bool, alone: bool) -> OffsetAnnouncement {
         match (alone, is_psync) {
-            (true, _) => Announcement::Elsewhere,
-            (false, true) => Announcement::BehindDump,
-            (false, false) => Announcement::None,
+            (true, _) => OffsetAnnouncement::OtherConnection,
+            (false, true) => OffsetAnnouncement::AfterDump,
+            (false, false) => OffsetAnnouncement::None,
         }
     }
 }
 
 /// A replica that receives a dump.
-pub struct DumpTarget {
+pub struct DumpReceiver {
     /// The id of its client.
     pub id: u64,
     name: String,
-    handle: Handle,
+    handle: ReplicaSocket,
     /// Its TLS layer. While the dump is sent, no other thread encrypts data for the replica.
     tls: Option<TlsLayer>,
-    announcement: Announcement,
+    announcement: OffsetAnnouncement,
 }
 
 /// An additional handle of a socket.
-pub struct SocketHandle(Handle);
+pub struct SocketHandle(ReplicaSocket);
 
-impl DumpTarget {
+impl DumpReceiver {
     /// Returns an additional handle of a replica's socket.
     ///
     /// # Errors
     /// When the operating system cannot duplicate the file descriptor.
     pub fn clone_of(socket: &Socket) -> io::Result<SocketHandle> {
         let handle = match socket {
-            Socket::Tcp(stream) => Handle::Tcp(stream.try_clone()?),
-            Socket::Unix(stream) => Handle::Unix(stream.try_clone()?),
+            Socket::Tcp(stream) => ReplicaSocket::Tcp(stream.try_clone()?),
+            Socket::Unix(stream) => ReplicaSocket::Unix(stream.try_clone()?),
         };
         Ok(SocketHandle(handle))
     }
 
     /// Creates the target for the replica whose client has this id.
-    pub fn new(id: u64, name: String, socket: SocketHandle, tls: Option<TlsLayer>, announcement: Announcement) -> Self {
-        DumpTarget {
+    pub fn new(
+        id: u64,
+        name: String,
+        socket: SocketHandle,
+        tls: Option<TlsLayer>,
+        announcement: OffsetAnnouncement,
+    ) -> Self {
+        DumpReceiver {
             id,
             name,
             handle: socket.0,
@@ -145,7 +151,7 @@ impl DumpTarget {
             return self.write_raw(bytes, timeout, running);
         };
         bytes
-            .chunks(SEALED_AT_ONCE)
+            .chunks(TLS_CHUNK_BYTES)
             .try_for_each(|piece| self.write_raw(&tls.encrypt(piece)?, timeout, running))
     }
 
@@ -165,7 +171,7 @@ impl DumpTarget {
                     }
                     let mut polled = [PollFd::new(self.handle.fd(), PollFlags::POLLOUT)];
                     // The next write reports any error.
-                    let _ = poll(&mut polled, PollTimeout::from(LOOK_PERIOD_MS));
+                    let _ = poll(&mut polled, PollTimeout::from(CANCEL_CHECK_INTERVAL_MS));
                 }
                 Err(error) => return Err(error),
             }
@@ -175,15 +181,15 @@ impl DumpTarget {
 }
 
 /// Several replicas that receive the same bytes.
-struct Targets {
+struct DumpReceivers {
     server: Arc<Server>,
-    list: Vec<DumpTarget>,
+    list: Vec<DumpReceiver>,
     /// `true` if the dump is useful without the replicas.
-    outlive: bool,
+    is_useful_without_replicas: bool,
     served: Arc<Mutex<Vec<u64>>>,
 }
 
-impl Targets {
+impl DumpReceivers {
     /// Writes the bytes to all replicas, and drops those that fail.
     fn write(&mut self, bytes: &[u8], running: &Running) -> Result<(), ConsumerError> {
         // The timeout may be changed while the dump is being sent.
@@ -203,7 +209,7 @@ impl Targets {
                     false
                 }
             });
-        if self.list.is_empty() && !self.outlive {
+        if self.list.is_empty() && !self.is_useful_without_replicas {
             return Err("no replica takes the dump any more".into());
         }
         Ok(())
@@ -215,9 +221,9 @@ impl Targets {
         let timeout = Duration::from_secs(self.server.config.unsigned(crate::config::id::REPL_TIMEOUT).max(1));
         self.list.retain(|target| {
             let line = match target.announcement {
-                Announcement::None => return true,
-                Announcement::BehindDump => format!("+FULLRESYNC {id} {offset}\r\n"),
-                Announcement::Elsewhere => {
+                OffsetAnnouncement::None => return true,
+                OffsetAnnouncement::AfterDump => format!("+FULLRESYNC {id} {offset}\r\n"),
+                OffsetAnnouncement::OtherConnection => {
                     log::notice!(
                         "Dual channel replication: Sending to replica {} RDB end offset {offset} and client-id {}",
                         target.name,
@@ -232,21 +238,21 @@ impl Targets {
 
     /// Publishes that the bytes of the dump are being sent.
     fn publish(&self) {
-        for known in self.server.repl.replicas.known().iter_mut() {
+        for known in self.server.repl.replicas.infos().iter_mut() {
             if self.list.iter().any(|target| target.id == known.id) {
-                known.progress = Progress::GetsDump;
+                known.progress = ReplicaSyncState::ReceivingDump;
             }
         }
     }
 
-    fn done(&self) {
+    fn record_served(&self) {
         *lock(&self.served) = self.list.iter().map(|target| target.id).collect();
     }
 }
 
 /// Sends a dump while it is made.
 struct SocketDump {
-    targets: Targets,
+    targets: DumpReceivers,
     mark: String,
 }
 
@@ -262,24 +268,24 @@ impl Consumer for SocketDump {
             "Diskless rdb transfer, done reading from pipe, {} replicas still up.",
             self.targets.list.len()
         );
-        self.targets.done();
+        self.targets.record_served();
         Ok(())
     }
 }
 
 /// Writes a dump to a file and sends the file.
 struct FileDump {
-    targets: Targets,
+    targets: DumpReceivers,
     file: Option<DumpFile>,
     path: PathBuf,
-    last_beat: Instant,
-    removes: bool,
+    last_keepalive: Instant,
+    removes_file: bool,
 }
 
 impl Consumer for FileDump {
     fn take(&mut self, bytes: &[u8], running: &Running) -> Result<(), ConsumerError> {
-        if self.last_beat.elapsed() >= BEAT {
-            self.last_beat = Instant::now();
+        if self.last_keepalive.elapsed() >= KEEPALIVE_INTERVAL {
+            self.last_keepalive = Instant::now();
             self.targets.write(b"\n", running)?;
         }
         match &mut self.file {
@@ -302,7 +308,7 @@ impl Consumer for FileDump {
         let size = file.metadata()?.len();
         self.targets.publish();
         self.targets.write(format!("${size}\r\n").as_bytes(), running)?;
-        let mut buffer = vec![0; FILE_BYTES];
+        let mut buffer = vec![0; FILE_CHUNK_BYTES];
         loop {
             let count = file.read(&mut buffer)?;
             if count == 0 {
@@ -310,8 +316,8 @@ impl Consumer for FileDump {
             }
             self.targets.write(&buffer[..count], running)?;
         }
-        self.targets.done();
-        if self.removes {
+        self.targets.record_served();
+        if self.removes_file {
             log::notice!("Removing the RDB file used to feed replicas in a persistence-less instance");
             // The file is no longer needed, and leaving it does no harm.
             let _ = std::fs::remove_file(&self.path);
@@ -321,7 +327,7 @@ impl Consumer for FileDump {
 }
 
 /// Returns `true` if a dump is useful even if no replica receives it: a file that is loaded at the next start.
-pub fn outlives(server: &Server, with_mark: bool) -> bool {
+pub fn is_useful_without_replicas(server: &Server, with_mark: bool) -> bool {
     !with_mark && !server.config.save_points().is_empty()
 }
 
@@ -331,7 +337,7 @@ pub struct DumpRequirements {
     /// The dump format that all of the replicas understand.
     pub format: Format,
     /// `true` if the dump contains no keys.
-    pub without_data: bool,
+    pub excludes_keys: bool,
 }
 
 /// Begins a dump for these replicas.
@@ -340,16 +346,19 @@ pub struct DumpRequirements {
 /// When no dump can begin now.
 pub fn begin(
     server: &Arc<Server>,
-    targets: Vec<DumpTarget>,
+    targets: Vec<DumpReceiver>,
     with_mark: bool,
-    DumpRequirements { format, without_data }: DumpRequirements,
-) -> Result<(), CannotBegin> {
+    DumpRequirements {
+        format,
+        excludes_keys: without_data,
+    }: DumpRequirements,
+) -> Result<(), BeginDumpError> {
     let ids: Vec<u64> = targets.iter().map(|target| target.id).collect();
     let served: Arc<Mutex<Vec<u64>>> = Arc::default();
-    let targets = Targets {
+    let targets = DumpReceivers {
         server: server.clone(),
         list: targets,
-        outlive: outlives(server, with_mark),
+        is_useful_without_replicas: is_useful_without_replicas(server, with_mark),
         served: served.clone(),
     };
     if without_data {
@@ -358,12 +367,12 @@ pub fn begin(
     let alone = targets
         .list
         .iter()
-        .any(|target| target.announcement == Announcement::Elsewhere);
+        .any(|target| target.announcement == OffsetAnnouncement::OtherConnection);
     // For tests: the part of the work that Valkey does in the parent process stops until the dump is complete. Then the
     // process stops itself.
-    let stands_still = server.repl.pauses.load(Ordering::Relaxed);
+    let stands_still = server.repl.pauses_after_fork.load(Ordering::Relaxed);
     if stands_still {
-        server.repl.sleeps_until_ms.store(u64::MAX, Ordering::Relaxed);
+        server.repl.links_sleep_until_ms.store(u64::MAX, Ordering::Relaxed);
     }
     let (told, place) = mpsc::channel::<HistoryPosition>();
     let for_consumer = server.clone();
@@ -372,7 +381,7 @@ pub fn begin(
         purpose: Purpose::Replicas,
         format,
         consumer: Box::new(move || make_consumer(&for_consumer, targets, &place, with_mark)),
-        at_moment: Box::new(move |moment| note_place(moment, pinned, alone, told)),
+        at_moment: Box::new(move |moment| pin_replica_offsets(moment, pinned, alone, told)),
         at_end: Box::new(move |server, _, ending| {
             match ending {
                 snapshot::SnapshotOutcome::Done => log::notice!("Background RDB transfer terminated with success"),
@@ -382,8 +391,8 @@ pub fn begin(
                 snapshot::SnapshotOutcome::Failed(error) => log::warning!("Background RDB transfer error: {error}"),
             }
             if stands_still {
-                server.repl.pause_if_wanted();
-                server.repl.sleeps_until_ms.store(0, Ordering::Relaxed);
+                server.repl.pause_if_requested();
+                server.repl.links_sleep_until_ms.store(0, Ordering::Relaxed);
             }
             let served = std::mem::take(&mut *lock(&served));
             server.send_to_primary_thread(PrimaryThreadCommand::DumpEnded {
@@ -407,17 +416,17 @@ pub fn begin(
             Ok(())
         }
         Err(refused) => {
-            server.repl.sleeps_until_ms.store(0, Ordering::Relaxed);
+            server.repl.links_sleep_until_ms.store(0, Ordering::Relaxed);
             Err(match refused {
-                SnapshotRefusal::Busy(_) => CannotBegin::Busy,
-                SnapshotRefusal::System(error) => CannotBegin::Failed(error.to_string()),
+                SnapshotRefusal::Busy(_) => BeginDumpError::Busy,
+                SnapshotRefusal::System(error) => BeginDumpError::Failed(error.to_string()),
             })
         }
     }
 }
 
 /// Pins the offsets of the replicas at the moment of the snapshot, and sends that position to `told`.
-fn note_place(
+fn pin_replica_offsets(
     moment: &SnapshotMoment<'_>,
     replicas: Vec<u64>,
     alone: bool,
@@ -426,13 +435,13 @@ fn note_place(
     let Some(server) = moment.server.self_handle() else {
         return Box::new(Vec::new);
     };
-    let place = backlog_writer::place_then(moment.server, move |feeds, place| {
-        feeds.force_select(backlog_writer::NAME);
+    let place = backlog_writer::position_then(moment.server, move |feeds, place| {
+        feeds.force_select(backlog_writer::CONSUMER_NAME);
         let mut backlog = server.repl.replicas.backlog();
         for replica in &replicas {
             backlog.pin(*replica, place.offset);
         }
-        let is_empty = backlog.held_bytes() == 0;
+        let is_empty = backlog.memory_bytes() == 0;
         drop(backlog);
         if alone {
             let what = if is_empty {
@@ -445,7 +454,7 @@ fn note_place(
                     "Dual channel replication: Add rdb replica {replica} to waiting psync, with cid {replica}, {what}"
                 );
             }
-            server.repl.replicas.awaited().extend(&replicas);
+            server.repl.replicas.awaited_dumps().extend(&replicas);
         }
         // The receiver may have given up.
         let _ = told.send(place.clone());
@@ -454,9 +463,9 @@ fn note_place(
         .server
         .cluster
         .as_ref()
-        .and_then(|cluster| cluster.open_slots_note());
+        .and_then(|cluster| cluster.slots_in_migration_field());
     Box::new(|| {
-        let mut notes = place.notes();
+        let mut notes = place.aux_fields();
         notes.extend(open_slots);
         notes
     })
@@ -464,7 +473,7 @@ fn note_place(
 
 fn make_consumer(
     server: &Arc<Server>,
-    mut targets: Targets,
+    mut targets: DumpReceivers,
     place: &mpsc::Receiver<HistoryPosition>,
     with_mark: bool,
 ) -> Result<Box<dyn Consumer>, ConsumerError> {
@@ -472,7 +481,7 @@ fn make_consumer(
     let running = &server.snapshot;
     targets.announce(&place, running);
     if with_mark {
-        let mark = new_mark();
+        let mark = new_eof_mark();
         targets.write(format!("$EOF:{mark}\r\n").as_bytes(), running)?;
         return Ok(Box::new(SocketDump { targets, mark }));
     }
@@ -486,24 +495,24 @@ fn make_consumer(
             config.boolean(id::RDB_SAVE_INCREMENTAL_FSYNC),
         )?),
         path: crate::persistence::save::path(config),
-        last_beat: Instant::now(),
-        removes: config.boolean(id::RDB_DEL_SYNC_FILES) && !persists,
+        last_keepalive: Instant::now(),
+        removes_file: config.boolean(id::RDB_DEL_SYNC_FILES) && !persists,
     }))
 }
 
-fn new_mark() -> String {
+fn new_eof_mark() -> String {
     std::iter::repeat_with(|| format!("{:x}", fastrand::u8(..16)))
-        .take(MARK_BYTES)
+        .take(EOF_MARK_DIGITS)
         .collect()
 }
 
 /// Sends a dump that has functions and no keys. This needs no snapshot.
 fn send_functions(
     server: &Arc<Server>,
-    mut targets: Targets,
+    mut targets: DumpReceivers,
     format: Format,
     (replicas, served): (Vec<u64>, Arc<Mutex<Vec<u64>>>),
-) -> Result<(), CannotBegin> {
+) -> Result<(), BeginDumpError> {
     let server = server.clone();
     let send = move || {
         let place = HistoryPosition {
@@ -517,7 +526,7 @@ fn send_functions(
             functions: &functions,
             now_s: unix_ms() / 1000,
             used_memory_bytes: crate::observability::memory::used().unwrap_or(0),
-            notes: &place.notes(),
+            notes: &place.aux_fields(),
             ..Head::default()
         };
         let config = &server.config;
@@ -528,10 +537,10 @@ fn send_functions(
             server.repl.replicas.backlog().pin(target.id, place.offset);
         }
         targets.announce(&place, &server.snapshot);
-        let mark = new_mark();
+        let mark = new_eof_mark();
         let whole = [format!("$EOF:{mark}\r\n").as_bytes(), &bytes, mark.as_bytes()].concat();
         if targets.write(&whole, &server.snapshot).is_ok() {
-            targets.done();
+            targets.record_served();
         }
         let served = std::mem::take(&mut *lock(&served));
         server.send_to_primary_thread(PrimaryThreadCommand::DumpEnded {
@@ -543,5 +552,5 @@ fn send_functions(
     let spawned = std::thread::Builder::new().name("weft-snap-out".into()).spawn(send);
     spawned
         .map(|_| ())
-        .map_err(|error| CannotBegin::Failed(error.to_string()))
+        .map_err(|error| BeginDumpError::Failed(error.to_string()))
 }

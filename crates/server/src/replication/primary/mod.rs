@@ -40,22 +40,22 @@ use crate::observability::{lock, log};
 use crate::persistence::aof_files::Phase;
 use crate::replication::backlog_writer;
 use crate::replication::role;
-use crate::replication::role::Step;
-use crate::replication::{HandoverState, NO_LOG, Progress, ReplicaInfo};
+use crate::replication::role::FailoverStep;
+use crate::replication::{CoordinatedFailoverState, ReplicaInfo, ReplicaSyncState, WAITAOF_DISABLED_REPLY};
 use crate::state::{Message, PrimaryThreadCommand, Server};
 use rdb_channel::AwaitedMainChannel;
-use sync_batch::Dump;
+use sync_batch::DumpInProgress;
 
 /// The maximum number of events processed per turn.
-const EVENTS_A_TURN: usize = 128;
+const MAX_EVENTS_PER_TURN: usize = 128;
 /// The number of backlog bytes passed to a socket at a time.
-const SEND_BYTES: usize = 256 * 1024;
+const SEND_CHUNK_BYTES: usize = 256 * 1024;
 /// The buffer space reserved for each receive, in bytes.
-const RECEIVE_BYTES: usize = 16 * 1024;
+const RECEIVE_BUFFER_BYTES: usize = 16 * 1024;
 /// The interval of the time-driven work.
 const TICK: Duration = Duration::from_millis(100);
 /// The interval while a client waits for this server's disk.
-const SHORT_TICK: Duration = Duration::from_millis(5);
+const DISK_WAIT_TICK: Duration = Duration::from_millis(5);
 
 /// Starts the thread.
 ///
@@ -77,11 +77,11 @@ pub fn start(server: &Arc<Server>, orders: mpsc::Receiver<PrimaryThreadCommand>)
         replicas: HashMap::new(),
         next_token: 0,
         dump: None,
-        graces: Vec::new(),
+        grace_periods: Vec::new(),
         last_tick: Instant::now(),
-        alone_since: None,
+        no_replica_since: None,
     };
-    supplier.server.repl.judge_replicas(&supplier.server.config);
+    supplier.server.repl.update_too_few_replicas(&supplier.server.config);
     std::thread::Builder::new()
         .name("weft-supply".into())
         .spawn(move || supplier.run())?;
@@ -93,14 +93,14 @@ struct Replica {
     connection: Box<Connection>,
     handshake: ReplicaHandshake,
     name: String,
-    progress: Progress,
+    progress: ReplicaSyncState,
     /// `true` if the replica used PSYNC.
     is_psync: bool,
     /// Set until the replica acknowledges that it has loaded the dump. The stream begins only then.
     awaits_ack: bool,
     /// The time since which it has been waiting for a dump.
-    since: Instant,
-    heard: Instant,
+    waiting_since: Instant,
+    last_heard: Instant,
     over_soft_limit_since: Option<Instant>,
 }
 
@@ -109,8 +109,8 @@ impl Replica {
         self.connection.client.id
     }
 
-    fn gets_stream(&self) -> bool {
-        matches!(self.progress, Progress::Online | Progress::LoadsDump) && !self.awaits_ack
+    fn receives_stream(&self) -> bool {
+        matches!(self.progress, ReplicaSyncState::Online | ReplicaSyncState::LoadingDump) && !self.awaits_ack
     }
 }
 
@@ -123,12 +123,12 @@ struct PrimaryThread {
     replicas: HashMap<usize, Replica>,
     next_token: usize,
     /// The dump under way.
-    dump: Option<Dump>,
+    dump: Option<DumpInProgress>,
     /// The bytes kept for main channels that may still arrive.
-    graces: Vec<AwaitedMainChannel>,
+    grace_periods: Vec<AwaitedMainChannel>,
     last_tick: Instant,
     /// The time since which there has been no replica.
-    alone_since: Option<Instant>,
+    no_replica_since: Option<Instant>,
 }
 
 impl PrimaryThread {
@@ -136,27 +136,27 @@ impl PrimaryThread {
         let mut events = Vec::new();
         loop {
             events.clear();
-            self.server.repl.stand_still();
+            self.server.repl.sleep_if_requested();
             let timeout = self.timeout();
-            if let Err(error) = self.reactor.wait(timeout, &mut events, EVENTS_A_TURN) {
+            if let Err(error) = self.reactor.wait(timeout, &mut events, MAX_EVENTS_PER_TURN) {
                 panic!("serving replicas: waiting for events failed: {error}");
             }
             for event in events.drain(..) {
                 match event {
                     Event::Readable(token) => self.receive(token),
-                    Event::Writable(token) => self.sent(token),
-                    Event::Closed(token) | Event::SendFailed(token) => self.close(token),
+                    Event::Writable(token) => self.on_sent(token),
+                    Event::Closed(token) | Event::SendFailed(token) => self.close_replica(token),
                     // This thread has no listeners.
                     Event::Accepted(..) | Event::AcceptFailed(..) => {}
                 }
             }
             while let Ok(order) = self.orders.try_recv() {
-                self.obey(order);
+                self.handle_order(order);
             }
-            self.pump_all();
+            self.send_backlog_to_all();
             self.answer_waits();
-            if self.server.repl.is_handing_over() {
-                self.advance_handover();
+            if self.server.repl.is_failing_over() {
+                self.advance_failover();
             }
             if self.last_tick.elapsed() >= TICK {
                 self.last_tick = Instant::now();
@@ -167,31 +167,31 @@ impl PrimaryThread {
 
     /// Returns the maximum time to wait for events. It is long while there are no replicas.
     fn timeout(&self) -> Option<Duration> {
-        let for_disk = |wait: &crate::replication::Wait| wait.disk.is_some();
+        let for_disk = |wait: &crate::replication::ReplicaWait| wait.local_disks.is_some();
         if self.server.repl.replicas.waits().iter().any(for_disk) {
-            return Some(SHORT_TICK);
+            return Some(DISK_WAIT_TICK);
         }
-        let idle = self.replicas.is_empty() && self.alone_since.is_none();
+        let idle = self.replicas.is_empty() && self.no_replica_since.is_none();
         Some(if idle { Duration::from_secs(1) } else { TICK })
     }
 
-    fn obey(&mut self, order: PrimaryThreadCommand) {
+    fn handle_order(&mut self, order: PrimaryThreadCommand) {
         match order {
-            PrimaryThreadCommand::Adopt(connection, request) => self.adopt(connection, &request),
+            PrimaryThreadCommand::Adopt(connection, request) => self.adopt_connection(connection, &request),
             PrimaryThreadCommand::DumpEnded {
                 replicas,
                 served,
                 with_mark,
             } => self.end_dump(&replicas, &served, with_mark),
             PrimaryThreadCommand::DisconnectAll => {
-                let awaited = self.server.repl.replicas.awaited().clone();
-                awaited.into_iter().for_each(|client| self.give_up(client));
+                let awaited = self.server.repl.replicas.awaited_dumps().clone();
+                awaited.into_iter().for_each(|client| self.release_awaited_dump(client));
                 let tokens: Vec<usize> = self.replicas.keys().copied().collect();
-                tokens.into_iter().for_each(|token| self.close(token));
+                tokens.into_iter().for_each(|token| self.close_replica(token));
             }
             PrimaryThreadCommand::Disconnect(id) => {
                 if let Some(token) = self.token_of(id) {
-                    self.close(token);
+                    self.close_replica(token);
                 }
             }
             // The rest of the turn checks everything.
@@ -212,19 +212,19 @@ impl PrimaryThread {
         };
         let connection = &mut *replica.connection;
         let received = match &connection.tls {
-            None => self.reactor.receive(token, &mut connection.input, RECEIVE_BYTES),
-            Some(tls) => tls.receive(&mut self.reactor, token, &mut connection.input, RECEIVE_BYTES),
+            None => self.reactor.receive(token, &mut connection.input, RECEIVE_BUFFER_BYTES),
+            Some(tls) => tls.receive(&mut self.reactor, token, &mut connection.input, RECEIVE_BUFFER_BYTES),
         };
         match received {
             Ok(Received::Bytes { count, .. }) => {
                 connection.client.net_input_bytes += count as u64;
                 connection.client.last_interaction_ms = unix_ms();
-                replica.heard = Instant::now();
+                replica.last_heard = Instant::now();
             }
             Ok(Received::WouldBlock) => return,
-            Ok(Received::Closed) | Err(_) => return self.close(token),
+            Ok(Received::Closed) | Err(_) => return self.close_replica(token),
         }
-        self.listen(token);
+        self.process_input(token);
     }
 
     /// Sends bytes to a replica. Returns `false` if the connection is broken.
@@ -250,21 +250,21 @@ impl PrimaryThread {
         match sent {
             Ok(Sent::Done | Sent::InFlight(_)) => true,
             Err(_) => {
-                self.close(token);
+                self.close_replica(token);
                 false
             }
         }
     }
 
     /// Continues after the bytes in flight have been sent.
-    fn sent(&mut self, token: usize) {
+    fn on_sent(&mut self, token: usize) {
         let tls = self
             .replicas
             .get(&token)
             .and_then(|replica| replica.connection.tls.clone());
         match tls.map(|tls| tls.continue_sending(&mut self.reactor, token)) {
-            None | Some(Ok(_)) => self.pump(token),
-            Some(Err(_)) => self.close(token),
+            None | Some(Ok(_)) => self.send_backlog(token),
+            Some(Err(_)) => self.close_replica(token),
         }
     }
 
@@ -274,16 +274,16 @@ impl PrimaryThread {
         self.reactor.in_flight(token) + replica.map_or(0, |replica| replica.connection.unencrypted_bytes())
     }
 
-    fn pump_all(&mut self) {
+    fn send_backlog_to_all(&mut self) {
         let tokens: Vec<usize> = self.replicas.keys().copied().collect();
-        tokens.into_iter().for_each(|token| self.pump(token));
+        tokens.into_iter().for_each(|token| self.send_backlog(token));
     }
 
     /// Sends a replica the part of the backlog that it misses, as much as its socket accepts.
-    fn pump(&mut self, token: usize) {
+    fn send_backlog(&mut self, token: usize) {
         let server = self.server.clone();
         loop {
-            let Some(replica) = self.replicas.get(&token).filter(|replica| replica.gets_stream()) else {
+            let Some(replica) = self.replicas.get(&token).filter(|replica| replica.receives_stream()) else {
                 return;
             };
             if self.in_flight(token) > 0 {
@@ -293,30 +293,30 @@ impl PrimaryThread {
             let mut output = Output::new();
             {
                 let mut backlog = server.repl.replicas.backlog();
-                let Some(place) = backlog.place(id) else {
+                let Some(place) = backlog.reader_offset(id) else {
                     drop(backlog);
-                    return self.close(token);
+                    return self.close_replica(token);
                 };
-                backlog.read(place, SEND_BYTES, &mut output.bytes);
+                backlog.read(place, SEND_CHUNK_BYTES, &mut output.bytes);
                 backlog.pin(id, place + output.bytes.len() as i64);
             }
             if output.is_empty() || !self.send(token, &mut output) {
                 return;
             }
             let in_flight: usize = self.replicas.keys().map(|token| self.reactor.in_flight(*token)).sum();
-            let under_way = &server.repl.replicas.under_way_bytes;
+            let under_way = &server.repl.replicas.in_flight_bytes;
             under_way.store(in_flight as u64, Ordering::Relaxed);
         }
     }
 
     // ---- publishing -------------------------------------------------------------------------------------------------
     /// Changes the public state of a replica.
-    fn publish(&self, token: usize, change: impl FnOnce(&mut ReplicaInfo)) {
+    fn update_info(&self, token: usize, change: impl FnOnce(&mut ReplicaInfo)) {
         let Some(replica) = self.replicas.get(&token) else {
             return;
         };
         let id = replica.id();
-        let mut known = self.server.repl.replicas.known();
+        let mut known = self.server.repl.replicas.infos();
         if let Some(known) = known.iter_mut().find(|known| known.id == id) {
             change(known);
         }
@@ -331,18 +331,18 @@ impl PrimaryThread {
             return;
         }
         waits.retain(|wait| {
-            let Some(offset) = replicas.backlog().offset_of(wait.log_ticket) else {
+            let Some(offset) = replicas.backlog().offset_of_sequence(wait.log_sequence) else {
                 return true;
             };
-            let bytes = match wait.disk {
+            let bytes = match wait.local_disks {
                 None => {
-                    let having = replicas.having(offset);
+                    let having = replicas.acknowledged_count(offset);
                     (having >= wait.replicas).then(|| format!(":{having}\r\n").into_bytes())
                 }
-                Some(1..) if server.aof.phase() == Phase::Off => Some(NO_LOG.to_vec()),
+                Some(1..) if server.aof.phase() == Phase::Off => Some(WAITAOF_DISABLED_REPLY.to_vec()),
                 Some(disk) => {
-                    let having = replicas.having_synced(offset);
-                    let local = i64::from(server.is_on_disk(wait.log_ticket));
+                    let having = replicas.synced_count(offset);
+                    let local = i64::from(server.is_on_disk(wait.log_sequence));
                     let enough = having >= wait.replicas && local >= disk;
                     enough.then(|| format!("*2\r\n:{local}\r\n:{having}\r\n").into_bytes())
                 }
@@ -352,7 +352,7 @@ impl PrimaryThread {
             };
             server.workers[wait.worker].send(Message::Reply {
                 client: wait.client,
-                ticket: wait.ticket,
+                ticket: wait.park_id,
                 bytes,
                 log_ticket: 0,
             });
@@ -361,10 +361,10 @@ impl PrimaryThread {
     }
 
     /// Publishes the replicas for CLIENT LIST.
-    fn show_clients(&self) {
+    fn publish_clients(&self) {
         let backlog = self.server.repl.replicas.backlog();
-        let end = backlog.extent().map_or(0, |extent| extent.end);
-        let places: HashMap<u64, i64> = backlog.places().collect();
+        let end = backlog.range().map_or(0, |extent| extent.end);
+        let places: HashMap<u64, i64> = backlog.reader_offsets().collect();
         drop(backlog);
         let place_of = |id: u64| places.get(&id);
         let mut shown = lock(&self.server.linked_clients);
@@ -384,21 +384,26 @@ impl PrimaryThread {
     // ---- time -------------------------------------------------------------------------------------------------------
 
     fn tick(&mut self) {
-        self.server.repl.judge_replicas(&self.server.config);
-        self.show_clients();
-        self.close_late();
-        self.close_far_behind();
-        self.end_graces();
-        self.keep_waiting_alive();
+        self.server.repl.update_too_few_replicas(&self.server.config);
+        self.publish_clients();
+        self.close_timed_out();
+        self.close_over_limit();
+        self.end_grace_periods();
+        self.send_keepalives();
         self.begin_dump_if_due();
         self.drop_unused_backlog();
     }
 
     /// Disconnects the replicas that have sent nothing for `repl-timeout`.
-    fn close_late(&mut self) {
+    fn close_timed_out(&mut self) {
         let timeout = Duration::from_secs(self.server.config.unsigned(id::REPL_TIMEOUT));
-        let streams = |replica: &Replica| matches!(replica.progress, Progress::Online | Progress::LoadsDump);
-        let late = |replica: &Replica| streams(replica) && replica.heard.elapsed() > timeout;
+        let streams = |replica: &Replica| {
+            matches!(
+                replica.progress,
+                ReplicaSyncState::Online | ReplicaSyncState::LoadingDump
+            )
+        };
+        let late = |replica: &Replica| streams(replica) && replica.last_heard.elapsed() > timeout;
         let tokens: Vec<usize> = self
             .replicas
             .iter()
@@ -409,15 +414,16 @@ impl PrimaryThread {
             if let Some(replica) = self.replicas.get(&token) {
                 log::warning!("Disconnecting timedout replica (streaming sync): {}", replica.name);
             }
-            self.close(token);
+            self.close_replica(token);
         }
     }
 
     /// Sends a keepalive newline to the replicas that wait for a dump.
-    fn keep_waiting_alive(&mut self) {
+    fn send_keepalives(&mut self) {
         let period = Duration::from_secs(1);
-        let waiting =
-            |replica: &Replica| replica.progress == Progress::WaitsForDump && replica.heard.elapsed() > period;
+        let waiting = |replica: &Replica| {
+            replica.progress == ReplicaSyncState::WaitingForDump && replica.last_heard.elapsed() > period
+        };
         let tokens: Vec<usize> = self
             .replicas
             .iter()
@@ -426,7 +432,7 @@ impl PrimaryThread {
             .collect();
         for token in tokens {
             if let Some(replica) = self.replicas.get_mut(&token) {
-                replica.heard = Instant::now();
+                replica.last_heard = Instant::now();
             }
             let mut output = Output::new();
             output.bytes.push(b'\n');
@@ -437,21 +443,21 @@ impl PrimaryThread {
     /// Drops the backlog when there has been no replica for `repl-backlog-ttl`.
     fn drop_unused_backlog(&mut self) {
         let ttl_s = self.server.config.unsigned(id::REPL_BACKLOG_TTL);
-        let is_kept = !self.server.repl.follows() && self.server.repl.replicas.backlog().extent().is_some();
+        let is_kept = !self.server.repl.is_replica() && self.server.repl.replicas.backlog().range().is_some();
         if is_kept && self.replicas.is_empty() {
             // A backlog restored from a dump exists before any replica has connected.
-            self.alone_since.get_or_insert_with(Instant::now);
+            self.no_replica_since.get_or_insert_with(Instant::now);
         }
         let unused = self
-            .alone_since
+            .no_replica_since
             .is_some_and(|since| since.elapsed() > Duration::from_secs(ttl_s));
-        if ttl_s == 0 || !unused || self.server.repl.follows() {
+        if ttl_s == 0 || !unused || self.server.repl.is_replica() {
             return;
         }
-        self.alone_since = None;
+        self.no_replica_since = None;
         let server = &self.server;
         server.run_exclusive(&mut self.seat, |all| {
-            if !server.repl.follows() {
+            if !server.repl.is_replica() {
                 backlog_writer::close(server, all);
                 log::notice!("Replication backlog freed after {ttl_s} seconds without connected replicas.");
             }
@@ -459,20 +465,20 @@ impl PrimaryThread {
     }
 
     /// Advances a coordinated failover: hands over if a replica has all writes, aborts if the deadline has passed.
-    fn advance_handover(&mut self) {
+    fn advance_failover(&mut self) {
         let server = &self.server;
-        if role::handover_step(server) == Step::Wait {
+        if role::next_failover_step(server) == FailoverStep::Wait {
             return;
         }
         // Check again in exclusive mode: everything written before this moment must have reached the replica.
-        server.run_exclusive(&mut self.seat, |_| match role::handover_step(server) {
-            Step::Wait => {}
-            Step::Abort => {
-                role::abort_handover(server, "Replica never caught up before timeout");
+        server.run_exclusive(&mut self.seat, |_| match role::next_failover_step(server) {
+            FailoverStep::Wait => {}
+            FailoverStep::Abort => {
+                role::abort_failover(server, "Replica never caught up before timeout");
             }
-            Step::To(replica) => {
-                if server.repl.handover().state == HandoverState::WaitForSync {
-                    role::hand_over(server, replica);
+            FailoverStep::HandOverTo(replica) => {
+                if server.repl.failover().state == CoordinatedFailoverState::WaitForSync {
+                    role::fail_over_to(server, replica);
                 }
             }
         });

@@ -12,11 +12,11 @@ use crate::net::client::ClientFlags;
 use crate::net::connection::Connection;
 use crate::observability::{lock, log};
 use crate::persistence::snapshot_state::Purpose;
-use crate::replication::{Channel, Progress, ReplicaInfo};
+use crate::replication::{ReplicaChannel, ReplicaInfo, ReplicaSyncState};
 use crate::state::SyncRequest;
 
 impl PrimaryThread {
-    pub(crate) fn adopt(&mut self, mut connection: Box<Connection>, request: &SyncRequest) {
+    pub(crate) fn adopt_connection(&mut self, mut connection: Box<Connection>, request: &SyncRequest) {
         let Some(registered) = connection.in_transit.take() else {
             return;
         };
@@ -43,66 +43,66 @@ impl PrimaryThread {
         }
         log::notice!("Replica {name} asks for synchronization");
         let now = Instant::now();
-        self.server.repl.replicas.known().push(ReplicaInfo {
+        self.server.repl.replicas.infos().push(ReplicaInfo {
             id,
             host,
             port: handshake.port,
             node: handshake.cluster_node.clone(),
-            progress: Progress::WaitsForDump,
+            progress: ReplicaSyncState::WaitingForDump,
             channel: match handshake.is_rdb_channel {
-                true => Channel::Dump,
-                false => Channel::Only,
+                true => ReplicaChannel::Dump,
+                false => ReplicaChannel::Single,
             },
-            acknowledged: 0,
-            synced: -1,
-            heard_s: unix_ms() / 1000,
+            acknowledged_offset: 0,
+            fsynced_offset: -1,
+            last_heard_s: unix_ms() / 1000,
         });
-        self.alone_since = None;
+        self.no_replica_since = None;
         self.server.repl.replicas.has_readers.store(true, Ordering::Relaxed);
         let mut replica = Replica {
             connection,
             handshake,
             name,
-            progress: Progress::WaitsForDump,
+            progress: ReplicaSyncState::WaitingForDump,
             is_psync: request.is_psync,
             awaits_ack: false,
-            since: now,
-            heard: now,
+            waiting_since: now,
+            last_heard: now,
             over_soft_limit_since: None,
         };
-        let resumes = self.try_to_resume(&mut replica, request);
+        let resumes = self.try_partial_sync(&mut replica, request);
         let dump_client = replica.handshake.rdb_channel_client;
-        let has_dump = resumes && dump_client.is_some_and(|dump| self.associate(dump, &replica.name));
+        let has_dump = resumes && dump_client.is_some_and(|dump| self.take_over_dump(dump, &replica.name));
         let mut output = std::mem::take(&mut replica.connection.output);
         self.replicas.insert(token, replica);
         if self.send(token, &mut output) {
             match (resumes, has_dump) {
-                (true, true) => self.stream_beside_dump(token),
-                (true, false) => self.go_online(token, false),
+                (true, true) => self.start_stream_during_dump(token),
+                (true, false) => self.mark_online(token, false),
                 (false, _) => {
-                    self.server.repl.replicas.full.fetch_add(1, Ordering::Relaxed);
-                    self.tell_when_dump_begins();
+                    self.server.repl.replicas.full_syncs.fetch_add(1, Ordering::Relaxed);
+                    self.log_dump_delay();
                     self.begin_dump_if_due();
                 }
             }
         }
-        self.show_clients();
+        self.publish_clients();
     }
 
     /// Tries a partial synchronisation. Returns `true` if the backlog has what the replica misses.
-    fn try_to_resume(&self, replica: &mut Replica, request: &SyncRequest) -> bool {
+    fn try_partial_sync(&self, replica: &mut Replica, request: &SyncRequest) -> bool {
         let Some(resume) = &request.resume else {
             return false;
         };
         let repl = &self.server.repl;
-        if let Err(refusal) = repl.may_resume(resume) {
-            refusal.tell(&replica.name, &repl.replicas);
+        if let Err(refusal) = repl.check_partial_sync(resume) {
+            refusal.log(&replica.name, &repl.replicas);
             return false;
         }
         let wanted = resume.1;
         let history = repl.state().history.clone();
         let mut backlog = repl.replicas.backlog();
-        let missing = backlog.extent().map_or(0, |extent| extent.end - (wanted - 1));
+        let missing = backlog.range().map_or(0, |extent| extent.end - (wanted - 1));
         backlog.pin(replica.id(), wanted - 1);
         drop(backlog);
         let answer = match replica.handshake.supports_psync2 {
@@ -115,23 +115,23 @@ impl PrimaryThread {
              {wanted}.",
             replica.name
         );
-        repl.replicas.partial.fetch_add(1, Ordering::Relaxed);
+        repl.replicas.partial_syncs.fetch_add(1, Ordering::Relaxed);
         true
     }
 
-    pub(crate) fn go_online(&mut self, token: usize, awaits_ack: bool) {
+    pub(crate) fn mark_online(&mut self, token: usize, awaits_ack: bool) {
         let Some(replica) = self.replicas.get_mut(&token) else {
             return;
         };
-        replica.progress = Progress::Online;
+        replica.progress = ReplicaSyncState::Online;
         replica.awaits_ack = awaits_ack;
-        replica.heard = Instant::now();
-        self.publish(token, |known| known.progress = Progress::Online);
-        self.server.repl.judge_replicas(&self.server.config);
-        self.pump(token);
+        replica.last_heard = Instant::now();
+        self.update_info(token, |known| known.progress = ReplicaSyncState::Online);
+        self.server.repl.update_too_few_replicas(&self.server.config);
+        self.send_backlog(token);
     }
 
-    pub(crate) fn close(&mut self, token: usize) {
+    pub(crate) fn close_replica(&mut self, token: usize) {
         let Some(replica) = self.replicas.remove(&token) else {
             return;
         };
@@ -143,7 +143,7 @@ impl PrimaryThread {
             false => log::notice!("Connection with replica {} lost.", replica.name),
         }
         if let Some(tls) = &replica.connection.tls
-            && replica.progress != Progress::GetsDump
+            && replica.progress != ReplicaSyncState::ReceivingDump
         {
             tls.send_close_notify(&mut self.reactor, token);
         }
@@ -154,21 +154,21 @@ impl PrimaryThread {
         let id = replica.id();
         let server = self.server.clone();
         let replicas = &server.repl.replicas;
-        if replicas.awaited().contains(&id) {
-            self.postpone(id, &replica.name, replica.shown());
+        if replicas.awaited_dumps().contains(&id) {
+            self.start_grace_period(id, &replica.name, replica.description());
         } else {
             replicas.backlog().unpin(id);
         }
-        replicas.known().retain(|known| known.id != id);
+        replicas.infos().retain(|known| known.id != id);
         lock(&server.linked_clients).remove(&id);
         server.directory.remove(id);
         server.connections.fetch_sub(1, Ordering::Relaxed);
         if self.replicas.is_empty() {
-            self.alone_since = Some(Instant::now());
+            self.no_replica_since = Some(Instant::now());
             replicas.has_readers.store(false, Ordering::Relaxed);
         }
         if let Some(dump) = &self.dump
-            && !full_sync::outlives(&server, dump.with_mark)
+            && !full_sync::is_useful_without_replicas(&server, dump.is_streamed)
             && !self
                 .replicas
                 .values()
@@ -178,6 +178,6 @@ impl PrimaryThread {
         {
             log::notice!("Diskless rdb transfer, last replica dropped, killing fork child.");
         }
-        self.server.repl.judge_replicas(&self.server.config);
+        self.server.repl.update_too_few_replicas(&self.server.config);
     }
 }

@@ -21,14 +21,14 @@ use super::PrimaryThread;
 use crate::config::{ClientClass, Config, id};
 use crate::observability::log;
 use crate::observability::metrics::Counter;
-use crate::replication::{Channel, Progress};
+use crate::replication::{ReplicaChannel, ReplicaSyncState};
 
 /// A dump whose connection is closed and whose stream no main channel has requested yet.
 pub(crate) struct AwaitedMainChannel {
     /// The id of the closed client.
     client: u64,
     /// The description of the client for the server log.
-    shown: Vec<u8>,
+    description: Vec<u8>,
     since: Instant,
     over_soft_limit_since: Option<Instant>,
 }
@@ -55,7 +55,7 @@ impl PendingLimits {
 
     /// Returns `true` if `bytes` exceeds the limits. `since` is the time since which the soft limit has been exceeded,
     /// and is updated.
-    pub(crate) fn are_passed(&self, bytes: u64, since: &mut Option<Instant>) -> bool {
+    pub(crate) fn are_exceeded(&self, bytes: u64, since: &mut Option<Instant>) -> bool {
         let above = bytes > self.soft_bytes;
         *since = above.then(|| since.unwrap_or_else(Instant::now));
         let too_long = since.is_some_and(|since| !self.soft.is_zero() && since.elapsed() > self.soft);
@@ -66,78 +66,78 @@ impl PendingLimits {
 impl PrimaryThread {
     /// Passes the bytes kept for the dump with the client id `dump` to a main channel. Returns `true` if there were
     /// any.
-    pub(crate) fn associate(&mut self, dump: u64, name: &str) -> bool {
+    pub(crate) fn take_over_dump(&mut self, dump: u64, name: &str) -> bool {
         let replicas = &self.server.repl.replicas;
-        if !replicas.awaited().remove(&dump) {
+        if !replicas.awaited_dumps().remove(&dump) {
             return false;
         }
         log::debug!("Dual channel replication: Remove psync waiting replica {name} with cid {dump}");
         replicas.backlog().unpin(dump);
-        self.graces.retain(|grace| grace.client != dump);
+        self.grace_periods.retain(|grace| grace.client != dump);
         true
     }
 
     /// Starts to send the stream to a replica that is still loading its dump.
-    pub(crate) fn stream_beside_dump(&mut self, token: usize) {
+    pub(crate) fn start_stream_during_dump(&mut self, token: usize) {
         let Some(replica) = self.replicas.get_mut(&token) else {
             return;
         };
-        replica.progress = Progress::LoadsDump;
-        replica.heard = Instant::now();
-        self.publish(token, |known| {
-            known.progress = Progress::LoadsDump;
-            known.channel = Channel::Main;
+        replica.progress = ReplicaSyncState::LoadingDump;
+        replica.last_heard = Instant::now();
+        self.update_info(token, |known| {
+            known.progress = ReplicaSyncState::LoadingDump;
+            known.channel = ReplicaChannel::Main;
         });
-        self.pump(token);
+        self.send_backlog(token);
     }
 
     /// Marks a replica as online if it was loading its dump, because it has acknowledged an offset.
-    pub(crate) fn note_loaded(&mut self, token: usize) {
+    pub(crate) fn mark_loaded(&mut self, token: usize) {
         let Some(replica) = self.replicas.get_mut(&token) else {
             return;
         };
-        if replica.progress == Progress::LoadsDump {
+        if replica.progress == ReplicaSyncState::LoadingDump {
             log::notice!("Synchronization with replica {} succeeded", replica.name);
-            self.go_online(token, false);
+            self.mark_online(token, false);
         }
     }
 
     /// Starts the grace period of an awaited dump whose connection is closed.
-    pub(crate) fn postpone(&mut self, client: u64, name: &str, shown: Vec<u8>) {
-        if self.graces.iter().any(|grace| grace.client == client) {
+    pub(crate) fn start_grace_period(&mut self, client: u64, name: &str, shown: Vec<u8>) {
+        if self.grace_periods.iter().any(|grace| grace.client == client) {
             return;
         }
         let seconds = self.server.repl.replicas.grace_s.load(Ordering::Relaxed);
         log::verbose!("Dual channel replication: Postpone RDB client id={client} ({name}) free for {seconds} seconds");
-        self.graces.push(AwaitedMainChannel {
+        self.grace_periods.push(AwaitedMainChannel {
             client,
-            shown,
+            description: shown,
             since: Instant::now(),
             over_soft_limit_since: None,
         });
     }
 
     /// Releases what is kept for a dump.
-    pub(crate) fn give_up(&mut self, client: u64) {
+    pub(crate) fn release_awaited_dump(&mut self, client: u64) {
         let replicas = &self.server.repl.replicas;
-        replicas.awaited().remove(&client);
+        replicas.awaited_dumps().remove(&client);
         replicas.backlog().unpin(client);
-        self.graces.retain(|grace| grace.client != client);
+        self.grace_periods.retain(|grace| grace.client != client);
     }
 
     /// Ends the grace periods that have expired or whose kept bytes exceed the limits.
-    pub(crate) fn end_graces(&mut self) {
-        if self.graces.is_empty() {
+    pub(crate) fn end_grace_periods(&mut self) {
+        if self.grace_periods.is_empty() {
             return;
         }
         let patience = Duration::from_secs(self.server.repl.replicas.grace_s.load(Ordering::Relaxed));
         let bounds = PendingLimits::of(&self.server.config);
         let mut ended = Vec::new();
         let backlog = self.server.repl.replicas.backlog();
-        let end = backlog.extent().map_or(0, |extent| extent.end);
-        for grace in &mut self.graces {
+        let end = backlog.range().map_or(0, |extent| extent.end);
+        for grace in &mut self.grace_periods {
             let bytes = backlog
-                .place(grace.client)
+                .reader_offset(grace.client)
                 .map_or(0, |place| (end - place).max(0) as u64);
             if grace.since.elapsed() > patience {
                 log::notice!(
@@ -147,10 +147,10 @@ impl PrimaryThread {
                     grace.client
                 );
                 ended.push(grace.client);
-            } else if bounds.are_passed(bytes, &mut grace.over_soft_limit_since) {
+            } else if bounds.are_exceeded(bytes, &mut grace.over_soft_limit_since) {
                 log::warning!(
                     "Client {} scheduled to be closed ASAP for overcoming of output buffer limits.",
-                    String::from_utf8_lossy(&grace.shown)
+                    String::from_utf8_lossy(&grace.description)
                 );
                 let metrics = &self.server.metrics;
                 metrics.add(self.seat.index(), Counter::OutputBufferDisconnections, 1);
@@ -158,22 +158,22 @@ impl PrimaryThread {
             }
         }
         drop(backlog);
-        ended.into_iter().for_each(|client| self.give_up(client));
+        ended.into_iter().for_each(|client| self.release_awaited_dump(client));
     }
 
     /// Disconnects the replicas whose unsent bytes exceed the limits.
-    pub(crate) fn close_far_behind(&mut self) {
+    pub(crate) fn close_over_limit(&mut self) {
         let bounds = PendingLimits::of(&self.server.config);
         let mut far = Vec::new();
         {
             let backlog = self.server.repl.replicas.backlog();
-            let end = backlog.extent().map_or(0, |extent| extent.end);
+            let end = backlog.range().map_or(0, |extent| extent.end);
             for (token, replica) in &mut self.replicas {
                 let behind = backlog
-                    .place(replica.id())
+                    .reader_offset(replica.id())
                     .map_or(0, |place| (end - place).max(0) as u64);
                 let behind = behind + self.reactor.in_flight(*token) as u64;
-                if bounds.are_passed(behind, &mut replica.over_soft_limit_since) {
+                if bounds.are_exceeded(behind, &mut replica.over_soft_limit_since) {
                     far.push(*token);
                 }
             }
@@ -183,21 +183,21 @@ impl PrimaryThread {
                 let id = replica.id();
                 log::warning!(
                     "Client {} scheduled to be closed ASAP for overcoming of output buffer limits.",
-                    String::from_utf8_lossy(&replica.shown())
+                    String::from_utf8_lossy(&replica.description())
                 );
                 let metrics = &self.server.metrics;
                 metrics.add(self.seat.index(), Counter::OutputBufferDisconnections, 1);
-                self.give_up(id);
+                self.release_awaited_dump(id);
             }
-            self.close(token);
+            self.close_replica(token);
         }
     }
 
     /// Logs why a replica that needs a full synchronisation has to wait.
-    pub(crate) fn tell_when_dump_begins(&self) {
+    pub(crate) fn log_dump_delay(&self) {
         let config = &self.server.config;
         match &self.dump {
-            Some(dump) if dump.with_mark => {
+            Some(dump) if dump.is_streamed => {
                 log::notice!("Current BGSAVE has socket target. Waiting for next BGSAVE for SYNC");
             }
             Some(_) => {
@@ -216,7 +216,7 @@ impl PrimaryThread {
 
 impl super::Replica {
     /// Returns the description of its client for the server log.
-    pub(crate) fn shown(&self) -> Vec<u8> {
+    pub(crate) fn description(&self) -> Vec<u8> {
         self.connection.client.list_line(unix_ms(), self.connection.buffers(0))
     }
 }

@@ -15,7 +15,7 @@ use crate::observability::log;
 
 impl PrimaryThread {
     /// Parses and processes the input of a replica.
-    pub(crate) fn listen(&mut self, token: usize) {
+    pub(crate) fn process_input(&mut self, token: usize) {
         let Some(replica) = self.replicas.get_mut(&token) else {
             return;
         };
@@ -36,7 +36,7 @@ impl PrimaryThread {
                 Parsed::Request { consumed, argc } => {
                     if argc > 0 {
                         let args = Args::new(&input[at..at + consumed], &ranges);
-                        self.hear(token, &args.iter().collect::<Vec<_>>());
+                        self.process_command(token, &args.iter().collect::<Vec<_>>());
                     }
                     at += consumed;
                 }
@@ -44,7 +44,7 @@ impl PrimaryThread {
                 Parsed::Inline { consumed, args } => {
                     let words: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
                     if !words.is_empty() {
-                        self.hear(token, &words);
+                        self.process_command(token, &words);
                     }
                     at += consumed;
                 }
@@ -53,7 +53,7 @@ impl PrimaryThread {
                         "Protocol error from a replica: {}",
                         String::from_utf8_lossy(&error.message())
                     );
-                    return self.close(token);
+                    return self.close_replica(token);
                 }
             }
         }
@@ -63,7 +63,7 @@ impl PrimaryThread {
         }
     }
 
-    fn hear(&mut self, token: usize, words: &[&[u8]]) {
+    fn process_command(&mut self, token: usize, words: &[&[u8]]) {
         let Some(replica) = self.replicas.get_mut(&token) else {
             return;
         };
@@ -72,17 +72,17 @@ impl PrimaryThread {
         match name.as_slice() {
             b"replconf" => {
                 replica.connection.client.last_command = "replconf";
-                self.hear_replconf(token, words);
+                self.process_replconf(token, words);
             }
             // The replica has requested synchronisation already.
             b"psync" | b"sync" => {}
-            b"quit" => self.close(token),
-            _ => self.refuse(token, words),
+            b"quit" => self.close_replica(token),
+            _ => self.disconnect_for_command(token, words),
         }
     }
 
     /// Disconnects a replica whose command would have a reply, since a reply would corrupt the stream.
-    fn refuse(&mut self, token: usize, words: &[&[u8]]) {
+    fn disconnect_for_command(&mut self, token: usize, words: &[&[u8]]) {
         let Some(replica) = self.replicas.get_mut(&token) else {
             return;
         };
@@ -101,7 +101,7 @@ impl PrimaryThread {
         };
         log::warning!(
             "Replica generated a reply to command '{name}', disconnecting it: {}",
-            String::from_utf8_lossy(&replica.shown())
+            String::from_utf8_lossy(&replica.description())
         );
         if touches_keys {
             log::warning!(
@@ -109,10 +109,10 @@ impl PrimaryThread {
                  keyspace' after processing the command '{name}'"
             );
         }
-        self.close(token);
+        self.close_replica(token);
     }
 
-    fn hear_replconf(&mut self, token: usize, words: &[&[u8]]) {
+    fn process_replconf(&mut self, token: usize, words: &[&[u8]]) {
         let number = |at: usize| words.get(at).and_then(|word| parse_i64(word));
         let is = |at: usize, name: &[u8]| words.get(at).is_some_and(|word| word.eq_ignore_ascii_case(name));
         if !is(1, b"ack") {
@@ -123,20 +123,20 @@ impl PrimaryThread {
         };
         let synced = if is(3, b"fack") { number(4) } else { None };
         let now_s = unix_ms() / 1000;
-        self.publish(token, |known| {
-            known.acknowledged = known.acknowledged.max(offset);
-            known.synced = known.synced.max(synced.unwrap_or(-1));
-            known.heard_s = now_s;
+        self.update_info(token, |known| {
+            known.acknowledged_offset = known.acknowledged_offset.max(offset);
+            known.fsynced_offset = known.fsynced_offset.max(synced.unwrap_or(-1));
+            known.last_heard_s = now_s;
         });
         if let Some(replica) = self.replicas.get_mut(&token) {
-            replica.heard = Instant::now();
-            let begins = replica.awaits_ack && replica.progress == crate::replication::Progress::Online;
+            replica.last_heard = Instant::now();
+            let begins = replica.awaits_ack && replica.progress == crate::replication::ReplicaSyncState::Online;
             if begins {
                 replica.awaits_ack = false;
-                self.pump(token);
+                self.send_backlog(token);
             }
         }
-        self.note_loaded(token);
+        self.mark_loaded(token);
         self.server.repl.replicas.has_readers.store(true, Ordering::Relaxed);
     }
 }

@@ -3,39 +3,39 @@
 
 use std::time::Duration;
 
-use super::full_sync::{self, DumpTarget};
+use super::full_sync::{self, DumpReceiver};
 use super::{PrimaryThread, Replica};
 use crate::config::id;
 use crate::observability::log;
 use crate::persistence::rdb_file::Format;
-use crate::replication::Progress;
+use crate::replication::ReplicaSyncState;
 use crate::replication::backlog_writer;
 
 /// The properties of the dump that a replica needs. Replicas with equal properties share one dump.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Filters {
-    without_data: bool,
-    without_functions: bool,
+struct DumpFilters {
+    excludes_keys: bool,
+    excludes_functions: bool,
     /// The format version of a dump that is sent to sockets. Dump files always have the newest format.
     format: Format,
     /// `true` if the dump uses a separate connection.
-    alone: bool,
+    is_dump_channel: bool,
 }
 
 /// A dump under way.
-pub(crate) struct Dump {
+pub(crate) struct DumpInProgress {
     /// The ids of the clients that receive it.
     pub(crate) replicas: Vec<u64>,
-    pub(crate) with_mark: bool,
+    pub(crate) is_streamed: bool,
 }
 
 impl PrimaryThread {
     /// Begins a dump for the waiting replicas if it is due.
     pub(crate) fn begin_dump_if_due(&mut self) {
         let config = &self.server.config;
-        let waits = |replica: &&Replica| replica.progress == Progress::WaitsForDump;
+        let waits = |replica: &&Replica| replica.progress == ReplicaSyncState::WaitingForDump;
         let waiting: Vec<&Replica> = self.replicas.values().filter(waits).collect();
-        let Some(first) = waiting.iter().map(|replica| replica.since).min() else {
+        let Some(first) = waiting.iter().map(|replica| replica.waiting_since).min() else {
             return;
         };
         if self.dump.is_some() {
@@ -54,14 +54,14 @@ impl PrimaryThread {
         }
         let filters = |replica: &Replica| {
             let handshake = &replica.handshake;
-            Filters {
-                without_data: handshake.excludes_data,
-                without_functions: handshake.excludes_functions,
+            DumpFilters {
+                excludes_keys: handshake.excludes_data,
+                excludes_functions: handshake.excludes_functions,
                 format: match with_mark {
                     true => Format::of_version(handshake.version),
                     false => Format::Newest,
                 },
-                alone: handshake.is_rdb_channel,
+                is_dump_channel: handshake.is_rdb_channel,
             }
         };
         // Replicas with equal properties share one dump.
@@ -73,7 +73,7 @@ impl PrimaryThread {
         self.begin_dump(tokens, with_mark, wanted);
     }
 
-    fn begin_dump(&mut self, tokens: Vec<usize>, with_mark: bool, filters: Filters) {
+    fn begin_dump(&mut self, tokens: Vec<usize>, with_mark: bool, filters: DumpFilters) {
         if self.open_backlog().is_err() {
             return;
         }
@@ -82,44 +82,48 @@ impl PrimaryThread {
             let Some(replica) = self.replicas.get(token) else {
                 continue;
             };
-            match self.reactor.socket(*token).map(DumpTarget::clone_of) {
-                Some(Ok(socket)) => targets.push(DumpTarget::new(
+            match self.reactor.socket(*token).map(DumpReceiver::clone_of) {
+                Some(Ok(socket)) => targets.push(DumpReceiver::new(
                     replica.id(),
                     replica.name.clone(),
                     socket,
                     replica.connection.tls.clone(),
-                    full_sync::Announcement::fitting(replica.is_psync, filters.alone),
+                    full_sync::OffsetAnnouncement::for_replica(replica.is_psync, filters.is_dump_channel),
                 )),
-                Some(Err(_)) | None => self.close(*token),
+                Some(Err(_)) | None => self.close_replica(*token),
             }
         }
         let ids: Vec<u64> = targets.iter().map(|target| target.id).collect();
         let kind = if with_mark { "replicas sockets" } else { "disk" };
-        let using = if filters.alone { "dual-channel" } else { "normal sync" };
+        let using = if filters.is_dump_channel {
+            "dual-channel"
+        } else {
+            "normal sync"
+        };
         let wanted = full_sync::DumpRequirements {
             format: filters.format,
-            without_data: filters.without_data,
+            excludes_keys: filters.excludes_keys,
         };
         match full_sync::begin(&self.server, targets, with_mark, wanted) {
             Ok(()) => {
                 log::notice!("Starting BGSAVE for SYNC with target: {kind} using: {using}");
                 for token in &tokens {
                     if let Some(replica) = self.replicas.get_mut(token) {
-                        replica.progress = Progress::GetsDump;
+                        replica.progress = ReplicaSyncState::ReceivingDump;
                     }
-                    self.publish(*token, |known| known.progress = Progress::DumpBegun);
+                    self.update_info(*token, |known| known.progress = ReplicaSyncState::DumpStarted);
                 }
-                self.dump = Some(Dump {
+                self.dump = Some(DumpInProgress {
                     replicas: ids,
-                    with_mark,
+                    is_streamed: with_mark,
                 });
             }
-            Err(full_sync::CannotBegin::Busy) => {
+            Err(full_sync::BeginDumpError::Busy) => {
                 // The replicas continue to wait.
             }
-            Err(full_sync::CannotBegin::Failed(reason)) => {
+            Err(full_sync::BeginDumpError::Failed(reason)) => {
                 log::warning!("BGSAVE for replication failed: {reason}");
-                tokens.into_iter().for_each(|token| self.close(token));
+                tokens.into_iter().for_each(|token| self.close_replica(token));
             }
         }
     }
@@ -127,11 +131,11 @@ impl PrimaryThread {
     /// Creates the backlog, and with it a history to follow, if there is none.
     fn open_backlog(&mut self) -> Result<(), ()> {
         let server = self.server.clone();
-        if server.repl.follows() || server.repl.replicas.backlog().extent().is_some() {
+        if server.repl.is_replica() || server.repl.replicas.backlog().range().is_some() {
             return Ok(());
         }
         let opened = server.run_exclusive(&mut self.seat, |all| {
-            let needed = !server.repl.follows() && server.repl.replicas.backlog().extent().is_none();
+            let needed = !server.repl.is_replica() && server.repl.replicas.backlog().range().is_none();
             if needed {
                 backlog_writer::open(&server, all)
             } else {
@@ -146,15 +150,15 @@ impl PrimaryThread {
         for id in replicas {
             let Some(token) = self.token_of(*id) else {
                 // The replica disconnected before its offset was pinned.
-                let is_awaited = self.server.repl.replicas.awaited().contains(id);
+                let is_awaited = self.server.repl.replicas.awaited_dumps().contains(id);
                 match is_awaited {
-                    true => self.postpone(*id, "gone", Vec::new()),
+                    true => self.start_grace_period(*id, "gone", Vec::new()),
                     false => self.server.repl.replicas.backlog().unpin(*id),
                 }
                 continue;
             };
             if !served.contains(id) {
-                self.close(token);
+                self.close_replica(token);
                 continue;
             }
             let Some(replica) = self.replicas.get(&token) else {
@@ -172,11 +176,11 @@ impl PrimaryThread {
                     "RDB transfer completed, rdb only replica ({}) should be disconnected asap",
                     replica.name
                 );
-                self.close(token);
+                self.close_replica(token);
                 continue;
             }
             log::notice!("Synchronization with replica {} succeeded", replica.name);
-            self.go_online(token, with_mark);
+            self.mark_online(token, with_mark);
         }
         self.begin_dump_if_due();
     }

@@ -11,21 +11,21 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, bind,
 
 use weft_reactor::multipath_socket;
 
-use super::link::Failure;
+use super::link::LinkFailure;
 use crate::config::{Config, error_text, id};
 use crate::observability::log;
 use crate::replication::Endpoint;
 use crate::state::Server;
 
 /// The interval at which an attempt checks for the end of its role epoch, in milliseconds.
-const LOOK_PERIOD_MS: u16 = 100;
+const EPOCH_CHECK_INTERVAL_MS: u16 = 100;
 
 /// Connects to a primary.
 ///
 /// # Errors
 /// When the connection fails, takes longer than `repl-timeout`, or the role epoch is over.
-pub fn connect(server: &Server, primary: &Endpoint, term: u64) -> Result<TcpStream, Failure> {
-    let unable = |error: &io::Error| Failure::Told(format!("Unable to connect to PRIMARY: {}", error_text(error)));
+pub fn connect(server: &Server, primary: &Endpoint, term: u64) -> Result<TcpStream, LinkFailure> {
+    let unable = |error: &io::Error| LinkFailure::Other(format!("Unable to connect to PRIMARY: {}", error_text(error)));
     let addresses = (&*primary.host, primary.port)
         .to_socket_addrs()
         .map_err(|error| unable(&error))?;
@@ -33,22 +33,27 @@ pub fn connect(server: &Server, primary: &Endpoint, term: u64) -> Result<TcpStre
     let deadline = Instant::now() + timeout;
     let mut failed = io::Error::from(io::ErrorKind::NotFound);
     for address in addresses {
-        match attempt(server, address, term, deadline) {
+        match connect_to_address(server, address, term, deadline) {
             Ok(Some(stream)) => return Ok(stream),
-            Ok(None) if server.repl.term() != term => return Err(Failure::TermOver),
-            Ok(None) => return Err(Failure::Timeout("Timeout connecting to the PRIMARY...")),
+            Ok(None) if server.repl.role_epoch() != term => return Err(LinkFailure::EpochOver),
+            Ok(None) => return Err(LinkFailure::Timeout("Timeout connecting to the PRIMARY...")),
             Err(error) => failed = error,
         }
     }
     Err(match failed.raw_os_error() {
         // Valkey logs a refused connection with this line.
-        Some(_) => Failure::Told(format!("Error condition on socket for SYNC: {}", error_text(&failed))),
+        Some(_) => LinkFailure::Other(format!("Error condition on socket for SYNC: {}", error_text(&failed))),
         None => unable(&failed),
     })
 }
 
 /// Connects to one address. Returns `None` if the deadline has passed or the role epoch is over.
-fn attempt(server: &Server, address: SocketAddr, term: u64, deadline: Instant) -> io::Result<Option<TcpStream>> {
+fn connect_to_address(
+    server: &Server,
+    address: SocketAddr,
+    term: u64,
+    deadline: Instant,
+) -> io::Result<Option<TcpStream>> {
     let descriptor = new_socket(server, address)?;
     if let Some(source) = source_address(&server.config, &address) {
         bind(descriptor.as_raw_fd(), &SockaddrStorage::from(source))?;
@@ -98,9 +103,9 @@ fn source_address(config: &Config, to: &SocketAddr) -> Option<SocketAddr> {
 
 /// Waits for the connection attempt. Returns `true` if the connection was made or refused in time.
 fn wait_until_connected(server: &Server, descriptor: &OwnedFd, term: u64, deadline: Instant) -> io::Result<bool> {
-    while server.repl.term() == term && Instant::now() < deadline {
+    while server.repl.role_epoch() == term && Instant::now() < deadline {
         let mut polled = [PollFd::new(descriptor.as_fd(), PollFlags::POLLOUT)];
-        match poll(&mut polled, PollTimeout::from(LOOK_PERIOD_MS)) {
+        match poll(&mut polled, PollTimeout::from(EPOCH_CHECK_INTERVAL_MS)) {
             Ok(0) | Err(Errno::EINTR) => {}
             Ok(_) => return Ok(true),
             Err(error) => return Err(error.into()),

@@ -8,28 +8,28 @@
 
 use weft_resp::number::parse_i64;
 
-use super::link::{Failure, Link};
+use super::link::{LinkFailure, PrimaryLink};
 use crate::config::{COMPATIBLE_VERSION, Config, id};
 use crate::observability::log;
-use crate::replication::HandoverState;
+use crate::replication::CoordinatedFailoverState;
 
 /// The answer of a primary to PSYNC.
 pub enum PsyncReply {
     /// A partial synchronisation, with the new replication ID if it has changed.
     Continue(Option<String>),
     /// A full synchronisation.
-    Full {
+    FullResync {
         /// The replication ID of the primary.
         id: String,
         /// The replication offset of the dump.
         offset: i64,
     },
     /// A full synchronisation whose dump uses another connection.
-    FullElsewhere,
+    DualChannelSync,
 }
 
 /// The replication position of a dump that uses a separate connection.
-pub struct DumpPlace {
+pub struct DumpPosition {
     /// The replication ID.
     pub id: String,
     /// The replication offset of the dump.
@@ -38,7 +38,7 @@ pub struct DumpPlace {
     client: u64,
 }
 
-fn shown(line: &[u8]) -> String {
+fn lossy(line: &[u8]) -> String {
     String::from_utf8_lossy(line).into_owned()
 }
 
@@ -46,41 +46,41 @@ fn shown(line: &[u8]) -> String {
 ///
 /// # Errors
 /// When the link breaks, or the primary rejects the connection.
-pub fn introduce(link: &mut Link) -> Result<(), Failure> {
+pub fn perform_handshake(link: &mut PrimaryLink) -> Result<(), LinkFailure> {
     link.send(&[b"PING"])?;
-    let pong = link.line()?;
+    let pong = link.read_line()?;
     let wants_login = [&b"-NOAUTH"[..], b"-NOPERM", b"-ERR operation not permitted"];
     if !pong.starts_with(b"+") && !wants_login.iter().any(|error| pong.starts_with(error)) {
-        return Err(Failure::Told(format!(
+        return Err(LinkFailure::Other(format!(
             "Error reply to PING from primary: '{}'",
-            shown(&pong)
+            lossy(&pong)
         )));
     }
     log::notice!("Primary replied to PING, replication can continue...");
-    log_in(link)?;
+    authenticate(link)?;
     let server = link.server().clone();
     let config = &server.config;
-    tell(
+    send_replconf(
         link,
         &[b"listening-port", announced_port(config).as_bytes()],
         "REPLCONF listening-port",
     )?;
     let address = config.text(id::REPLICA_ANNOUNCE_IP);
     if !address.is_empty() {
-        tell(link, &[b"ip-address", &address], "REPLCONF ip-address")?;
+        send_replconf(link, &[b"ip-address", &address], "REPLCONF ip-address")?;
     }
     let capabilities: [&[u8]; 6] = [b"capa", b"eof", b"capa", b"psync2", b"capa", b"dual-channel"];
     let known = match config.boolean(id::DUAL_CHANNEL_REPLICATION_ENABLED) {
         true => 6,
         false => 4,
     };
-    tell(link, &capabilities[..known], "REPLCONF capa")?;
-    tell(link, &[b"version", COMPATIBLE_VERSION.as_bytes()], "REPLCONF version")?;
+    send_replconf(link, &capabilities[..known], "REPLCONF capa")?;
+    send_replconf(link, &[b"version", COMPATIBLE_VERSION.as_bytes()], "REPLCONF version")?;
     match &server.cluster {
         // A primary that shuts down may select this node to take over.
         Some(cluster) => {
             let node = cluster.lock(config).myself;
-            tell(
+            send_replconf(
                 link,
                 &[b"set-cluster-node-id", node.as_bytes()],
                 "REPLCONF set-cluster-node-id",
@@ -104,8 +104,8 @@ fn announced_port(config: &Config) -> String {
 ///
 /// # Errors
 /// When the link breaks, or the primary provides no such dump.
-pub fn ask_for_dump(link: &mut Link) -> Result<DumpPlace, Failure> {
-    log_in(link)?;
+pub fn request_dump(link: &mut PrimaryLink) -> Result<DumpPosition, LinkFailure> {
+    authenticate(link)?;
     let server = link.server().clone();
     let config = &server.config;
     let port = announced_port(config);
@@ -122,7 +122,7 @@ pub fn ask_for_dump(link: &mut Link) -> Result<DumpPlace, Failure> {
         b"version",
         COMPATIBLE_VERSION.as_bytes(),
     ];
-    insist(
+    send_required(
         link,
         &options,
         "Server does not support sync with offset, dual channel sync approach cannot be used",
@@ -130,26 +130,26 @@ pub fn ask_for_dump(link: &mut Link) -> Result<DumpPlace, Failure> {
     let address = config.text(id::REPLICA_ANNOUNCE_IP);
     if !address.is_empty() {
         let told: [&[u8]; 3] = [b"REPLCONF", b"ip-address", &address];
-        insist(link, &told, "Primary rejected REPLCONF ip-address")?;
+        send_required(link, &told, "Primary rejected REPLCONF ip-address")?;
     }
     link.send_raw(b"SYNC\r\n")?;
-    let line = link.full_line()?;
-    parse_end(&line).ok_or_else(|| {
-        Failure::Told(format!(
+    let line = link.read_nonempty_line()?;
+    parse_endoff(&line).ok_or_else(|| {
+        LinkFailure::Other(format!(
             "Dual channel replication: Received unexpected $ENDOFF response: {}",
-            shown(&line)
+            lossy(&line)
         ))
     })
 }
 
 /// Parses `$ENDOFF:offset id db client`.
-fn parse_end(line: &[u8]) -> Option<DumpPlace> {
+fn parse_endoff(line: &[u8]) -> Option<DumpPosition> {
     let words: Vec<&[u8]> = line.strip_prefix(b"$ENDOFF:")?.split(|byte| *byte == b' ').collect();
     let [offset, id, _db, client] = words.as_slice() else {
         return None;
     };
-    Some(DumpPlace {
-        id: is_id(id).then(|| shown(id))?,
+    Some(DumpPosition {
+        id: is_replication_id(id).then(|| lossy(id))?,
         offset: parse_i64(offset).filter(|offset| *offset >= 0)?,
         client: u64::try_from(parse_i64(client)?).ok()?,
     })
@@ -159,22 +159,22 @@ fn parse_end(line: &[u8]) -> Option<DumpPlace> {
 ///
 /// # Errors
 /// When the link breaks, or the primary does not have the stream.
-pub fn ask_for_stream_of(link: &mut Link, place: &DumpPlace) -> Result<(), Failure> {
+pub fn request_stream_after_dump(link: &mut PrimaryLink, place: &DumpPosition) -> Result<(), LinkFailure> {
     let client = place.client.to_string();
     let words: [&[u8]; 3] = [b"REPLCONF", b"set-rdb-client-id", client.as_bytes()];
-    insist(link, &words, "Primary does not understand REPLCONF identify")?;
+    send_required(link, &words, "Primary does not understand REPLCONF identify")?;
     let wanted = (place.offset + 1).to_string();
     log::notice!(
         "Dual channel replication: Trying a partial resynchronization using main channel (request {}:{wanted}).",
         place.id
     );
-    link.server().repl.pause_if_wanted();
+    link.server().repl.pause_if_requested();
     link.send(&[b"PSYNC", place.id.as_bytes(), wanted.as_bytes()])?;
-    let line = link.full_line()?;
+    let line = link.read_nonempty_line()?;
     if line != b"+CONTINUE" && !line.starts_with(b"+CONTINUE ") {
-        return Err(Failure::Told(format!(
+        return Err(LinkFailure::Other(format!(
             "Dual channel replication: Aborting dual channel sync. Main channel psync result {}",
-            shown(&line)
+            lossy(&line)
         )));
     }
     log::notice!(
@@ -185,19 +185,19 @@ pub fn ask_for_stream_of(link: &mut Link, place: &DumpPlace) -> Result<(), Failu
 }
 
 /// Sends the primary a request that it must accept.
-fn insist(link: &mut Link, request: &[&[u8]], refused: &str) -> Result<(), Failure> {
+fn send_required(link: &mut PrimaryLink, request: &[&[u8]], refused: &str) -> Result<(), LinkFailure> {
     link.send(request)?;
-    let answer = link.full_line()?;
+    let answer = link.read_nonempty_line()?;
     match answer.starts_with(b"-") {
-        true => Err(Failure::Told(format!(
+        true => Err(LinkFailure::Other(format!(
             "Dual channel replication: {refused}: {}",
-            shown(&answer)
+            lossy(&answer)
         ))),
         false => Ok(()),
     }
 }
 
-fn log_in(link: &mut Link) -> Result<(), Failure> {
+fn authenticate(link: &mut PrimaryLink) -> Result<(), LinkFailure> {
     let server = link.server().clone();
     let (user, password) = (server.config.text(id::PRIMARYUSER), server.config.text(id::PRIMARYAUTH));
     if password.is_empty() {
@@ -207,21 +207,24 @@ fn log_in(link: &mut Link) -> Result<(), Failure> {
         true => link.send(&[b"AUTH", &password])?,
         false => link.send(&[b"AUTH", &user, &password])?,
     }
-    let answer = link.line()?;
+    let answer = link.read_line()?;
     if answer.starts_with(b"-") {
-        return Err(Failure::Told(format!("Unable to AUTH to PRIMARY: {}", shown(&answer))));
+        return Err(LinkFailure::Other(format!(
+            "Unable to AUTH to PRIMARY: {}",
+            lossy(&answer)
+        )));
     }
     Ok(())
 }
 
 /// Sends the primary a REPLCONF. A rejection is only logged.
-fn tell(link: &mut Link, words: &[&[u8]], what: &str) -> Result<(), Failure> {
+fn send_replconf(link: &mut PrimaryLink, words: &[&[u8]], what: &str) -> Result<(), LinkFailure> {
     let mut request: Vec<&[u8]> = vec![b"REPLCONF"];
     request.extend_from_slice(words);
     link.send(&request)?;
-    let answer = link.line()?;
+    let answer = link.read_line()?;
     if answer.starts_with(b"-") {
-        log::notice!("(Non critical) Primary does not understand {what}: {}", shown(&answer));
+        log::notice!("(Non critical) Primary does not understand {what}: {}", lossy(&answer));
     }
     Ok(())
 }
@@ -230,7 +233,7 @@ fn tell(link: &mut Link, words: &[&[u8]], what: &str) -> Result<(), Failure> {
 ///
 /// # Errors
 /// When the link breaks, or the primary cannot provide a stream at the moment.
-pub fn ask_for_stream(link: &mut Link) -> Result<PsyncReply, Failure> {
+pub fn send_psync(link: &mut PrimaryLink) -> Result<PsyncReply, LinkFailure> {
     let server = link.server().clone();
     let (history, resumable) = {
         let state = server.repl.state();
@@ -244,34 +247,34 @@ pub fn ask_for_stream(link: &mut Link) -> Result<PsyncReply, Failure> {
         log::notice!("Partial resynchronization not possible (no cached primary)");
         ("?".to_owned(), "-1".to_owned())
     };
-    let hands_over = server.repl.handover().state == HandoverState::InProgress;
+    let hands_over = server.repl.failover().state == CoordinatedFailoverState::InProgress;
     let mut request: Vec<&[u8]> = vec![b"PSYNC", id.as_bytes(), offset.as_bytes()];
     if hands_over {
         request.push(b"FAILOVER");
     }
     link.send(&request)?;
-    let line = link.full_line()?;
+    let line = link.read_nonempty_line()?;
     let words: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
     match words.as_slice() {
-        [b"+FULLRESYNC", id, offset] if is_id(id) => match parse_i64(offset) {
-            Some(offset) => Ok(PsyncReply::Full { id: shown(id), offset }),
-            None => Err(unexpected(&line)),
+        [b"+FULLRESYNC", id, offset] if is_replication_id(id) => match parse_i64(offset) {
+            Some(offset) => Ok(PsyncReply::FullResync { id: lossy(id), offset }),
+            None => Err(unexpected_reply(&line)),
         },
-        [b"+DUALCHANNELSYNC"] => Ok(PsyncReply::FullElsewhere),
+        [b"+DUALCHANNELSYNC"] => Ok(PsyncReply::DualChannelSync),
         [b"+CONTINUE"] if resumable => Ok(PsyncReply::Continue(None)),
-        [b"+CONTINUE", id] if resumable && is_id(id) => Ok(PsyncReply::Continue(Some(shown(id)))),
-        [b"-NOMASTERLINK" | b"-LOADING", ..] => Err(Failure::Told(format!(
+        [b"+CONTINUE", id] if resumable && is_replication_id(id) => Ok(PsyncReply::Continue(Some(lossy(id)))),
+        [b"-NOMASTERLINK" | b"-LOADING", ..] => Err(LinkFailure::Other(format!(
             "Primary is currently unable to PSYNC but should be in the future: {}",
-            shown(&line)
+            lossy(&line)
         ))),
-        _ => Err(unexpected(&line)),
+        _ => Err(unexpected_reply(&line)),
     }
 }
 
-fn unexpected(line: &[u8]) -> Failure {
-    Failure::Told(format!("Unexpected reply to PSYNC from primary: {}", shown(line)))
+fn unexpected_reply(line: &[u8]) -> LinkFailure {
+    LinkFailure::Other(format!("Unexpected reply to PSYNC from primary: {}", lossy(line)))
 }
 
-fn is_id(word: &[u8]) -> bool {
+fn is_replication_id(word: &[u8]) -> bool {
     word.len() == 40 && word.iter().all(u8::is_ascii_alphanumeric)
 }

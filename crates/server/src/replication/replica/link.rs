@@ -16,15 +16,15 @@ use crate::state::Server;
 /// The maximum length of a handshake line, in bytes.
 const LINE_BYTES: usize = 1024;
 /// The maximum time between two checks for the end of the role epoch.
-const LOOK_PERIOD: Duration = Duration::from_millis(500);
+const EPOCH_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// The minimum read timeout that a socket accepts.
-const SHORTEST_SLEEP: Duration = Duration::from_millis(1);
+const MIN_READ_TIMEOUT: Duration = Duration::from_millis(1);
 
 /// The reason for which a link ends.
 #[derive(Debug)]
-pub enum Failure {
+pub enum LinkFailure {
     /// The role epoch is over: this server follows another primary, or none.
-    TermOver,
+    EpochOver,
     /// The primary closed the connection, or another thread of this server shut it down.
     Closed,
     /// Nothing was received for too long. Contains the log line.
@@ -32,89 +32,89 @@ pub enum Failure {
     /// The received bytes are invalid. Contains the log line.
     Protocol(String),
     /// Another reason. Contains the log line.
-    Told(String),
+    Other(String),
 }
 
-impl Failure {
+impl LinkFailure {
     /// Creates the failure of an operation.
-    pub fn of(what: impl Display, error: &std::io::Error) -> Failure {
-        Failure::Told(format!("{what}: {}", error_text(error)))
+    pub fn from_io_error(what: impl Display, error: &std::io::Error) -> LinkFailure {
+        LinkFailure::Other(format!("{what}: {}", error_text(error)))
     }
 
     /// Logs the failure.
-    pub fn tell(&self) {
+    pub fn log(&self) {
         match self {
-            Failure::TermOver | Failure::Closed => {}
-            Failure::Timeout(line) => log::warning!("{line}"),
-            Failure::Protocol(line) | Failure::Told(line) => log::warning!("{line}"),
+            LinkFailure::EpochOver | LinkFailure::Closed => {}
+            LinkFailure::Timeout(line) => log::warning!("{line}"),
+            LinkFailure::Protocol(line) | LinkFailure::Other(line) => log::warning!("{line}"),
         }
     }
 }
 
 /// Returns `true` if the error only means that a socket has no data yet.
-fn is_pause(error: &std::io::Error) -> bool {
+fn is_no_data_yet(error: &std::io::Error) -> bool {
     use ErrorKind::{Interrupted, TimedOut, WouldBlock};
     matches!(error.kind(), Interrupted | TimedOut | WouldBlock)
 }
 
 /// Creates the failure of a connection that breaks before it is established.
-fn no_agreement(reason: String) -> Failure {
-    Failure::Told(format!("Error condition on socket for SYNC: {reason}"))
+fn connection_failure(reason: String) -> LinkFailure {
+    LinkFailure::Other(format!("Error condition on socket for SYNC: {reason}"))
 }
 
 /// A connection to a primary.
-pub struct Link {
+pub struct PrimaryLink {
     wire: BlockingStream,
     server: Arc<Server>,
     term: u64,
     /// Received bytes that have not been processed.
-    pub ahead: Vec<u8>,
+    pub unread: Vec<u8>,
     /// Set if the primary is sent keepalive newlines over this connection while a dump is loaded.
-    pub beats: bool,
+    pub sends_keepalives: bool,
 }
 
-impl Link {
+impl PrimaryLink {
     /// Sets up a connection to `host` for the role epoch `term`.
     ///
     /// # Errors
     /// When the socket cannot be set up, the TLS handshake fails, or the role epoch is over.
-    pub fn new(socket: TcpStream, server: Arc<Server>, term: u64, host: &str) -> Result<Link, Failure> {
-        let setup = |error: std::io::Error| Failure::of("Setting up the link to the PRIMARY", &error);
+    pub fn new(socket: TcpStream, server: Arc<Server>, term: u64, host: &str) -> Result<PrimaryLink, LinkFailure> {
+        let setup = |error: std::io::Error| LinkFailure::from_io_error("Setting up the link to the PRIMARY", &error);
         socket.set_nodelay(true).map_err(setup)?;
         let timeout = Duration::from_secs(server.config.unsigned(id::REPL_TIMEOUT).max(1));
         socket.set_write_timeout(Some(timeout)).map_err(setup)?;
         let spare = socket.try_clone().map_err(setup)?;
-        if !server.repl.keep_socket(term, spare) {
-            return Err(Failure::TermOver);
+        if !server.repl.register_socket(term, spare) {
+            return Err(LinkFailure::EpochOver);
         }
         let session = match server.config.boolean(id::TLS_REPLICATION) {
             false => None,
-            true => Some(server.tls.create_client_session(host).map_err(no_agreement)?),
+            true => Some(server.tls.create_client_session(host).map_err(connection_failure)?),
         };
-        let mut link = Link {
+        let mut link = PrimaryLink {
             wire: BlockingStream::new(socket, session),
             server,
             term,
-            ahead: Vec::new(),
-            beats: true,
+            unread: Vec::new(),
+            sends_keepalives: true,
         };
-        link.agree(timeout)?;
+        link.complete_tls_handshake(timeout)?;
         Ok(link)
     }
 
     /// Completes the TLS handshake, if TLS is used.
-    fn agree(&mut self, patience: Duration) -> Result<(), Failure> {
+    fn complete_tls_handshake(&mut self, patience: Duration) -> Result<(), LinkFailure> {
         let deadline = Instant::now() + patience;
-        let timeout = Some(LOOK_PERIOD);
+        let timeout = Some(EPOCH_CHECK_INTERVAL);
         let set = self.wire.socket().set_read_timeout(timeout);
-        set.map_err(|error| no_agreement(error.to_string()))?;
+        set.map_err(|error| connection_failure(error.to_string()))?;
         loop {
             match self.wire.complete_handshake() {
                 Ok(()) => return Ok(()),
-                Err(_) if self.is_over() => return Err(Failure::TermOver),
-                Err(error) if !is_pause(&error) => return Err(no_agreement(error.to_string())),
+                Err(_) if self.is_over() => return Err(LinkFailure::EpochOver),
+                Err(error) if !is_no_data_yet(&error) => return Err(connection_failure(error.to_string())),
                 Err(_) if Instant::now() >= deadline => {
-                    return Err(Failure::Timeout("Timeout connecting to the PRIMARY..."));
+                    return Err(LinkFailure::Timeout("Timeout connecting to the PRIMARY..."));
                 }
                 Err(_) => {}
             }
@@ -155,14 +155,14 @@ impl Link {
     }
 
     fn is_over(&self) -> bool {
-        self.server.repl.term() != self.term
+        self.server.repl.role_epoch() != self.term
     }
 
     /// Sends a request.
     ///
     /// # Errors
     /// When the link is broken.
-    pub fn send(&mut self, words: &[&[u8]]) -> Result<(), Failure> {
+    pub fn send(&mut self, words: &[&[u8]]) -> Result<(), LinkFailure> {
         let mut request = format!("*{}\r\n", words.len()).into_bytes();
         for word in words {
             request.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
@@ -176,11 +176,11 @@ impl Link {
     ///
     /// # Errors
     /// When the link is broken.
-    pub fn send_raw(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+    pub fn send_raw(&mut self, bytes: &[u8]) -> Result<(), LinkFailure> {
         let sent = self.wire.write_all(bytes).and_then(|()| self.wire.flush());
         sent.map_err(|error| match self.is_over() {
-            true => Failure::TermOver,
-            false => Failure::of("I/O error writing to PRIMARY", &error),
+            true => LinkFailure::EpochOver,
+            false => LinkFailure::from_io_error("I/O error writing to PRIMARY", &error),
         })
     }
 
@@ -189,27 +189,29 @@ impl Link {
     ///
     /// # Errors
     /// When the link is broken.
-    pub fn receive(&mut self, buffer: &mut Vec<u8>, most: usize, patience: Duration) -> Result<usize, Failure> {
-        let deadline = Instant::now() + patience;
+    pub fn receive(&mut self, buffer: &mut Vec<u8>, most: usize, timeout: Duration) -> Result<usize, LinkFailure> {
+        let deadline = Instant::now() + timeout;
         let filled = buffer.len();
         buffer.resize(filled + most, 0);
         let received = loop {
-            let left = deadline.saturating_duration_since(Instant::now()).min(LOOK_PERIOD);
-            if let Err(error) = self.wire.socket().set_read_timeout(Some(left.max(SHORTEST_SLEEP))) {
-                break Err(Failure::of("I/O error reading from PRIMARY", &error));
+            let left = deadline
+                .saturating_duration_since(Instant::now())
+                .min(EPOCH_CHECK_INTERVAL);
+            if let Err(error) = self.wire.socket().set_read_timeout(Some(left.max(MIN_READ_TIMEOUT))) {
+                break Err(LinkFailure::from_io_error("I/O error reading from PRIMARY", &error));
             }
             match self.wire.read(&mut buffer[filled..]) {
-                Ok(0) if self.is_over() => break Err(Failure::TermOver),
-                Ok(0) => break Err(Failure::Closed),
+                Ok(0) if self.is_over() => break Err(LinkFailure::EpochOver),
+                Ok(0) => break Err(LinkFailure::Closed),
                 Ok(count) => break Ok(count),
-                Err(_) if self.is_over() => break Err(Failure::TermOver),
-                Err(error) if is_pause(&error) => {
+                Err(_) if self.is_over() => break Err(LinkFailure::EpochOver),
+                Err(error) if is_no_data_yet(&error) => {
                     if Instant::now() >= deadline {
                         break Ok(0);
                     }
                 }
-                Err(error) if error.kind() == ErrorKind::ConnectionReset => break Err(Failure::Closed),
-                Err(error) => break Err(Failure::of("I/O error reading from PRIMARY", &error)),
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => break Err(LinkFailure::Closed),
+                Err(error) => break Err(LinkFailure::from_io_error("I/O error reading from PRIMARY", &error)),
             }
         };
         let count = *received.as_ref().unwrap_or(&0);
@@ -223,10 +225,10 @@ impl Link {
     ///
     /// # Errors
     /// When the link is broken.
-    pub fn receive_in_time(&mut self, buffer: &mut Vec<u8>, most: usize) -> Result<usize, Failure> {
+    pub fn receive_within_repl_timeout(&mut self, buffer: &mut Vec<u8>, most: usize) -> Result<usize, LinkFailure> {
         let since = Instant::now();
         loop {
-            let received = self.receive(buffer, most, LOOK_PERIOD)?;
+            let received = self.receive(buffer, most, EPOCH_CHECK_INTERVAL)?;
             let timeout = Duration::from_secs(self.server.config.unsigned(id::REPL_TIMEOUT).max(1));
             if received > 0 || since.elapsed() > timeout {
                 return Ok(received);
@@ -238,26 +240,26 @@ impl Link {
     ///
     /// # Errors
     /// When nothing comes for `repl-timeout`, the line is too long, or the link is broken.
-    pub fn line(&mut self) -> Result<Vec<u8>, Failure> {
+    pub fn read_line(&mut self) -> Result<Vec<u8>, LinkFailure> {
         loop {
-            if let Some(end) = self.ahead.iter().position(|byte| *byte == b'\n') {
-                let mut line: Vec<u8> = self.ahead.drain(..=end).collect();
+            if let Some(end) = self.unread.iter().position(|byte| *byte == b'\n') {
+                let mut line: Vec<u8> = self.unread.drain(..=end).collect();
                 line.pop();
                 if line.last() == Some(&b'\r') {
                     line.pop();
                 }
                 return Ok(line);
             }
-            if self.ahead.len() > LINE_BYTES {
-                return Err(Failure::Protocol(
+            if self.unread.len() > LINE_BYTES {
+                return Err(LinkFailure::Protocol(
                     "Bad protocol from PRIMARY: a line without an end".into(),
                 ));
             }
-            let mut ahead = std::mem::take(&mut self.ahead);
-            let received = self.receive_in_time(&mut ahead, LINE_BYTES);
-            self.ahead = ahead;
+            let mut ahead = std::mem::take(&mut self.unread);
+            let received = self.receive_within_repl_timeout(&mut ahead, LINE_BYTES);
+            self.unread = ahead;
             if received? == 0 {
-                return Err(Failure::Timeout("Timeout connecting to the PRIMARY..."));
+                return Err(LinkFailure::Timeout("Timeout connecting to the PRIMARY..."));
             }
         }
     }
@@ -266,9 +268,9 @@ impl Link {
     ///
     /// # Errors
     /// The same as [`Link::line`].
-    pub fn full_line(&mut self) -> Result<Vec<u8>, Failure> {
+    pub fn read_nonempty_line(&mut self) -> Result<Vec<u8>, LinkFailure> {
         loop {
-            let line = self.line()?;
+            let line = self.read_line()?;
             if !line.is_empty() {
                 return Ok(line);
             }

@@ -33,25 +33,25 @@ use crate::keyspace::Seat;
 use crate::net::client::{BufferFigures, Client};
 use crate::observability::log;
 use crate::replication::role;
-use crate::replication::{Endpoint, HandoverState, Phase, ReplicationState};
+use crate::replication::{CoordinatedFailoverState, Endpoint, LinkState, ReplicationState};
 use crate::state::{PrimaryThreadCommand, Server};
 use handshake::PsyncReply;
-use link::{Failure, Link};
+use link::{LinkFailure, PrimaryLink};
 use rdb_channel::BufferedStream;
 
 /// The time between two attempts to connect to a primary.
-const RETRY_AFTER: Duration = Duration::from_secs(1);
+const RECONNECT_DELAY: Duration = Duration::from_secs(1);
 /// The interval at which the offset is acknowledged to the primary.
-const ACK_PERIOD: Duration = Duration::from_secs(1);
+const ACK_INTERVAL: Duration = Duration::from_secs(1);
 /// The maximum age of the primary's entry in CLIENT LIST.
-const SHOW_PERIOD: Duration = Duration::from_millis(20);
+const CLIENT_LIST_MAX_AGE: Duration = Duration::from_millis(20);
 /// The maximum number of bytes per receive.
-const RECEIVE_BYTES: usize = 64 * 1024;
+const MAX_RECEIVE_BYTES: usize = 64 * 1024;
 
 /// The interval at which this server checks if its disk has reached an owed offset.
-const OWED_LOOK: Duration = Duration::from_millis(10);
+const FSYNC_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 /// The maximum time for which it checks.
-const OWED_AT_MOST: Duration = Duration::from_secs(2);
+const FSYNC_CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// An acknowledgement that the primary requested while the disk was behind the data. It is repeated once the disk has
 /// reached `offset`.
@@ -82,9 +82,9 @@ pub fn start(server: &Arc<Server>) -> std::io::Result<()> {
 #[derive(Default)]
 struct StreamStart {
     /// `true` if the replication ID has changed, which the replicas of this server do not know yet.
-    renamed: bool,
+    is_id_changed: bool,
     /// The stream that was buffered while the dump was loaded over a separate connection.
-    held: Option<BufferedStream>,
+    buffered: Option<BufferedStream>,
 }
 
 /// The state of the thread.
@@ -101,69 +101,74 @@ impl ReplicaThread {
             let (primary, term) = self.server.repl.wait_for_primary();
             // A dump loaded after this thread was started may have recorded the selected database.
             self.db = self.server.repl.stream_db.load(Ordering::Relaxed);
-            let was_up = self.follow(&primary, term);
+            let was_up = self.follow_until_broken(&primary, term);
             let repl = &self.server.repl;
             repl.drop_sockets(term);
-            let again = repl.in_term(term, |state| state.phase = Phase::Connect).is_some();
+            let again = repl
+                .in_role_epoch(term, |state| state.phase = LinkState::Connect)
+                .is_some();
             if again && was_up {
                 log::notice!("Reconnecting to PRIMARY {}:{}", primary.host, primary.port);
             } else if again {
-                repl.sleep_in_term(term, RETRY_AFTER);
+                repl.sleep_in_role_epoch(term, RECONNECT_DELAY);
             }
         }
     }
 
     /// Follows a primary until the link breaks. Returns `true` if a stream was established.
-    fn follow(&mut self, primary: &Endpoint, term: u64) -> bool {
-        let mut link = match self.make_link(primary, term) {
+    fn follow_until_broken(&mut self, primary: &Endpoint, term: u64) -> bool {
+        let mut link = match self.establish_link(primary, term) {
             Ok(link) => link,
             Err(failure) => {
-                failure.tell();
+                failure.log();
                 return false;
             }
         };
         let begun = match self.synchronise(&mut link, primary) {
             Ok(begun) => begun,
             Err(failure) => {
-                failure.tell();
-                self.note_down(term);
+                failure.log();
+                self.mark_link_down(term);
                 return false;
             }
         };
-        if begun.held.is_none() && self.come_up(term).is_none() {
+        if begun.buffered.is_none() && self.mark_link_up(term).is_none() {
             return false;
         }
-        if begun.renamed {
+        if begun.is_id_changed {
             // The replicas reconnect and learn the new ID. They are not disconnected earlier, because they would be
             // rejected while there is no link.
             self.server.send_to_primary_thread(PrimaryThreadCommand::DisconnectAll);
         }
-        let failure = self.stream(&mut link, term, begun.held);
-        failure.tell();
+        let failure = self.stream(&mut link, term, begun.buffered);
+        failure.log();
         log::notice!("Connection with primary lost.");
-        if !matches!(failure, Failure::TermOver) {
+        if !matches!(failure, LinkFailure::EpochOver) {
             log::notice!("Caching the disconnected primary state.");
         }
-        self.note_down(term);
+        self.mark_link_down(term);
         true
     }
 
-    fn make_link(&self, primary: &Endpoint, term: u64) -> Result<Link, Failure> {
+    fn establish_link(&self, primary: &Endpoint, term: u64) -> Result<PrimaryLink, LinkFailure> {
         let server = &self.server;
         let repl = &server.repl;
         log::notice!("PRIMARY <-> REPLICA sync started");
-        repl.stand_still();
-        let enter = |phase| repl.in_term(term, |state| state.phase = phase).ok_or(Failure::TermOver);
-        enter(Phase::Connecting)?;
+        repl.sleep_if_requested();
+        let enter = |phase| {
+            repl.in_role_epoch(term, |state| state.phase = phase)
+                .ok_or(LinkFailure::EpochOver)
+        };
+        enter(LinkState::Connecting)?;
         let socket = connect::connect(server, primary, term)?;
         log::notice!("Non blocking connect for SYNC fired the event.");
-        let mut link = Link::new(socket, server.clone(), term, &primary.host)?;
-        enter(Phase::Handshake)?;
-        handshake::introduce(&mut link)?;
+        let mut link = PrimaryLink::new(socket, server.clone(), term, &primary.host)?;
+        enter(LinkState::Handshake)?;
+        handshake::perform_handshake(&mut link)?;
         // Writes made while this server was a primary are still on their way into the backlog.
-        while repl.feeds.load(Ordering::SeqCst) {
-            if repl.term() != term {
-                return Err(Failure::TermOver);
+        while repl.log_feeds_backlog.load(Ordering::SeqCst) {
+            if repl.role_epoch() != term {
+                return Err(LinkFailure::EpochOver);
             }
             server.propagation.wake();
             std::thread::sleep(Duration::from_millis(1));
@@ -172,14 +177,14 @@ impl ReplicaThread {
     }
 
     /// Sends PSYNC, and performs a full synchronisation if a partial one is not possible.
-    fn synchronise(&mut self, link: &mut Link, primary: &Endpoint) -> Result<StreamStart, Failure> {
+    fn synchronise(&mut self, link: &mut PrimaryLink, primary: &Endpoint) -> Result<StreamStart, LinkFailure> {
         let term = link.term();
-        self.server.repl.stand_still();
-        let answer = handshake::ask_for_stream(link);
-        if self.server.repl.handover().state == HandoverState::InProgress {
+        self.server.repl.sleep_if_requested();
+        let answer = handshake::send_psync(link);
+        if self.server.repl.failover().state == CoordinatedFailoverState::InProgress {
             match &answer {
-                Ok(_) => role::end_handover(&self.server),
-                Err(_) => self.abort_handover(),
+                Ok(_) => role::end_failover(&self.server),
+                Err(_) => self.abort_failover(),
             }
         }
         match answer? {
@@ -188,7 +193,7 @@ impl ReplicaThread {
                 let repl = &self.server.repl;
                 let offset = repl.offset();
                 let renamed = repl
-                    .in_term(term, |state| {
+                    .in_role_epoch(term, |state| {
                         let history = &mut state.history;
                         let id = id.filter(|id| *id != history.id)?;
                         log::notice!("Primary replication ID changed to {id}");
@@ -196,76 +201,76 @@ impl ReplicaThread {
                         history.second_offset = offset + 1;
                         Some(())
                     })
-                    .ok_or(Failure::TermOver)?;
-                repl.hollow.store(false, Ordering::Release);
-                if repl.replicas.backlog().extent().is_none() {
+                    .ok_or(LinkFailure::EpochOver)?;
+                repl.awaits_full_sync.store(false, Ordering::Release);
+                if repl.replicas.backlog().range().is_none() {
                     repl.replicas.backlog().open(offset);
                 }
                 log::notice!("PRIMARY <-> REPLICA sync: Primary accepted a Partial Resynchronization.");
                 Ok(StreamStart {
-                    renamed: renamed.is_some(),
-                    held: None,
+                    is_id_changed: renamed.is_some(),
+                    buffered: None,
                 })
             }
-            PsyncReply::Full { id, offset } => {
+            PsyncReply::FullResync { id, offset } => {
                 log::notice!("Full resync from primary: {id}:{offset}");
                 self.db = transfer::receive(&self.server, &mut self.seat, link, &id, offset)?;
                 log::notice!("PRIMARY <-> REPLICA sync: Finished with success");
                 Ok(StreamStart::default())
             }
-            PsyncReply::FullElsewhere => {
+            PsyncReply::DualChannelSync => {
                 let (db, held) = rdb_channel::receive(&self.server, &mut self.seat, link, primary)?;
                 self.db = db;
                 Ok(StreamStart {
-                    renamed: false,
-                    held: Some(held),
+                    is_id_changed: false,
+                    buffered: Some(held),
                 })
             }
         }
     }
 
     /// Becomes a primary again, because the replica refused the failover.
-    fn abort_handover(&mut self) {
+    fn abort_failover(&mut self) {
         let server = &self.server;
         server.run_exclusive(&mut self.seat, |_| {
-            role::abort_handover(server, "Failover target rejected psync request");
+            role::abort_failover(server, "Failover target rejected psync request");
         });
     }
 
     /// Marks the link as up, so that clients may rely on the data. Returns `None` if the role epoch is over.
-    fn come_up(&self, term: u64) -> Option<()> {
+    fn mark_link_up(&self, term: u64) -> Option<()> {
         let repl = &self.server.repl;
-        repl.heard_s.store(unix_ms() / 1000, Ordering::Relaxed);
-        repl.in_term(term, |state| {
-            state.phase = Phase::Connected;
+        repl.last_heard_s.store(unix_ms() / 1000, Ordering::Relaxed);
+        repl.in_role_epoch(term, |state| {
+            state.phase = LinkState::Connected;
             state.resumable = true;
             state.down_since_s = None;
-            repl.put(ReplicationState::CUT_OFF, false);
+            repl.set_state_bits(ReplicationState::LINK_DOWN, false);
         })
     }
 
     /// Marks the link as down.
-    fn note_down(&self, term: u64) {
+    fn mark_link_down(&self, term: u64) {
         let repl = &self.server.repl;
         // In a newer role epoch this state is no longer ours to change.
-        let _ = repl.in_term(term, |state| {
-            state.phase = Phase::Connect;
+        let _ = repl.in_role_epoch(term, |state| {
+            state.phase = LinkState::Connect;
             state.down_since_s.get_or_insert(unix_ms() / 1000);
-            repl.put(ReplicationState::CUT_OFF, true);
+            repl.set_state_bits(ReplicationState::LINK_DOWN, true);
         });
     }
 
     /// Executes the buffered stream and the stream from the link until the link breaks. Returns the reason.
-    fn stream(&mut self, link: &mut Link, term: u64, held: Option<BufferedStream>) -> Failure {
+    fn stream(&mut self, link: &mut PrimaryLink, term: u64, held: Option<BufferedStream>) -> LinkFailure {
         let server = self.server.clone();
         let repl = &server.repl;
         let base = repl.offset();
-        repl.set_received(base);
+        repl.set_received_offset(base);
         let mut stream = Stream::new(&server, &self.seat, term, self.client(link), self.db);
-        stream.input().append(&mut link.ahead);
+        stream.input().append(&mut link.unread);
         let mut received = stream.input().len() as u64;
         let begun = match held {
-            Some(held) => self.run_held(link, &mut stream, base, &mut received, held),
+            Some(held) => self.execute_buffered(link, &mut stream, base, &mut received, held),
             None => Ok(()),
         };
         let failure = match begun {
@@ -274,31 +279,31 @@ impl ReplicaThread {
         };
         crate::observability::lock(&server.linked_clients).remove(&stream.client().id);
         self.db = stream.db();
-        if matches!(failure, Failure::Protocol(_)) {
+        if matches!(failure, LinkFailure::Protocol(_)) {
             // The offset at which the stream became invalid is unknown.
-            let _ = repl.in_term(term, |state| state.resumable = false);
+            let _ = repl.in_role_epoch(term, |state| state.resumable = false);
         }
         // Bytes that were received and not executed are requested again.
-        repl.set_received(repl.offset());
+        repl.set_received_offset(repl.offset());
         failure
     }
 
     /// Executes the stream that was buffered while the dump was loaded. The link is up only after that.
-    fn run_held(
+    fn execute_buffered(
         &mut self,
-        link: &mut Link,
+        link: &mut PrimaryLink,
         stream: &mut Stream,
         base: i64,
         received: &mut u64,
         mut held: BufferedStream,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), LinkFailure> {
         let mut beaten = Instant::now();
-        while let Some(mut block) = held.take() {
+        while let Some(mut block) = held.pop_block() {
             *received += block.len() as u64;
-            self.server.repl.set_received(base + *received as i64);
+            self.server.repl.set_received_offset(base + *received as i64);
             stream.input().append(&mut block);
-            self.run_arrived(stream)?;
-            if beaten.elapsed() >= ACK_PERIOD {
+            self.execute_received(stream)?;
+            if beaten.elapsed() >= ACK_INTERVAL {
                 beaten = Instant::now();
                 link.send_raw(b"\n")?;
             }
@@ -306,39 +311,47 @@ impl ReplicaThread {
         drop(held);
         log::notice!("Dual channel replication: Successfully streamed replication data into memory");
         log::notice!("PRIMARY <-> REPLICA sync: Finished with success");
-        self.come_up(link.term()).ok_or(Failure::TermOver)
+        self.mark_link_up(link.term()).ok_or(LinkFailure::EpochOver)
     }
 
     /// Executes all received commands.
-    fn run_arrived(&mut self, stream: &mut Stream) -> Result<(), Failure> {
+    fn execute_received(&mut self, stream: &mut Stream) -> Result<(), LinkFailure> {
         stream.run(&mut self.seat).map_err(|broken| match broken {
-            StreamError::TermOver => Failure::TermOver,
-            StreamError::Protocol => Failure::Protocol("Protocol error from primary, discarding what it sent".into()),
+            StreamError::TermOver => LinkFailure::EpochOver,
+            StreamError::Protocol => {
+                LinkFailure::Protocol("Protocol error from primary, discarding what it sent".into())
+            }
         })
     }
 
-    fn run_stream(&mut self, link: &mut Link, stream: &mut Stream, base: i64, received: &mut u64) -> Failure {
+    fn run_stream(
+        &mut self,
+        link: &mut PrimaryLink,
+        stream: &mut Stream,
+        base: i64,
+        received: &mut u64,
+    ) -> LinkFailure {
         let server = self.server.clone();
         let repl = &server.repl;
         let mut acknowledged = Instant::now();
         let mut shown = Instant::now();
         let mut owed: Option<PendingAck> = None;
-        self.show_client(stream);
+        self.publish_client(stream);
         if let Err(failure) = self.acknowledge(link, stream) {
             return failure;
         }
         loop {
-            repl.set_received(base + *received as i64);
-            if let Err(failure) = self.run_arrived(stream) {
+            repl.set_received_offset(base + *received as i64);
+            if let Err(failure) = self.execute_received(stream) {
                 return failure;
             }
-            if shown.elapsed() >= SHOW_PERIOD {
+            if shown.elapsed() >= CLIENT_LIST_MAX_AGE {
                 shown = Instant::now();
-                self.show_client(stream);
+                self.publish_client(stream);
             }
-            let asked = repl.asked.swap(false, Ordering::AcqRel);
+            let asked = repl.ack_requested.swap(false, Ordering::AcqRel);
             let is_paid = owed.as_ref().is_some_and(|owed| stream.synced() >= Some(owed.offset));
-            if asked || is_paid || acknowledged.elapsed() >= ACK_PERIOD {
+            if asked || is_paid || acknowledged.elapsed() >= ACK_INTERVAL {
                 acknowledged = Instant::now();
                 if let Err(failure) = self.acknowledge(link, stream) {
                     return failure;
@@ -350,24 +363,24 @@ impl ReplicaThread {
                     since: Instant::now(),
                 });
             }
-            owed = owed.filter(|owed| !is_paid && owed.since.elapsed() < OWED_AT_MOST);
-            let patience = ACK_PERIOD.saturating_sub(acknowledged.elapsed());
+            owed = owed.filter(|owed| !is_paid && owed.since.elapsed() < FSYNC_CHECK_TIMEOUT);
+            let patience = ACK_INTERVAL.saturating_sub(acknowledged.elapsed());
             let patience = if owed.is_some() {
-                patience.min(OWED_LOOK)
+                patience.min(FSYNC_CHECK_INTERVAL)
             } else {
                 patience
             };
-            match link.receive(stream.input(), RECEIVE_BYTES, patience) {
+            match link.receive(stream.input(), MAX_RECEIVE_BYTES, patience) {
                 Ok(0) => {
                     let timeout_s = server.config.unsigned(id::REPL_TIMEOUT);
-                    let silent_s = (unix_ms() / 1000).saturating_sub(repl.heard_s.load(Ordering::Relaxed));
+                    let silent_s = (unix_ms() / 1000).saturating_sub(repl.last_heard_s.load(Ordering::Relaxed));
                     if silent_s > timeout_s {
-                        return Failure::Timeout("PRIMARY timeout: no data nor PING received...");
+                        return LinkFailure::Timeout("PRIMARY timeout: no data nor PING received...");
                     }
                 }
                 Ok(bytes) => {
                     *received += bytes as u64;
-                    repl.heard_s.store(unix_ms() / 1000, Ordering::Relaxed);
+                    repl.last_heard_s.store(unix_ms() / 1000, Ordering::Relaxed);
                     let client = stream.client();
                     client.last_interaction_ms = unix_ms();
                     client.net_input_bytes += bytes as u64;
@@ -378,7 +391,7 @@ impl ReplicaThread {
     }
 
     /// Acknowledges the offset of the data to the primary, and the offset on disk if there is an append-only file.
-    fn acknowledge(&self, link: &mut Link, stream: &mut Stream) -> Result<(), Failure> {
+    fn acknowledge(&self, link: &mut PrimaryLink, stream: &mut Stream) -> Result<(), LinkFailure> {
         let offset = self.server.repl.offset().to_string();
         match stream.synced().map(|synced| synced.to_string()) {
             None => link.send(&[b"REPLCONF", b"ACK", offset.as_bytes()]),
@@ -387,7 +400,7 @@ impl ReplicaThread {
     }
 
     /// Creates the client that represents the primary.
-    fn client(&self, link: &Link) -> Client {
+    fn client(&self, link: &PrimaryLink) -> Client {
         let id = self.server.next_client_id.fetch_add(1, Ordering::Relaxed);
         let mut client = Client::new(id, unix_ms(), 0);
         client.address = link.peer();
@@ -397,7 +410,7 @@ impl ReplicaThread {
     }
 
     /// Publishes the primary for CLIENT LIST. CLIENT KILL on it shuts the link down.
-    fn show_client(&self, stream: &mut Stream) {
+    fn publish_client(&self, stream: &mut Stream) {
         let buffers: BufferFigures = stream.connection().buffers(0);
         let view = stream.client().shown();
         crate::observability::lock(&self.server.linked_clients).insert(view.id, (view, buffers));

@@ -19,21 +19,21 @@ use std::time::{Duration, Instant};
 
 use weft_reactor::unix_ms;
 
-use super::handshake::{self, DumpPlace};
-use super::link::{Failure, Link};
+use super::handshake::{self, DumpPosition};
+use super::link::{LinkFailure, PrimaryLink};
 use super::{connect, transfer};
 use crate::config::ClientClass;
 use crate::keyspace::Seat;
 use crate::observability::log;
-use crate::replication::{Endpoint, Phase, State, Transfer};
+use crate::replication::{Endpoint, LinkState, RoleState, TransferProgress};
 use crate::state::Server;
 
 /// The size of a buffer block in bytes.
 const BLOCK_BYTES: usize = 16 * 1024;
 /// The interval at which the buffering thread checks if the dump is loaded.
-const LOOK_PERIOD: Duration = Duration::from_millis(20);
+const LOAD_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 /// The interval between two keepalive newlines.
-const BEAT: Duration = Duration::from_secs(1);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The part of the stream that was received over the link and has not been executed.
 pub struct BufferedStream {
@@ -43,7 +43,7 @@ pub struct BufferedStream {
 
 impl BufferedStream {
     fn new(server: Arc<Server>, first: Vec<u8>) -> BufferedStream {
-        server.repl.held_peak_bytes.store(0, Ordering::Relaxed);
+        server.repl.buffered_stream_peak_bytes.store(0, Ordering::Relaxed);
         let mut held = BufferedStream {
             server,
             blocks: VecDeque::new(),
@@ -56,7 +56,7 @@ impl BufferedStream {
     }
 
     /// Returns the next block.
-    pub fn take(&mut self) -> Option<Vec<u8>> {
+    pub fn pop_block(&mut self) -> Option<Vec<u8>> {
         let block = self.blocks.pop_front();
         self.publish();
         block
@@ -68,8 +68,9 @@ impl BufferedStream {
 
     fn publish(&self) {
         let repl = &self.server.repl;
-        repl.held_bytes.store(self.bytes(), Ordering::Relaxed);
-        repl.held_peak_bytes.fetch_max(self.bytes(), Ordering::Relaxed);
+        repl.buffered_stream_bytes.store(self.bytes(), Ordering::Relaxed);
+        repl.buffered_stream_peak_bytes
+            .fetch_max(self.bytes(), Ordering::Relaxed);
     }
 
     /// Returns `true` if the limit is exceeded.
@@ -79,7 +80,7 @@ impl BufferedStream {
     }
 
     /// Receives from the link into the buffer, waiting up to [`LOOK_PERIOD`]. Returns `false` if the buffer is full.
-    fn receive(&mut self, link: &mut Link) -> Result<bool, Failure> {
+    fn receive(&mut self, link: &mut PrimaryLink) -> Result<bool, LinkFailure> {
         let needs_block = self.blocks.back().is_none_or(|block| block.len() >= BLOCK_BYTES);
         if needs_block {
             if self.is_full() {
@@ -90,7 +91,7 @@ impl BufferedStream {
         }
         if let Some(block) = self.blocks.back_mut() {
             let room = BLOCK_BYTES - block.len();
-            link.receive(block, room, LOOK_PERIOD)?;
+            link.receive(block, room, LOAD_CHECK_INTERVAL)?;
         }
         Ok(true)
     }
@@ -98,7 +99,7 @@ impl BufferedStream {
 
 impl Drop for BufferedStream {
     fn drop(&mut self) {
-        self.server.repl.held_bytes.store(0, Ordering::Relaxed);
+        self.server.repl.buffered_stream_bytes.store(0, Ordering::Relaxed);
     }
 }
 
@@ -110,18 +111,18 @@ impl Drop for BufferedStream {
 pub fn receive(
     server: &Arc<Server>,
     seat: &mut Seat,
-    link: &mut Link,
+    link: &mut PrimaryLink,
     primary: &Endpoint,
-) -> Result<(usize, BufferedStream), Failure> {
+) -> Result<(usize, BufferedStream), LinkFailure> {
     let term = link.term();
     log::notice!("Dual channel replication: PSYNC is not possible, initialize RDB channel.");
     let socket = connect::connect(server, primary, term)?;
-    let mut dump = Link::new(socket, server.clone(), term, &primary.host)?;
-    dump.beats = false;
-    let begin = |state: &mut State| state.transfer = Transfer::default();
-    server.repl.in_term(term, begin).ok_or(Failure::TermOver)?;
-    let place = handshake::ask_for_dump(&mut dump)?;
-    let received = receive_both(server, seat, link, &mut dump, &place);
+    let mut dump = PrimaryLink::new(socket, server.clone(), term, &primary.host)?;
+    dump.sends_keepalives = false;
+    let begin = |state: &mut RoleState| state.transfer = TransferProgress::default();
+    server.repl.in_role_epoch(term, begin).ok_or(LinkFailure::EpochOver)?;
+    let place = handshake::request_dump(&mut dump)?;
+    let received = receive_dump_and_stream(server, seat, link, &mut dump, &place);
     drop(dump);
     if received.is_err() {
         log::notice!("Dual channel replication: Aborting dual channel sync");
@@ -130,39 +131,40 @@ pub fn receive(
     received
 }
 
-fn receive_both(
+fn receive_dump_and_stream(
     server: &Arc<Server>,
     seat: &mut Seat,
-    link: &mut Link,
-    dump: &mut Link,
-    place: &DumpPlace,
-) -> Result<(usize, BufferedStream), Failure> {
+    link: &mut PrimaryLink,
+    dump: &mut PrimaryLink,
+    place: &DumpPosition,
+) -> Result<(usize, BufferedStream), LinkFailure> {
     let loaded = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let keep = || {
-            let kept = keep_stream(link, place, &loaded);
+            let kept = buffer_stream(link, place, &loaded);
             if let Err(failure) = &kept
                 && !loaded.load(Ordering::Acquire)
             {
-                if matches!(failure, Failure::Closed) {
+                if matches!(failure, LinkFailure::Closed) {
                     log::warning!("Dual channel replication: Provisional primary closed connection");
                 }
                 // The dump is useless without the stream.
-                server.repl.sever();
+                server.repl.shut_link_down();
             }
             kept
         };
         let spawned = std::thread::Builder::new()
             .name("weft-held".into())
             .spawn_scoped(scope, keep);
-        let keeper = spawned.map_err(|error| Failure::of("Starting a thread for the stream of the PRIMARY", &error))?;
-        let taken = transfer::take_over(server, seat, dump, &place.id, place.offset);
+        let keeper = spawned
+            .map_err(|error| LinkFailure::from_io_error("Starting a thread for the stream of the PRIMARY", &error))?;
+        let taken = transfer::receive_in_transfer_phase(server, seat, dump, &place.id, place.offset);
         loaded.store(true, Ordering::Release);
         if taken.is_err() {
-            server.repl.sever();
+            server.repl.shut_link_down();
         }
         let kept = keeper.join().unwrap_or_else(|_| {
-            Err(Failure::of(
+            Err(LinkFailure::from_io_error(
                 "Keeping the stream of the PRIMARY",
                 &io::ErrorKind::Other.into(),
             ))
@@ -170,31 +172,35 @@ fn receive_both(
         match (taken, kept) {
             (Ok(db), Ok(held)) => Ok((db, held)),
             // If one side was closed because of the other one, the other one's error is the useful one.
-            (Err(Failure::Closed), Err(failure)) | (Err(failure), _) | (Ok(_), Err(failure)) => Err(failure),
+            (Err(LinkFailure::Closed), Err(failure)) | (Err(failure), _) | (Ok(_), Err(failure)) => Err(failure),
         }
     })
 }
 
 /// Requests the stream that follows the dump, and buffers it until the dump is loaded.
-fn keep_stream(link: &mut Link, place: &DumpPlace, loaded: &AtomicBool) -> Result<BufferedStream, Failure> {
-    handshake::ask_for_stream_of(link, place)?;
+fn buffer_stream(
+    link: &mut PrimaryLink,
+    place: &DumpPosition,
+    loaded: &AtomicBool,
+) -> Result<BufferedStream, LinkFailure> {
+    handshake::request_stream_after_dump(link, place)?;
     let server = link.server().clone();
     let repl = &server.repl;
-    let mut held = BufferedStream::new(server.clone(), std::mem::take(&mut link.ahead));
+    let mut held = BufferedStream::new(server.clone(), std::mem::take(&mut link.unread));
     if loaded.load(Ordering::Acquire) {
         log::debug!("Dual channel replication: Psync established after rdb load");
         return Ok(held);
     }
-    let begin = |state: &mut State| {
-        state.phase = Phase::Transfer;
+    let begin = |state: &mut RoleState| {
+        state.phase = LinkState::Transfer;
         state.transfer.last_io_s = unix_ms() / 1000;
     };
-    repl.in_term(link.term(), begin).ok_or(Failure::TermOver)?;
+    repl.in_role_epoch(link.term(), begin).ok_or(LinkFailure::EpochOver)?;
     let mut beaten = Instant::now();
     let mut is_full = false;
     while !loaded.load(Ordering::Acquire) {
         if is_full {
-            std::thread::sleep(LOOK_PERIOD);
+            std::thread::sleep(LOAD_CHECK_INTERVAL);
         } else if !held.receive(link)? {
             is_full = true;
             log::notice!(
@@ -203,10 +209,10 @@ fn keep_stream(link: &mut Link, place: &DumpPlace, loaded: &AtomicBool) -> Resul
                 held.bytes()
             );
         }
-        if repl.term() != link.term() {
-            return Err(Failure::TermOver);
+        if repl.role_epoch() != link.term() {
+            return Err(LinkFailure::EpochOver);
         }
-        if beaten.elapsed() >= BEAT {
+        if beaten.elapsed() >= KEEPALIVE_INTERVAL {
             beaten = Instant::now();
             link.send_raw(b"\n")?;
         }

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use weft_reactor::unix_ms;
 
-use super::link::{Failure, Link};
+use super::link::{LinkFailure, PrimaryLink};
 use crate::config::{error_text, id};
 use crate::dispatch::execute::Thread;
 use crate::keyspace::access::WholeKeyspace;
@@ -34,7 +34,7 @@ use crate::observability::log;
 use crate::persistence::rdb_file::{Destination, Fault, LoadError, Loaded, Loader, Opened, ProgressCallback};
 use crate::persistence::snapshot::clock;
 use crate::persistence::snapshot_state::Purpose;
-use crate::replication::{Phase, ReplicationHistory, ReplicationState, Transfer, no_id};
+use crate::replication::{LinkState, ReplicationHistory, ReplicationState, TransferProgress, zero_replication_id};
 use crate::scripting::{Library, RestorePolicy, load_library};
 use crate::state::{Message, PrimaryThreadCommand, Server};
 
@@ -43,34 +43,34 @@ const MARK_BYTES: usize = 40;
 /// The maximum number of bytes per receive.
 const RECEIVE_BYTES: usize = 64 * 1024;
 /// The interval between two keepalive newlines.
-const BEAT: Duration = Duration::from_secs(1);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The way in which the end of a dump is marked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Extent {
+enum DumpEnd {
     Bytes(u64),
     Mark([u8; MARK_BYTES]),
 }
 
-impl Extent {
+impl DumpEnd {
     /// Returns the size of the dump in bytes, if it is known.
     fn bytes(self) -> Option<u64> {
         match self {
-            Extent::Bytes(bytes) => Some(bytes),
-            Extent::Mark(_) => None,
+            DumpEnd::Bytes(bytes) => Some(bytes),
+            DumpEnd::Mark(_) => None,
         }
     }
 }
 
 /// The treatment of the old data, and of clients during the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Plan {
+struct LoadPlan {
     /// `true` if the dump goes into a file first.
-    to_disk: bool,
+    loads_from_file: bool,
     /// `true` if the old data stays until the dump is complete.
-    swaps: bool,
+    keeps_old_until_loaded: bool,
     /// `true` if clients are served from the old data.
-    serves_old: bool,
+    serves_old_data: bool,
 }
 
 /// Receives all data of the primary with the replication ID `id` at `offset`, and replaces this server's data. Returns
@@ -81,91 +81,94 @@ struct Plan {
 pub fn receive(
     server: &Arc<Server>,
     seat: &mut Seat,
-    link: &mut Link,
+    link: &mut PrimaryLink,
     id: &str,
     offset: i64,
-) -> Result<usize, Failure> {
-    let begin = |state: &mut crate::replication::State| {
-        state.phase = Phase::Transfer;
-        state.transfer = Transfer {
+) -> Result<usize, LinkFailure> {
+    let begin = |state: &mut crate::replication::RoleState| {
+        state.phase = LinkState::Transfer;
+        state.transfer = TransferProgress {
             last_io_s: unix_ms() / 1000,
-            ..Transfer::default()
+            ..TransferProgress::default()
         };
     };
-    server.repl.in_term(link.term(), begin).ok_or(Failure::TermOver)?;
-    take_over(server, seat, link, id, offset)
+    server
+        .repl
+        .in_role_epoch(link.term(), begin)
+        .ok_or(LinkFailure::EpochOver)?;
+    receive_in_transfer_phase(server, seat, link, id, offset)
 }
 
 /// Does the same as [`receive`] without entering [`Phase::Transfer`], for a caller that enters it itself.
 ///
 /// # Errors
 /// The same as [`receive`].
-pub fn take_over(
+pub fn receive_in_transfer_phase(
     server: &Arc<Server>,
     seat: &mut Seat,
-    link: &mut Link,
+    link: &mut PrimaryLink,
     id: &str,
     offset: i64,
-) -> Result<usize, Failure> {
-    let extent = read_extent(link)?;
-    let plan = plan(server, id);
+) -> Result<usize, LinkFailure> {
+    let extent = read_dump_end(link)?;
+    let plan = load_plan(server, id);
     let total_bytes = i64::try_from(extent.bytes().unwrap_or(0)).unwrap_or(i64::MAX);
     // If the role epoch is over, its next check ends the transfer.
     let _ = server
         .repl
-        .in_term(link.term(), |state| state.transfer.total_bytes = total_bytes);
-    let medium = if plan.to_disk { "disk" } else { "parser" };
+        .in_role_epoch(link.term(), |state| state.transfer.total_bytes = total_bytes);
+    let medium = if plan.loads_from_file { "disk" } else { "parser" };
     match extent {
-        Extent::Bytes(bytes) => {
+        DumpEnd::Bytes(bytes) => {
             log::notice!("PRIMARY <-> REPLICA sync: receiving {bytes} bytes from primary to {medium}");
         }
-        Extent::Mark(_) => {
+        DumpEnd::Mark(_) => {
             log::notice!("PRIMARY <-> REPLICA sync: receiving streamed RDB from primary with EOF to {medium}");
         }
     }
-    let mut loaded = match plan.to_disk {
+    let mut loaded = match plan.loads_from_file {
         true => load_from_file(server, seat, link, extent, plan)?,
         false => load_from_link(server, seat, link, extent, plan)?,
     };
     let db = loaded.loaded.position.db.unwrap_or(0);
     server.repl.stream_db.store(db, Ordering::Relaxed);
     let open_slots = std::mem::take(&mut loaded.loaded.position.open_slots);
-    put_into_place(server, seat, link.term(), loaded, id, offset)?;
+    install(server, seat, link.term(), loaded, id, offset)?;
     if let Some(cluster) = &server.cluster {
-        cluster.take_open_slots(&open_slots);
+        cluster.apply_slots_in_migration(&open_slots);
     }
     Ok(db)
 }
 
-fn plan(server: &Server, id: &str) -> Plan {
+fn load_plan(server: &Server, id: &str) -> LoadPlan {
     let is_empty = || (0..server.keyspace.counts.databases()).all(|db| server.keyspace.counts.keys(db) == 0);
     let mode = server.config.choice(crate::config::id::REPL_DISKLESS_LOAD);
     let same_history = || {
         let state = server.repl.state();
         state.resumable && state.history.id == id
     };
-    Plan {
-        to_disk: match mode {
+    LoadPlan {
+        loads_from_file: match mode {
             "disabled" => true,
             "on-empty-db" => !is_empty(),
             _ => false,
         },
-        swaps: mode == "swapdb",
-        serves_old: mode == "swapdb" && same_history(),
+        keeps_old_until_loaded: mode == "swapdb",
+        serves_old_data: mode == "swapdb" && same_history(),
     }
 }
 
-fn read_extent(link: &mut Link) -> Result<Extent, Failure> {
-    let line = link.full_line()?;
+fn read_dump_end(link: &mut PrimaryLink) -> Result<DumpEnd, LinkFailure> {
+    let line = link.read_nonempty_line()?;
     let shown = || String::from_utf8_lossy(&line).into_owned();
     if let Some(error) = line.strip_prefix(b"-") {
         let error = String::from_utf8_lossy(error).into_owned();
-        return Err(Failure::Told(format!(
+        return Err(LinkFailure::Other(format!(
             "PRIMARY aborted replication with an error: {error}"
         )));
     }
     let bad = || {
-        Failure::Told(format!(
+        LinkFailure::Other(format!(
             "Bad protocol from PRIMARY, the first byte is not '$' (we received '{}'), are you sure the host and port are \
              right?",
             shown()
@@ -173,68 +176,68 @@ fn read_extent(link: &mut Link) -> Result<Extent, Failure> {
     };
     let size = line.strip_prefix(b"$").ok_or_else(bad)?;
     if let Some(mark) = size.strip_prefix(b"EOF:") {
-        return mark.try_into().map(Extent::Mark).map_err(|_| bad());
+        return mark.try_into().map(DumpEnd::Mark).map_err(|_| bad());
     }
     let bytes = weft_resp::number::parse_i64(size).and_then(|bytes| u64::try_from(bytes).ok());
-    bytes.map(Extent::Bytes).ok_or_else(bad)
+    bytes.map(DumpEnd::Bytes).ok_or_else(bad)
 }
 
 // ---- reading the dump -----------------------------------------------------------------------------------------------
 /// A dump read from the link or from a file.
 struct DumpSource<'l> {
-    link: &'l mut Link,
+    link: &'l mut PrimaryLink,
     /// The file, if the dump has been written to one.
     file: Option<File>,
     /// The number of bytes still to come over the link, if it is known.
-    left: Option<u64>,
+    bytes_left: Option<u64>,
     /// The number of bytes read.
-    read: u64,
+    bytes_read: u64,
     last_beat: Instant,
     /// The reason for which a read failed.
-    failure: Option<Failure>,
+    failure: Option<LinkFailure>,
     /// `true` if the bytes read are being loaded.
-    loads: bool,
+    is_loading: bool,
 }
 
 impl<'l> DumpSource<'l> {
-    fn new(link: &'l mut Link, extent: Extent, loads: bool) -> Self {
+    fn new(link: &'l mut PrimaryLink, extent: DumpEnd, loads: bool) -> Self {
         DumpSource {
             link,
             file: None,
-            left: extent.bytes(),
-            read: 0,
+            bytes_left: extent.bytes(),
+            bytes_read: 0,
             last_beat: Instant::now(),
             failure: None,
-            loads,
+            is_loading: loads,
         }
     }
 
-    fn fail(&mut self, failure: Failure) -> io::Error {
+    fn fail(&mut self, failure: LinkFailure) -> io::Error {
         self.failure = Some(failure);
         io::ErrorKind::BrokenPipe.into()
     }
 
-    fn note(&mut self, count: usize) {
-        self.read += count as u64;
+    fn count_bytes(&mut self, count: usize) {
+        self.bytes_read += count as u64;
         let repl = &self.link.server().repl;
-        if self.loads {
-            repl.loading.loaded_bytes.store(self.read, Ordering::Relaxed);
+        if self.is_loading {
+            repl.loading.loaded_bytes.store(self.bytes_read, Ordering::Relaxed);
         }
         if self.file.is_none() {
-            let read_bytes = self.read;
+            let read_bytes = self.bytes_read;
             // If the role epoch is over, its next check ends the transfer.
-            let _ = repl.in_term(self.link.term(), |state| {
+            let _ = repl.in_role_epoch(self.link.term(), |state| {
                 state.transfer.read_bytes = read_bytes;
                 state.transfer.last_io_s = unix_ms() / 1000;
             });
         }
     }
 
-    fn beat(&mut self) -> Result<(), Failure> {
-        if self.link.server().repl.term() != self.link.term() {
-            return Err(Failure::TermOver);
+    fn send_keepalive(&mut self) -> Result<(), LinkFailure> {
+        if self.link.server().repl.role_epoch() != self.link.term() {
+            return Err(LinkFailure::EpochOver);
         }
-        if self.link.beats && self.last_beat.elapsed() >= BEAT {
+        if self.link.sends_keepalives && self.last_beat.elapsed() >= KEEPALIVE_INTERVAL {
             self.last_beat = Instant::now();
             self.link.send_raw(b"\n")?;
         }
@@ -242,28 +245,28 @@ impl<'l> DumpSource<'l> {
     }
 
     /// Reads from the link.
-    fn read_link(&mut self, buffer: &mut [u8]) -> Result<usize, Failure> {
-        let most = self.left.map_or(buffer.len(), |left| {
+    fn read_link(&mut self, buffer: &mut [u8]) -> Result<usize, LinkFailure> {
+        let most = self.bytes_left.map_or(buffer.len(), |left| {
             buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX))
         });
         if most == 0 {
             return Ok(0);
         }
-        if self.link.ahead.is_empty() {
-            let mut ahead = std::mem::take(&mut self.link.ahead);
-            let received = self.link.receive_in_time(&mut ahead, RECEIVE_BYTES);
-            self.link.ahead = ahead;
+        if self.link.unread.is_empty() {
+            let mut ahead = std::mem::take(&mut self.link.unread);
+            let received = self.link.receive_within_repl_timeout(&mut ahead, RECEIVE_BYTES);
+            self.link.unread = ahead;
             if received? == 0 {
-                return Err(Failure::Timeout(
+                return Err(LinkFailure::Timeout(
                     "Timeout receiving bulk data from PRIMARY... If the problem persists try to set the 'repl-timeout' \
                      parameter in valkey.conf to a larger value.",
                 ));
             }
         }
-        let count = most.min(self.link.ahead.len());
-        buffer[..count].copy_from_slice(&self.link.ahead[..count]);
-        self.link.ahead.drain(..count);
-        if let Some(left) = &mut self.left {
+        let count = most.min(self.link.unread.len());
+        buffer[..count].copy_from_slice(&self.link.unread[..count]);
+        self.link.unread.drain(..count);
+        if let Some(left) = &mut self.bytes_left {
             *left -= count as u64;
         }
         Ok(count)
@@ -272,7 +275,7 @@ impl<'l> DumpSource<'l> {
 
 impl Read for DumpSource<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if let Err(failure) = self.beat() {
+        if let Err(failure) = self.send_keepalive() {
             return Err(self.fail(failure));
         }
         let count = match &mut self.file {
@@ -282,7 +285,7 @@ impl Read for DumpSource<'_> {
                 Err(failure) => return Err(self.fail(failure)),
             },
         };
-        self.note(count);
+        self.count_bytes(count);
         Ok(count)
     }
 }
@@ -298,10 +301,10 @@ struct LoadedDump {
 fn load_from_link(
     server: &Arc<Server>,
     seat: &mut Seat,
-    link: &mut Link,
-    extent: Extent,
-    plan: Plan,
-) -> Result<LoadedDump, Failure> {
+    link: &mut PrimaryLink,
+    extent: DumpEnd,
+    plan: LoadPlan,
+) -> Result<LoadedDump, LinkFailure> {
     let total_bytes = &server.repl.loading.total_bytes;
     total_bytes.store(extent.bytes().unwrap_or(0), Ordering::Relaxed);
     let feed = DumpSource::new(link, extent, true);
@@ -309,27 +312,27 @@ fn load_from_link(
     let link = feed.link;
     match extent {
         // Bytes after the dump that belong to its announced size are discarded.
-        Extent::Bytes(_) => {
-            let mut left = feed.left.unwrap_or(0);
+        DumpEnd::Bytes(_) => {
+            let mut left = feed.bytes_left.unwrap_or(0);
             while left > 0 {
-                let mut sink = DumpSource::new(link, Extent::Bytes(left), false);
+                let mut sink = DumpSource::new(link, DumpEnd::Bytes(left), false);
                 let mut scrap = [0; 1024];
                 left -= sink.read_link(&mut scrap)? as u64;
             }
         }
-        Extent::Mark(mark) => {
-            rest.append(&mut link.ahead);
+        DumpEnd::Mark(mark) => {
+            rest.append(&mut link.unread);
             while rest.len() < MARK_BYTES {
-                if link.receive_in_time(&mut rest, MARK_BYTES)? == 0 {
-                    return Err(Failure::Timeout("Replication stream EOF marker is missing"));
+                if link.receive_within_repl_timeout(&mut rest, MARK_BYTES)? == 0 {
+                    return Err(LinkFailure::Timeout("Replication stream EOF marker is missing"));
                 }
             }
             if rest[..MARK_BYTES] != mark {
                 end_loading(server);
-                return Err(Failure::Told("Replication stream EOF marker is broken".into()));
+                return Err(LinkFailure::Other("Replication stream EOF marker is broken".into()));
             }
             rest.drain(..MARK_BYTES);
-            link.ahead = rest;
+            link.unread = rest;
         }
     }
     Ok(brought)
@@ -338,15 +341,15 @@ fn load_from_link(
 fn load_from_file(
     server: &Arc<Server>,
     seat: &mut Seat,
-    link: &mut Link,
-    extent: Extent,
-    plan: Plan,
-) -> Result<LoadedDump, Failure> {
+    link: &mut PrimaryLink,
+    extent: DumpEnd,
+    plan: LoadPlan,
+) -> Result<LoadedDump, LinkFailure> {
     let temporary = PathBuf::from(format!("temp-{}.{}.rdb", unix_ms() / 1000, std::process::id()));
     let path: PathBuf = OsString::from_vec(server.config.text(id::DBFILENAME).to_vec()).into();
-    let fetched = fetch(link, extent, &temporary).and_then(|()| {
+    let fetched = receive_into_file(link, extent, &temporary).and_then(|()| {
         std::fs::rename(&temporary, &path).map_err(|error| {
-            Failure::Told(format!(
+            LinkFailure::Other(format!(
                 "Failed trying to rename the temp DB into {} in PRIMARY <-> REPLICA synchronization: {}",
                 path.display(),
                 error_text(&error)
@@ -359,10 +362,11 @@ fn load_from_file(
         return Err(failure);
     }
     log::notice!("Loading the RDB and finalizing primary-replica sync...");
-    let file = File::open(&path).map_err(|error| Failure::of("Opening the DB of the PRIMARY", &error))?;
+    let file =
+        File::open(&path).map_err(|error| LinkFailure::from_io_error("Opening the DB of the PRIMARY", &error))?;
     let size = file.metadata().map_or(0, |data| data.len());
     server.repl.loading.total_bytes.store(size, Ordering::Relaxed);
-    let mut feed = DumpSource::new(link, Extent::Bytes(0), true);
+    let mut feed = DumpSource::new(link, DumpEnd::Bytes(0), true);
     feed.file = Some(file);
     let brought = load(server, seat, feed, plan, &path).map(|(brought, ..)| brought);
     let persists = !server.config.save_points().is_empty() || server.config.boolean(id::APPENDONLY);
@@ -375,15 +379,15 @@ fn load_from_file(
 }
 
 /// Receives a dump into a file.
-fn fetch(link: &mut Link, extent: Extent, path: &Path) -> Result<(), Failure> {
+fn receive_into_file(link: &mut PrimaryLink, extent: DumpEnd, path: &Path) -> Result<(), LinkFailure> {
     let mut file = File::create(path).map_err(|error| {
-        Failure::of(
+        LinkFailure::from_io_error(
             "Opening the temp file needed for PRIMARY <-> REPLICA synchronization",
             &error,
         )
     })?;
     let unwritten = |error: io::Error| {
-        Failure::of(
+        LinkFailure::from_io_error(
             "Write error or short write writing to the DB dump file needed for PRIMARY <-> REPLICA synchronization",
             &error,
         )
@@ -396,15 +400,15 @@ fn fetch(link: &mut Link, extent: Extent, path: &Path) -> Result<(), Failure> {
         if count == 0 {
             break;
         }
-        feed.note(count);
-        feed.beat()?;
+        feed.count_bytes(count);
+        feed.send_keepalive()?;
         file.write_all(&buffer[..count]).map_err(unwritten)?;
-        if let Extent::Mark(mark) = extent {
+        if let DumpEnd::Mark(mark) = extent {
             // The primary sends nothing after the mark until this server has acknowledged the dump.
             tail.extend_from_slice(&buffer[count.saturating_sub(MARK_BYTES)..count]);
             tail.drain(..tail.len().saturating_sub(MARK_BYTES));
             if tail == mark {
-                file.set_len(feed.read - MARK_BYTES as u64).map_err(unwritten)?;
+                file.set_len(feed.bytes_read - MARK_BYTES as u64).map_err(unwritten)?;
                 break;
             }
         }
@@ -417,31 +421,35 @@ fn load<'l>(
     server: &Arc<Server>,
     seat: &mut Seat,
     feed: DumpSource<'l>,
-    plan: Plan,
+    plan: LoadPlan,
     path: &Path,
-) -> Result<(LoadedDump, Vec<u8>, DumpSource<'l>), Failure> {
+) -> Result<(LoadedDump, Vec<u8>, DumpSource<'l>), LinkFailure> {
     log::notice!("PRIMARY <-> REPLICA sync: Loading DB in memory");
     let term = feed.link.term();
     let mut opened = Opened::open(feed, &server.config).map_err(|fault| {
         log::warning!("PRIMARY <-> REPLICA sync: RDB version or signature incompatible, old data preserved");
-        broken(path, 0, fault)
+        load_failure(path, 0, fault)
     })?;
     begin_loading(server, seat, term, plan)?;
-    let loaded = read(server, seat, &mut opened);
+    let loaded = load_into_staging(server, seat, &mut opened);
     let loaded = match loaded {
         Ok(loaded) => loaded,
         Err((offset, fault)) => {
             let (_, feed) = opened.into_rest();
             log::notice!("PRIMARY <-> REPLICA sync: Discarding the half-loaded data");
             end_loading(server);
-            return Err(feed.failure.unwrap_or_else(|| broken(path, offset, fault)));
+            return Err(feed.failure.unwrap_or_else(|| load_failure(path, offset, fault)));
         }
     };
     let (rest, feed) = opened.into_rest();
     Ok((loaded, rest, feed))
 }
 
-fn read<R: Read>(server: &Arc<Server>, seat: &Seat, opened: &mut Opened<R>) -> Result<LoadedDump, (u64, Fault)> {
+fn load_into_staging<R: Read>(
+    server: &Arc<Server>,
+    seat: &Seat,
+    opened: &mut Opened<R>,
+) -> Result<LoadedDump, (u64, Fault)> {
     let counts = &server.keyspace.counts;
     let mut data = StagedDatabases::new(counts.databases());
     let used_memory = |bytes| {
@@ -488,48 +496,48 @@ fn read<R: Read>(server: &Arc<Server>, seat: &Seat, opened: &mut Opened<R>) -> R
     })
 }
 
-fn broken(path: &Path, offset: u64, fault: Fault) -> Failure {
+fn load_failure(path: &Path, offset: u64, fault: Fault) -> LinkFailure {
     let error = LoadError {
         path: path.to_owned(),
         offset,
         fault,
     };
     log::warning!("{error}");
-    Failure::Told("Failed trying to load the PRIMARY synchronization DB, check server logs.".into())
+    LinkFailure::Other("Failed trying to load the PRIMARY synchronization DB, check server logs.".into())
 }
 
 /// Runs `change` in exclusive mode if the role epoch is not over.
-fn alone<R>(
+fn run_exclusive<R>(
     server: &Arc<Server>,
     seat: &mut Seat,
     term: u64,
     change: impl FnOnce(&mut Exclusive<'_>, usize) -> R,
-) -> Result<R, Failure> {
+) -> Result<R, LinkFailure> {
     let row = seat.index();
-    let in_term = |all: &mut Exclusive<'_>| (server.repl.term() == term).then(|| change(all, row));
-    server.run_exclusive(seat, in_term).ok_or(Failure::TermOver)
+    let in_term = |all: &mut Exclusive<'_>| (server.repl.role_epoch() == term).then(|| change(all, row));
+    server.run_exclusive(seat, in_term).ok_or(LinkFailure::EpochOver)
 }
 
 /// Begins the load: sets the loading state, and drops the old data unless the plan keeps it.
-fn begin_loading(server: &Arc<Server>, seat: &mut Seat, term: u64, plan: Plan) -> Result<(), Failure> {
+fn begin_loading(server: &Arc<Server>, seat: &mut Seat, term: u64, plan: LoadPlan) -> Result<(), LinkFailure> {
     let repl = &server.repl;
     let loading = &repl.loading;
     loading.started_s.store(unix_ms() / 1000, Ordering::Relaxed);
     loading.loaded_bytes.store(0, Ordering::Relaxed);
     loading.used_memory_bytes.store(0, Ordering::Relaxed);
-    let standing = match plan.serves_old {
-        true => ReplicationState::LOADING_ASIDE,
+    let standing = match plan.serves_old_data {
+        true => ReplicationState::LOADING_IN_STAGING,
         false => ReplicationState::LOADING,
     };
-    if !plan.swaps {
+    if !plan.keeps_old_until_loaded {
         log::notice!("RDB signature and version check passed. Flushing old data");
     }
-    let taken = alone(server, seat, term, |all, row| {
-        end_snapshots(server);
-        repl.put(standing, true);
+    let taken = run_exclusive(server, seat, term, |all, row| {
+        cancel_snapshots(server);
+        repl.set_state_bits(standing, true);
         repl.state().resumable = false;
-        (!plan.swaps).then(|| {
-            repl.hollow.store(true, Ordering::Release);
+        (!plan.keeps_old_until_loaded).then(|| {
+            repl.awaits_full_sync.store(true, Ordering::Release);
             server.scripts.libraries.flush();
             let databases = 0..server.keyspace.counts.databases();
             take(&mut WholeKeyspace::Alone(all), databases, &server.keyspace, row)
@@ -539,13 +547,13 @@ fn begin_loading(server: &Arc<Server>, seat: &mut Seat, term: u64, plan: Plan) -
         let mut thread = Thread::new(server.clone(), seat.index());
         NotificationSender::new(server, &mut thread.effects, seat.index()).invalidate_everything();
         wake(server, &mut thread.effects);
-        free(server, taken);
+        free_old_data(server, taken);
     }
     Ok(())
 }
 
 /// Cancels the snapshots being written, because their data is replaced. The caller must hold exclusive mode.
-fn end_snapshots(server: &Server) {
+fn cancel_snapshots(server: &Server) {
     if server
         .snapshot
         .cancel(&[Purpose::Dump, Purpose::LogBase, Purpose::Replicas])
@@ -557,27 +565,27 @@ fn end_snapshots(server: &Server) {
 
 /// Clears the loading state after the load has succeeded or failed.
 fn end_loading(server: &Server) {
-    server.repl.put(ReplicationState::LOADING, false);
-    server.repl.put(ReplicationState::LOADING_ASIDE, false);
+    server.repl.set_state_bits(ReplicationState::LOADING, false);
+    server.repl.set_state_bits(ReplicationState::LOADING_IN_STAGING, false);
 }
 
 /// Frees old data: in the background with `replica-lazy-flush`, on this thread otherwise. No worker waits for this
 /// thread.
-fn free(server: &Server, taken: DetachedTables) {
+fn free_old_data(server: &Server, taken: DetachedTables) {
     if server.config.boolean(id::REPLICA_LAZY_FLUSH) {
         server.lazyfree.free(taken.keys, 0, Box::new(taken.tables));
     }
 }
 
 /// Replaces this server's data with the contents of a dump.
-fn put_into_place(
+fn install(
     server: &Arc<Server>,
     seat: &mut Seat,
     term: u64,
     brought: LoadedDump,
     id: &str,
     offset: i64,
-) -> Result<(), Failure> {
+) -> Result<(), LinkFailure> {
     let LoadedDump {
         data,
         loaded,
@@ -586,8 +594,8 @@ fn put_into_place(
     let mut thread = Thread::new(server.clone(), seat.index());
     let counts = &server.keyspace.counts;
     let repl = &server.repl;
-    let placed = alone(server, seat, term, |all, row| {
-        end_snapshots(server);
+    let placed = run_exclusive(server, seat, term, |all, row| {
+        cancel_snapshots(server);
         let taken = data.install(all, counts, row, unix_ms());
         // The libraries were loaded without name conflicts among each other, and all others are removed.
         let restored = server.scripts.libraries.restore(&libraries, RestorePolicy::Flush);
@@ -606,15 +614,15 @@ fn put_into_place(
         server.keyspace.local.clear();
         repl.replicas.backlog().open(offset);
         repl.set_offset(offset);
-        repl.set_received(offset);
+        repl.set_received_offset(offset);
         let mut state = repl.state();
         state.history = ReplicationHistory {
             id: id.to_owned(),
-            second_id: no_id(),
+            second_id: zero_replication_id(),
             second_offset: -1,
         };
         state.resumable = true;
-        repl.hollow.store(false, Ordering::Release);
+        repl.awaits_full_sync.store(false, Ordering::Release);
         end_loading(server);
         (taken, restored)
     });
@@ -631,13 +639,13 @@ fn put_into_place(
         server.workers[0].send(Message::Serve(unserved));
     }
     server.dumps.loaded(&loaded);
-    free(server, taken);
+    free_old_data(server, taken);
     if server.config.boolean(id::APPENDONLY) {
         // The append-only file does not belong to the new data. It is rewritten from the new data.
         server.aof.scheduled.store(true, Ordering::Relaxed);
     }
     restored.map_err(|reason| {
-        Failure::Told(format!(
+        LinkFailure::Other(format!(
             "Failed creating the libraries of the PRIMARY: {}",
             String::from_utf8_lossy(&reason)
         ))

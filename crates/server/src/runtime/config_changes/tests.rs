@@ -6,14 +6,14 @@ use std::sync::{Arc, mpsc};
 use weft_reactor::Reactor;
 
 use super::apply;
-use crate::config::{Config, Permissions, SetError, id};
+use crate::config::{Config, SetError, SetPermissions, id};
 use crate::net::listeners::Listeners;
 use crate::observability::log::{self, Level};
 use crate::state::{CoordinatorCommand, Server};
 
-const PERMISSIONS: Permissions = Permissions {
-    protected: false,
-    loading: false,
+const PERMISSIONS: SetPermissions = SetPermissions {
+    may_set_protected: false,
+    is_loading: false,
 };
 
 fn server() -> (Arc<Server>, mpsc::Receiver<CoordinatorCommand>) {

@@ -11,7 +11,7 @@ pub fn show(config: &Config) {
         return;
     }
     let template = config.text(id::PROC_TITLE_TEMPLATE);
-    let Some(title) = title::expand(&template, |variable| value_of(config, variable)) else {
+    let Some(title) = title::expand_template(&template, |variable| value_of(config, variable)) else {
         return;
     };
     if let Err(error) = weft_reactor::set_process_title(&title) {

@@ -7,8 +7,8 @@ use weft_resp::Reply;
 
 use super::Worker;
 use super::waits::ClientWait;
-use crate::cluster::settings::Endpoint;
-use crate::cluster::view::{Owner, View};
+use crate::cluster::settings::EndpointType;
+use crate::cluster::view::{ClusterView, SlotOwner};
 use crate::commands::context::reply_bytes;
 use crate::commands::error::CommandError;
 use crate::dispatch::redirect::origin;
@@ -32,7 +32,7 @@ impl Worker {
         }
     }
 
-    fn redirect_waiting(&mut self, client: u64, view: &View) {
+    fn redirect_waiting(&mut self, client: u64, view: &ClusterView) {
         let Some(ClientWait::Keys(blocked)) = self.waits.of(client) else {
             return;
         };
@@ -40,17 +40,19 @@ impl Worker {
         let Some(Some(connection)) = token.and_then(|token| self.clients.slots.get(*token)) else {
             return;
         };
-        let endpoint = Endpoint::of(&self.thread.server.config);
-        let reason = if view.up {
+        let endpoint = EndpointType::configured(&self.thread.server.config);
+        let reason = if view.is_up {
             blocked.waiter.keys.iter().find_map(|key| {
                 let stays = view.is_mine(key.slot) || view.is_importing(key.slot);
                 let reads = connection.client.flags.contains(ClientFlags::READONLY) && view.is_of_my_shard(key.slot);
                 (!stays && !reads).then(|| match view.owner(key.slot) {
-                    Owner::Other(place) => {
+                    SlotOwner::Other(place) => {
                         let place = place.text(endpoint, origin(&connection.client));
                         CommandError::text(format!("MOVED {} {place}", key.slot))
                     }
-                    Owner::Nobody | Owner::Myself => CommandError::constant("CLUSTERDOWN Hash slot not served"),
+                    SlotOwner::Unassigned | SlotOwner::Myself => {
+                        CommandError::constant("CLUSTERDOWN Hash slot not served")
+                    }
                 })
             })
         } else {
@@ -61,7 +63,7 @@ impl Worker {
         }
     }
 
-    fn unsubscribe_lost(&mut self, token: usize, view: &View) {
+    fn unsubscribe_lost(&mut self, token: usize, view: &ClusterView) {
         let server = self.thread.server.clone();
         let Some(Some(connection)) = self.clients.slots.get_mut(token) else {
             return;

@@ -1,7 +1,7 @@
 //! A worker's periodic tasks: expiry, sweeps over its connections, closing.
 
 use super::Worker;
-use crate::acl::Account;
+use crate::acl::AclAccount;
 use crate::commands::permission;
 use crate::dispatch::batch::Connections as _;
 use crate::dispatch::effects::release;
@@ -25,7 +25,7 @@ const LISTENERS: ClientFlags = ClientFlags::PUBSUB.union(ClientFlags::MONITOR);
 
 impl Worker {
     pub(crate) fn housekeeping(&mut self) {
-        if self.expiring && self.thread.server.repl.follows() {
+        if self.expiring && self.thread.server.repl.is_replica() {
             self.expiring = false;
             self.expire_local();
         }
@@ -135,7 +135,7 @@ impl Worker {
     }
 
     /// Closes the clients whose users are deleted, and subscribers of channels that their users may no longer read.
-    pub(crate) fn close_unwelcome(&mut self, lost_channels: &[Arc<Account>]) {
+    pub(crate) fn close_unwelcome(&mut self, lost_channels: &[Arc<AclAccount>]) {
         for token in 0..self.clients.slots.len() {
             if let Some(connection) = self.clients.connection(token)
                 && is_unwelcome(&connection.client, lost_channels)
@@ -218,7 +218,7 @@ impl Worker {
     }
 }
 
-fn is_unwelcome(client: &Client, lost_channels: &[Arc<Account>]) -> bool {
+fn is_unwelcome(client: &Client, lost_channels: &[Arc<AclAccount>]) -> bool {
     let account = client.login.account();
     let lost = || lost_channels.iter().any(|other| Arc::ptr_eq(other, account));
     account.is_deleted() || (client.subscriptions.is_some() && lost() && !permission::may_listen(client))

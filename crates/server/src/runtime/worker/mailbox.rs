@@ -122,7 +122,7 @@ impl Worker {
         let server = self.server().clone();
         let id = server.next_client_id.fetch_add(1, Ordering::Relaxed);
         let mut client = Client::new(id, self.thread.now_ms, self.id);
-        client.login = server.acl.greet();
+        client.login = server.acl.new_login();
         client.address = socket.peer_name();
         client.local_address = socket.local_name();
         client.fd = socket.fd();

@@ -41,7 +41,7 @@ impl Worker {
             .thread
             .server
             .propagation
-            .withholds(connection.client.last_write_sequence)
+            .must_withhold_reply(connection.client.last_write_sequence)
             && self.withhold_output(token)
         {
             return;
@@ -94,7 +94,7 @@ impl Worker {
         let ticket = connection.client.last_write_sequence;
         server.propagation.request_milestone_notice(self.id);
         // The log may have reached the sequence number before it was requested.
-        if !server.propagation.withholds(ticket) {
+        if !server.propagation.must_withhold_reply(ticket) {
             return false;
         }
         if let Some(connection) = self.clients.connection(token)

@@ -83,11 +83,11 @@ impl Worker {
             }
             NextStep::Replicas(wait) => {
                 let (at_ms, mut wait) = *wait;
-                (wait.worker, wait.ticket) = (worker, ticket);
+                (wait.worker, wait.park_id) = (worker, ticket);
                 self.begin_wait(token, ClientWait::Replicas { at_ms, wait });
                 server.repl.replicas.waits().push(wait);
                 // Somebody may have what is waited for by now.
-                server.repl.replicas.ask();
+                server.repl.replicas.request_acks();
                 server.propagation.wake();
                 server.wake_primary_thread();
             }

@@ -5,7 +5,7 @@ use std::io;
 use weft_reactor::{Reactor, Received, Sent};
 
 use super::Worker;
-use crate::acl::{DenialContext, Reason, Refusal};
+use crate::acl::{DenialContext, DenialReason, DeniedAccess};
 use crate::commands::permission;
 use crate::config::id;
 use crate::dispatch::batch::Connections as _;
@@ -132,7 +132,7 @@ fn recognise(tls: &TlsLayer, client: &mut Client, thread: &Thread) {
         ("URI", Some(der)) => certificate::uris(&der),
         _ => return,
     };
-    let known = |name: &String| server.acl.log_in_known(name.as_bytes());
+    let known = |name: &String| server.acl.log_in_without_password(name.as_bytes());
     match (names.iter().find_map(known), names.into_iter().next()) {
         (Some(login), _) => {
             client.login = login;
@@ -144,9 +144,9 @@ fn recognise(tls: &TlsLayer, client: &mut Client, thread: &Thread) {
             log::verbose!("TLS: Auto-authenticated client as {name}");
         }
         (None, Some(name)) => {
-            let refusal = Refusal {
-                reason: Reason::Certificate,
-                scene: DenialContext::TopLevel,
+            let refusal = DeniedAccess {
+                reason: DenialReason::Certificate,
+                context: DenialContext::TopLevel,
                 object: Vec::new(),
                 user: name.into_bytes(),
             };

@@ -8,7 +8,7 @@ use std::time::Duration;
 use weft_reactor::{Output, unix_ms};
 
 use super::Worker;
-use crate::acl::Refusal;
+use crate::acl::DeniedAccess;
 use crate::clients_waiting::blocking::{Timers, Waiter};
 use crate::commands::error::CommandError;
 use crate::commands::permission;
@@ -20,7 +20,7 @@ use crate::net::client_snapshot::{ClientSnapshot, WaitState};
 use crate::net::connection::Connection;
 use crate::observability::metrics::Counter;
 use crate::persistence::aof_files::Phase;
-use crate::replication::{NO_LOG, Wait};
+use crate::replication::{ReplicaWait, WAITAOF_DISABLED_REPLY};
 use crate::state::{Blocked, LogWait, Message, Server, UnservedKeys};
 
 /// Failed attempts to serve after which the worker sleeps between two of them.
@@ -59,7 +59,7 @@ pub enum ClientWait {
         /// The end of the wait, in milliseconds since the Unix epoch.
         at_ms: u64,
         /// For what.
-        wait: Wait,
+        wait: ReplicaWait,
     },
 }
 
@@ -68,7 +68,7 @@ impl ClientWait {
         match self {
             ClientWait::Keys(blocked) => blocked.waiter.ticket,
             ClientWait::Time { ticket, .. } | ClientWait::Log { ticket, .. } => *ticket,
-            ClientWait::Replicas { wait, .. } => wait.ticket,
+            ClientWait::Replicas { wait, .. } => wait.park_id,
         }
     }
 
@@ -134,19 +134,19 @@ impl Waits {
     }
 }
 
-/// What WAITAOF answers now, and whether that is what it waits for.
+/// Returns WAITAOF's reply as of now, and `true` if its condition is met.
 fn log_reply(server: &Server, wait: LogWait) -> (Vec<u8>, bool) {
     if server.aof.phase() == Phase::Off {
-        return (NO_LOG.to_vec(), !wait.replicas);
+        return (WAITAOF_DISABLED_REPLY.to_vec(), !wait.replicas);
     }
     let is_there = server.is_on_disk(wait.ticket);
-    let replicas = server.repl.replicas.having_synced_ticket(wait.ticket);
+    let replicas = server.repl.replicas.synced_sequence_count(wait.ticket);
     let reply = format!("*2\r\n:{}\r\n:{replicas}\r\n", u8::from(is_there));
     (reply.into(), is_there && !wait.replicas)
 }
 
 impl Worker {
-    /// Portraits of all clients but one.
+    /// Returns snapshots of all clients but one.
     pub(crate) fn client_snapshots(&mut self, but: u64) -> Vec<ClientSnapshot> {
         let mut client_snapshots = Vec::with_capacity(self.clients.len());
         for token in 0..self.clients.slots.len() {
@@ -197,7 +197,7 @@ impl Worker {
             self.waits.for_log.push(client);
             self.look_at_log();
         }
-        // It may have been served before its connection was parked here.
+        // The client may have been served before its connection was parked here.
         if let Some(waiter) = waiter.filter(|waiter| waiter.served().is_some()) {
             self.deliver(&waiter);
         }
@@ -210,7 +210,7 @@ impl Worker {
         }
     }
 
-    /// Sends a client that waits what came for it while a reply was expected to be under way.
+    /// Sends a waiting client the messages that were kept back behind an expected reply.
     fn push_postponed(&mut self, token: usize) {
         if let Some(connection) = self.clients.connection(token)
             && !connection.deferred_output.is_empty()
@@ -249,7 +249,7 @@ impl Worker {
         Some(wait)
     }
 
-    /// A waiter has its reply: its connection goes on, or the news follows it to where it moved.
+    /// Delivers the reply of a waiter: its connection continues, or the mail follows the connection to another worker.
     pub(crate) fn deliver(&mut self, waiter: &Arc<Waiter>) {
         let Some(token) = self.parked(waiter.client, waiter.ticket) else {
             let worker = waiter.worker();
@@ -276,13 +276,13 @@ impl Worker {
         self.go_on(token, |output| output.bytes.extend_from_slice(&served.reply));
     }
 
-    /// Ends a client's wait without what it waited for: its time is over, or somebody wants it to go on, with an error
-    /// or without. Whether it was waiting.
+    /// Ends a client's wait without the event: by timeout or by CLIENT UNBLOCK, with an error or without. Returns
+    /// `true` if the client was waiting.
     pub(crate) fn give_up(&mut self, client: u64, with_error: bool) -> bool {
         self.end_wait_with(client, with_error.then_some(UNBLOCKED))
     }
 
-    /// The same where that was decided already: a wait for keys is claimed, any other goes on under its ticket.
+    /// Ends a wait that was claimed already if it is for keys; any other wait ends if its park id matches.
     pub(crate) fn end_wait_claimed(&mut self, client: u64, waiting: WaitState, with_error: bool) {
         let error = with_error.then_some(UNBLOCKED);
         match waiting {
@@ -311,14 +311,14 @@ impl Worker {
     fn end_wait_with(&mut self, client: u64, error: Option<&[u8]>) -> bool {
         match self.waits.by_client.get(&client) {
             None => return false,
-            // Somebody is serving it at this moment; the reply comes by mail.
+            // The client is being served at this moment; the reply comes by mail.
             Some(ClientWait::Keys(blocked)) if !blocked.waiter.try_claim() => return false,
             Some(_) => {}
         }
         self.give_null(client, error)
     }
 
-    /// Ends a wait that is nobody else's to end; whether there was one.
+    /// Ends a wait that only this worker can end. Returns `true` if there was one.
     fn give_null(&mut self, client: u64, error: Option<&[u8]>) -> bool {
         let Some(wait) = self.end_wait(client) else {
             return false;
@@ -351,7 +351,7 @@ impl Worker {
         true
     }
 
-    /// Ends a client's wait for keys with an error, unless somebody is serving it at this moment.
+    /// Ends a client's wait for keys with an error, unless it is being served at this moment.
     pub(crate) fn refuse_waiting(&mut self, client: u64, error: &CommandError) {
         match self.waits.by_client.get(&client) {
             Some(ClientWait::Keys(blocked)) if blocked.waiter.try_claim() => {}
@@ -386,7 +386,7 @@ impl Worker {
         }
     }
 
-    /// Clients that wait for the end of the process are told that it does not come.
+    /// Replies to the clients that wait for a shutdown that was aborted.
     pub(crate) fn refuse_shutdowns(&mut self) {
         let waits = |wait: &ClientWait| matches!(wait, ClientWait::Time { at_ms: u64::MAX, .. });
         let clients: Vec<u64> = self
@@ -401,7 +401,7 @@ impl Worker {
         }
     }
 
-    /// Lets those go on whose writes are on the disk.
+    /// Lets the clients continue whose writes are on disk.
     pub(crate) fn look_at_log(&mut self) {
         if self.waits.for_log.is_empty() {
             return;
@@ -423,22 +423,22 @@ impl Worker {
         }
     }
 
-    /// How far replicas are for a client whose time is over.
-    fn count_replicas(&self, wait: &Wait) -> Vec<u8> {
+    /// Returns the number of replicas that have a client's writes, for a wait that timed out.
+    fn count_replicas(&self, wait: &ReplicaWait) -> Vec<u8> {
         let server = self.server();
         server.repl.replicas.waits().retain(|other| other != wait);
         crate::commands::generic::wait::reply(server, wait)
     }
 
-    /// A client that waited for replicas has its reply.
+    /// Delivers the reply to a client that waited for replicas.
     pub(crate) fn end_wait_for_replicas(&mut self, client: u64, ticket: u64) {
-        let waits = |wait: &ClientWait| matches!(wait, ClientWait::Replicas { wait, .. } if wait.ticket == ticket);
+        let waits = |wait: &ClientWait| matches!(wait, ClientWait::Replicas { wait, .. } if wait.park_id == ticket);
         if self.waits.by_client.get(&client).is_some_and(waits) {
             self.end_wait(client);
         }
     }
 
-    /// A client is gone: nobody may serve it any more.
+    /// Ends the wait of a client that is gone, so that it is no longer served.
     pub(crate) fn abandon(&mut self, client: u64) {
         match self.end_wait(client) {
             Some(ClientWait::Keys(blocked)) => self.abandon_waiter(blocked.waiter),
@@ -450,9 +450,9 @@ impl Worker {
         }
     }
 
-    /// The same for one whose wait did not begin here.
+    /// Like [`Self::abandon`], for a client whose wait did not start on this worker.
     pub(crate) fn abandon_waiter(&mut self, waiter: Arc<Waiter>) {
-        // Who serves it at this moment does so in vain, as with any reply that its client does not wait for.
+        // If the waiter is being served at this moment, the reply is discarded.
         let _ = waiter.try_claim();
         self.take_out(waiter);
     }
@@ -465,8 +465,8 @@ impl Worker {
         record::waited((server, *seat, tunables), blocked, cost, failed, got_it);
     }
 
-    /// Books the end of a command that waited and was not permitted to go on.
-    fn book_refusal(&mut self, token: usize, blocked: &Blocked, refusal: &Refusal) {
+    /// Accounts for the end of a blocked command whose client lost the permission.
+    fn book_refusal(&mut self, token: usize, blocked: &Blocked, refusal: &DeniedAccess) {
         let Some(connection) = self.clients.connection(token) else {
             return;
         };
@@ -515,8 +515,8 @@ impl Worker {
         let client = connection.client.id;
         server.workers[to].send(Message::Adopt(connection, wait));
         server.directory.put(client, to);
-        // Only now: who reads the new worker mails behind the connection. Who read the old one finds it gone there,
-        // and the mail is sent on.
+        // Only now: a thread that reads the new worker mails behind the connection. A thread that has read the old one
+        // mails to it, and that worker forwards the mail.
         if let Some(waiter) = waiter {
             waiter.move_to(to);
         }
@@ -529,7 +529,7 @@ impl Worker {
         self.waits.unserved.push(WithheldReply { unserved, reply });
     }
 
-    /// Answers this worker's own clients that its commands served.
+    /// Delivers the replies of this worker's own clients that its commands served.
     pub(crate) fn deliver_here(&mut self) {
         if self.thread.served_here.is_empty() {
             return;
@@ -555,7 +555,7 @@ impl Worker {
         }
         let mut refused: HashSet<u16> = HashSet::new();
         for WithheldReply { mut unserved, reply } in std::mem::take(&mut self.waits.unserved) {
-            // What was refused in this turn would be refused again.
+            // A slot that was refused in this turn would be refused again.
             if unserved.slots.iter().any(|slot| refused.contains(slot)) {
                 unserved.failures += 1;
                 self.withhold(unserved, reply);

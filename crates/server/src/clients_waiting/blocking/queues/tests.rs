@@ -22,7 +22,7 @@ fn waiter(ticket: u64, db: usize, operation: Operation) -> Arc<Waiter> {
         deadline_ms: None,
         demotions: 0,
         permit: Permit {
-            account: Login::stranger().account().clone(),
+            account: Login::unauthenticated().account().clone(),
             version: 1,
             command: 0,
             first_argument: Box::default(),

@@ -432,7 +432,7 @@ fn settle(
         loop {
             let pass = seat.enter();
             // Another role, and a pause, begin in exclusive mode.
-            if server.repl.follows() || server.scripts.running.is_shutting_down() {
+            if server.repl.is_replica() || server.scripts.running.is_shutting_down() {
                 settled.outcome = Err(b"ERR The keys were sent, but this server may not delete them any more".to_vec());
                 break;
             }

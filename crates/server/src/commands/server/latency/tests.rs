@@ -25,9 +25,9 @@ fn the_doctor_names_every_event_and_a_threshold_that_helps() {
     let config = Config::defaults();
     let events = monitor().all();
     assert!(diagnosis(&events, &config, 220).contains("is off"));
-    let permissions = crate::config::Permissions {
-        protected: false,
-        loading: false,
+    let permissions = crate::config::SetPermissions {
+        may_set_protected: false,
+        is_loading: false,
     };
     let pairs: [(&[u8], &[u8]); 1] = [(b"latency-monitor-threshold", b"1")];
     config.set(&pairs, permissions, &mut |_| Ok(())).expect("a valid value");

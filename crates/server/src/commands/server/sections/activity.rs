@@ -18,9 +18,9 @@ use super::{Lines, replication};
 
 pub(super) fn persistence_lines(server: &Server, lines: &mut Lines) {
     let dumps = &server.dumps;
-    let standing = server.repl.standing();
-    let aside = standing.has(ReplicationState::LOADING_ASIDE);
-    let loads = standing.has(ReplicationState::LOADING) || dumps.loading.load(Ordering::Relaxed);
+    let standing = server.repl.state_bits();
+    let aside = standing.contains(ReplicationState::LOADING_IN_STAGING);
+    let loads = standing.contains(ReplicationState::LOADING) || dumps.loading.load(Ordering::Relaxed);
     lines.put("loading", u8::from(loads));
     lines.put("async_loading", u8::from(aside));
     // What Valkey copies when something changes is what a snapshot keeps.
@@ -161,9 +161,12 @@ fn traffic_lines(server: &Server, lines: &mut Lines) {
     lines.put("instantaneous_output_repl_kbps", "0.00");
     lines.put("rejected_connections", metrics.sum(Counter::ConnectionsRejected));
     let replicas = &server.repl.replicas;
-    lines.put("sync_full", replicas.full.load(Ordering::Relaxed));
-    lines.put("sync_partial_ok", replicas.partial.load(Ordering::Relaxed));
-    lines.put("sync_partial_err", replicas.partial_refused.load(Ordering::Relaxed));
+    lines.put("sync_full", replicas.full_syncs.load(Ordering::Relaxed));
+    lines.put("sync_partial_ok", replicas.partial_syncs.load(Ordering::Relaxed));
+    lines.put(
+        "sync_partial_err",
+        replicas.partial_syncs_refused.load(Ordering::Relaxed),
+    );
 }
 
 fn key_lines(server: &Server, lines: &mut Lines) {

@@ -56,7 +56,7 @@ impl MemoryFigures {
         let held = server.repl.replicas.backlog_bytes();
         let size = server.config.unsigned(id::REPL_BACKLOG_SIZE);
         // Without replicas all of it is backlog, also the rest of its last block.
-        let within = if server.repl.replicas.known().is_empty() {
+        let within = if server.repl.replicas.infos().is_empty() {
             held
         } else {
             held.min(size)
@@ -143,7 +143,7 @@ pub(super) fn memory_lines(server: &Server, clients: &ClientFigures, lines: &mut
     lines.put("mem_total_replication_buffers", backlog + beyond);
     lines.put(
         "mem_replicas_repl_buffer",
-        server.repl.held_bytes.load(Ordering::Relaxed),
+        server.repl.buffered_stream_bytes.load(Ordering::Relaxed),
     );
     lines.put("mem_clients_slaves", beyond + clients.replica_bytes);
     lines.put("mem_clients_normal", clients.memory_bytes);

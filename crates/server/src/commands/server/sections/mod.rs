@@ -234,11 +234,11 @@ pub fn render(server: &Server, section: Section, ttls_ms: &[u64]) -> Vec<u8> {
         Section::Modules => lines.put("module", SCRIPT_ENGINE),
         Section::ClusterInfo => {
             if let Some(cluster) = &server.cluster {
-                let up = cluster.view().up;
+                let up = cluster.view().is_up;
                 let state = cluster.lock(&server.config);
                 lines
                     .0
-                    .extend_from_slice(crate::cluster::nodes_text::info(&state, up).as_bytes());
+                    .extend_from_slice(crate::cluster::nodes_text::info_text(&state, up).as_bytes());
             }
         }
         Section::CommandStats => command_lines(server, &mut lines),
@@ -360,7 +360,7 @@ fn client_lines(server: &Server, clients: &ClientFigures, lines: &mut Lines) {
     let now_ms = unix_ms();
     let holds = |writes| server.pause.holds(now_ms, writes);
     let left_ms = server.pause.end_ms().map_or(0, |end_ms| end_ms.saturating_sub(now_ms));
-    let replicas = server.repl.replicas.known().len();
+    let replicas = server.repl.replicas.infos().len();
     let others = replicas + clients.closing as usize;
     let clients_alone = server.connections.load(Ordering::Relaxed).saturating_sub(others);
     lines.put("connected_clients", clients_alone);

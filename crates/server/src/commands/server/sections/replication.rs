@@ -6,7 +6,7 @@ use weft_reactor::unix_ms;
 
 use super::Lines;
 use crate::config::id;
-use crate::replication::{Endpoint, Phase, Progress, State};
+use crate::replication::{Endpoint, LinkState, ReplicaSyncState, RoleState};
 use crate::state::Server;
 
 /// The whole section.
@@ -18,13 +18,13 @@ pub(super) fn lines(server: &Server, lines: &mut Lines) {
         link_lines(server, &state, primary, lines);
     }
     replica_lines(server, lines);
-    lines.put("replicas_waiting_psync", repl.replicas.awaited().len());
-    lines.put("master_failover_state", repl.handover().state.word());
+    lines.put("replicas_waiting_psync", repl.replicas.awaited_dumps().len());
+    lines.put("master_failover_state", repl.failover().state.as_str());
     lines.put("master_replid", &state.history.id);
     lines.put("master_replid2", &state.history.second_id);
     lines.put("master_repl_offset", repl.offset());
     lines.put("second_repl_offset", state.history.second_offset);
-    let extent = repl.replicas.backlog().extent();
+    let extent = repl.replicas.backlog().range();
     lines.put("repl_backlog_active", u8::from(extent.is_some()));
     lines.put("repl_backlog_size", server.config.integer(id::REPL_BACKLOG_SIZE));
     lines.put(
@@ -41,15 +41,15 @@ pub(super) fn lines(server: &Server, lines: &mut Lines) {
 fn replica_lines(server: &Server, lines: &mut Lines) {
     let replicas = &server.repl.replicas;
     let now_s = unix_ms() / 1000;
-    let known = replicas.known().clone();
+    let known = replicas.infos().clone();
     lines.put("connected_slaves", known.len());
     let most_lag_s = server.config.unsigned(id::MIN_REPLICAS_MAX_LAG);
     if server.config.integer(id::MIN_REPLICAS_TO_WRITE) > 0 && most_lag_s > 0 {
-        lines.put("min_slaves_good_slaves", replicas.good(now_s, most_lag_s));
+        lines.put("min_slaves_good_slaves", replicas.up_to_date_count(now_s, most_lag_s));
     }
     for (index, replica) in known.iter().enumerate() {
         let lag_s = match replica.progress {
-            Progress::Online => now_s.saturating_sub(replica.heard_s),
+            ReplicaSyncState::Online => now_s.saturating_sub(replica.last_heard_s),
             _ => 0,
         };
         lines.put(
@@ -58,37 +58,40 @@ fn replica_lines(server: &Server, lines: &mut Lines) {
                 "ip={},port={},state={},offset={},lag={lag_s},type={}",
                 replica.host,
                 replica.port,
-                replica.progress.word(),
-                replica.acknowledged,
-                replica.kind()
+                replica.progress.as_str(),
+                replica.acknowledged_offset,
+                replica.channel_name()
             ),
         );
     }
 }
 
 /// What a replica tells about the link to its primary.
-fn link_lines(server: &Server, state: &State, primary: &Endpoint, lines: &mut Lines) {
+fn link_lines(server: &Server, state: &RoleState, primary: &Endpoint, lines: &mut Lines) {
     let repl = &server.repl;
     let now_s = unix_ms() / 1000;
-    let is_up = state.phase == Phase::Connected;
-    let silent_s = is_up.then(|| now_s.saturating_sub(repl.heard_s.load(Ordering::Relaxed)) as i64);
+    let is_up = state.phase == LinkState::Connected;
+    let silent_s = is_up.then(|| now_s.saturating_sub(repl.last_heard_s.load(Ordering::Relaxed)) as i64);
     let (received, applied) = match is_up || state.resumable {
-        true => (repl.received(), repl.offset()),
+        true => (repl.received_offset(), repl.offset()),
         false => (1, 1),
     };
     lines.put("master_host", &primary.host);
     lines.put("master_port", primary.port);
     lines.put("master_link_status", if is_up { "up" } else { "down" });
     lines.put("master_last_io_seconds_ago", silent_s.unwrap_or(-1));
-    lines.put("master_sync_in_progress", u8::from(state.phase == Phase::Transfer));
+    lines.put("master_sync_in_progress", u8::from(state.phase == LinkState::Transfer));
     lines.put("slave_read_repl_offset", received);
     lines.put("slave_repl_offset", applied);
-    lines.put("replicas_repl_buffer_size", repl.held_bytes.load(Ordering::Relaxed));
+    lines.put(
+        "replicas_repl_buffer_size",
+        repl.buffered_stream_bytes.load(Ordering::Relaxed),
+    );
     lines.put(
         "replicas_repl_buffer_peak",
-        repl.held_peak_bytes.load(Ordering::Relaxed),
+        repl.buffered_stream_peak_bytes.load(Ordering::Relaxed),
     );
-    if state.phase == Phase::Transfer {
+    if state.phase == LinkState::Transfer {
         let transfer = &state.transfer;
         let (total, read) = (transfer.total_bytes, transfer.read_bytes as i64);
         let percent = if total == 0 {

@@ -134,7 +134,7 @@ impl Runner<'_, '_, '_> {
     /// Checks that the caller has the permission for a command.
     pub(super) fn permits(&self, command: &'static Command<Binding>, args: Args<'_>) -> Result<(), Denial> {
         let (server, login) = (&self.thread.server, &self.client.login);
-        if login.is_free(server.acl.version()) {
+        if login.is_unrestricted(server.acl.version()) {
             return Ok(());
         }
         let permission = CommandPermission {
@@ -143,7 +143,7 @@ impl Runner<'_, '_, '_> {
             db: self.client.db,
             databases: permission::databases(server),
         };
-        permission::check(login.user(), &permission)
+        permission::check(login.rules(), &permission)
     }
 
     // ---- execution -------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ use crate::net::client::{Client, ClientFlags};
 use crate::notify::messages::NotificationSender;
 use crate::observability::metrics::Counter;
 use crate::observability::slot_stats::SlotFigure;
-use crate::propagation::Target;
+use crate::propagation::LogTarget;
 use crate::scripting::{self, CallResult, Host, Program, RunOutcome as Ended, RunParameters, ScriptRun, StopReason};
 
 /// The run time after which a script is too long for a worker.
@@ -95,7 +95,7 @@ pub struct Runner<'r, 'h, 'p> {
     /// That slot, once it is known.
     slot: Cell<Option<u16>>,
     /// For whom its commands are logged.
-    logged_for: Target,
+    logged_for: LogTarget,
     /// The start of the run, since the Unix epoch. Time does not advance for a script.
     began: Duration,
     /// The last time at which it let other threads pass the gate.
@@ -166,7 +166,7 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
             has_token: false,
             one_slot: prepared.one_slot,
             slot: Cell::new(first_slot(prepared, args)),
-            logged_for: Target::ALL,
+            logged_for: LogTarget::ALL,
             began: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
             let_in_at: Instant::now(),
             line: None,
@@ -334,7 +334,7 @@ impl Host for Runner<'_, '_, '_> {
     }
 
     fn set_replication(&mut self, parts: u8) {
-        self.logged_for = Target::of_bits(parts);
+        self.logged_for = LogTarget::from_bits(parts);
     }
 
     fn reply_bytes_max(&self) -> usize {

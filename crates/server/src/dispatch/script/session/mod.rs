@@ -198,7 +198,7 @@ impl Session {
         running.end_exclusion();
         scripting::drop_interpreter(&server.scripts, ScriptKind::Eval);
         self.settle(&mut thread, &mut seat, unserved.map(|unserved| *unserved));
-        while server.propagation.withholds(client.last_write_sequence) && !running.is_shutting_down() {
+        while server.propagation.must_withhold_reply(client.last_write_sequence) && !running.is_shutting_down() {
             std::thread::sleep(PAUSE);
         }
         self.reply(debugger, output, &reply);
@@ -240,7 +240,7 @@ impl Session {
         // Reads the current permissions, topology and replication state.
         thread.begin(unix_ms());
         let around = &self.server;
-        thread.standing = around.repl.standing();
+        thread.standing = around.repl.state_bits();
         thread.view = around.cluster.as_ref().map(crate::cluster::Cluster::view);
         let limit = around.config.unsigned(id::MAXMEMORY);
         thread.room.is_full = limit != 0 && around.counted_memory() > limit;
@@ -289,7 +289,7 @@ impl Session {
 fn server_beside(server: &Server) -> Arc<Server> {
     let commands = crate::commands::registry().commands().len();
     let beside = Arc::new(Server::new(ServerParts {
-        config: server.config.frozen(),
+        config: server.config.snapshot(),
         acl: Acl::new(permission::catalogue()),
         keyspace: server.keyspace.beside(),
         cluster: None,

@@ -55,7 +55,7 @@ fn a_failed_sync_is_forgotten_by_a_sync_and_by_no_write() {
         status.fails_to(AofFault::Sync),
         "a write says nothing about what is on the disk"
     );
-    assert_eq!(links.propagation.milestone_sequence(Milestone::Synced), 0);
+    assert_eq!(links.propagation.milestone_sequence(LogMilestone::Synced), 0);
     sync_each(&links, &[&good]);
     assert!(!status.fails.load(Ordering::Acquire));
     assert_eq!(status.failure(), None);
