@@ -1,10 +1,10 @@
-//! Requests: whatever arrives is understood the same, in however many pieces it arrives.
+//! Fuzzes the request parser: the outcome must not depend on how the input is cut into pieces.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use weft_resp::{ArgRange, Limits, Parsed, Parser};
 
-/// What a stream of bytes was understood as: requests as their words, and how it ended.
+/// One outcome of parsing a stream: a request as its arguments, a protocol error, or an incomplete request at the end.
 #[derive(Debug, PartialEq, Eq)]
 enum Event {
     Request(Vec<Vec<u8>>),
@@ -12,7 +12,7 @@ enum Event {
     Unfinished,
 }
 
-/// Parses a stream of which a piece arrives after the other.
+/// Parses a stream that is received piece by piece. Returns its outcomes in order.
 fn events<'a>(pieces: impl Iterator<Item = &'a [u8]>, limits: &Limits) -> Vec<Event> {
     let (mut parser, mut buffer, mut start) = (Parser::default(), Vec::new(), 0);
     let (mut ranges, mut events) = (Vec::<ArgRange>::new(), Vec::new());
@@ -52,7 +52,7 @@ fuzz_target!(|input: &[u8]| {
         return;
     };
     let limits = Limits {
-        // A small limit is met more often.
+        // A low limit makes it likely that the input exceeds it.
         max_bulk_len: if shape & 1 == 0 { 512 << 20 } else { 64 },
         authenticated: shape & 2 == 0,
     };

@@ -1,4 +1,4 @@
-//! Payloads of RESTORE: an error, or a value whose DUMP is loaded again as the same value.
+//! Fuzzes the payloads of RESTORE: each must give an error, or a value whose DUMP payload loads as an equal value.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

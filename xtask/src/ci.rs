@@ -1,11 +1,11 @@
-//! `cargo xtask ci`: the steps, in order, each announced and timed; the first failure ends the run.
+//! `cargo xtask ci`: runs the steps in order and reports the time of each. The first failure ends the run.
 
 use std::time::Instant;
 
 use crate::options::Options;
 use crate::{clients, diff, oracle, tidy, workspace};
 
-/// How a step ended when it did not fail.
+/// The result of a step that did not fail.
 enum Outcome {
     Passed,
     Skipped(&'static str),
@@ -17,7 +17,7 @@ struct Step {
     run: fn() -> Result<Outcome, String>,
 }
 
-/// To add a step, add a line: its name, what it is for, and its function.
+/// The steps. To add a step, add a line with its name, its purpose and its function.
 #[rustfmt::skip]
 const STEPS: &[Step] = &[
     Step { name: "fmt",           about: "source is formatted",                     run: format },
@@ -34,7 +34,10 @@ const STEPS: &[Step] = &[
     Step { name: "clients",       about: "real client libraries work",              run: clients },
 ];
 
-/// Runs all steps, or those named by `--only`; `--list` prints them.
+/// Runs all steps, or those named by `--only`. `--list` prints them.
+///
+/// # Errors
+/// Fails if a step fails or a name is unknown.
 pub fn main(words: &[String]) -> Result<(), String> {
     let options = Options::parse(words, &["only"], &["list"])?;
     if options.has("list") {
@@ -118,7 +121,7 @@ fn loom() -> Result<Outcome, String> {
     command
         .env("RUSTFLAGS", "--cfg loom")
         .env("CARGO_TARGET_DIR", "target/loom")
-        // Whole-program optimisation costs minutes here and saves seconds.
+        // Link-time optimisation costs minutes here and saves only seconds.
         .env("CARGO_PROFILE_RELEASE_LTO", "off")
         .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
     workspace::run(&mut command)?;
@@ -148,7 +151,7 @@ fn address_sanitizer() -> Result<Outcome, String> {
         .env("RUSTFLAGS", "-Zsanitizer=address")
         .env("RUSTDOCFLAGS", "-Zsanitizer=address")
         .env("CARGO_TARGET_DIR", "target/asan")
-        // `cargo xtask` runs under the stable toolchain and says so in the environment.
+        // `cargo xtask` runs under the stable toolchain and sets it in the environment.
         .env_remove("RUSTUP_TOOLCHAIN")
         .env_remove("CARGO")
         .env_remove("RUSTC");
@@ -171,7 +174,7 @@ fn diff_self_check() -> Result<Outcome, String> {
 }
 
 fn differential() -> Result<Outcome, String> {
-    // The same sequences each time: whether a change passes shall depend on the change.
+    // A fixed seed generates the same sequences each time, so the result depends only on the change.
     diff::main(&["--seed".to_string(), "1".to_string()]).map(|()| Outcome::Passed)
 }
 

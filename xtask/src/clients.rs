@@ -1,4 +1,4 @@
-//! `cargo xtask clients`: real client libraries and tools against a running server.
+//! `cargo xtask clients`: runs real client libraries and tools against a server.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use crate::options::Options;
 use crate::server_process::ServerProcess;
 use crate::{oracle, workspace};
 
-/// How a client's run ended when it did not fail.
+/// The result of a client's run that did not fail.
 enum Outcome {
     Passed,
     Skipped(&'static str),
@@ -19,7 +19,7 @@ struct Client {
     run: fn(port: &str) -> Result<Outcome, String>,
 }
 
-/// To add a client, add a line.
+/// The clients. To add a client, add a line.
 #[rustfmt::skip]
 const CLIENTS: &[Client] = &[
     Client { name: "redis-cli",       run: redis_cli },
@@ -30,7 +30,10 @@ const CLIENTS: &[Client] = &[
     Client { name: "java",            run: java },
 ];
 
-/// Runs every client whose tools this machine has.
+/// Runs every client whose tools are installed on this machine.
+///
+/// # Errors
+/// Fails if a client fails or the server cannot be started.
 pub fn main(words: &[String]) -> Result<(), String> {
     let options = Options::parse(words, &["server", "only"], &[])?;
     let binary = match options.text("server") {
@@ -66,7 +69,10 @@ pub fn main(words: &[String]) -> Result<(), String> {
     }
 }
 
-/// A tool's output, which must end well.
+/// Runs a tool and returns its output.
+///
+/// # Errors
+/// Fails if the tool cannot be started or does not exit with 0.
 fn output(program: &str, arguments: &[&str]) -> Result<String, String> {
     let output = Command::new(program)
         .args(arguments)
@@ -86,7 +92,7 @@ fn redis_cli(port: &str) -> Result<Outcome, String> {
     if !workspace::works("redis-cli", &["--version"]) {
         return Ok(Outcome::Skipped("redis-cli is not installed"));
     }
-    // (protocol, words, the output)
+    // (protocol, words, expected output)
     let exchanges: &[(&str, &[&str], &str)] = &[
         ("-2", &["FLUSHALL"], "OK"),
         ("-2", &["SET", "cli:key", "a b"], "OK"),

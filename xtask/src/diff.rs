@@ -1,4 +1,4 @@
-//! `cargo xtask diff`: the same commands to Weft and to a real Valkey, replies compared byte for byte.
+//! `cargo xtask diff`: sends the same commands to Weft and to a real Valkey, and compares the replies byte for byte.
 
 mod case;
 mod connection;
@@ -32,7 +32,7 @@ const FLAGS: &[&str] = &["no-cases", "self-check", "trace"];
 const DEFAULT_SECONDS: u64 = 20;
 const DEFAULT_SHOWN: usize = 20;
 
-/// What to run.
+/// The parameters of a run.
 struct Plan {
     binaries: Binaries,
     filter: String,
@@ -43,7 +43,7 @@ struct Plan {
     show: usize,
 }
 
-/// What a run found.
+/// The results of a run.
 #[derive(Default)]
 struct Tally {
     sections: usize,
@@ -51,16 +51,19 @@ struct Tally {
     differing_sections: usize,
     differences: usize,
     generated: usize,
-    /// Generated sequences on which the servers part, at most one for each subject.
+    /// Generated sequences for which the servers differ, at most one for each subject.
     sequences: Vec<generate::Found>,
     stale_exceptions: Vec<usize>,
-    /// How many runs of sections wait for commands.
+    /// The number of section runs skipped because Weft lacks a command.
     waiting: usize,
-    /// The commands they wait for.
+    /// The commands that Weft lacks.
     lacking: BTreeSet<String>,
 }
 
 /// Runs the case files, then generated sequences.
+///
+/// # Errors
+/// Fails if the servers differ or an accepted difference has disappeared.
 pub fn main(words: &[String]) -> Result<(), String> {
     let options = Options::parse(words, VALUED, FLAGS)?;
     if options.has("self-check") {
@@ -86,7 +89,7 @@ fn words_of(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_string).collect()
 }
 
-/// `--weft`, or the newest build in `target`.
+/// Returns the path in `--weft`, or the newest build in `target_primary`.
 fn weft_path(options: &Options) -> Result<PathBuf, String> {
     if let Some(path) = options.text("weft") {
         return Ok(PathBuf::from(path));
@@ -184,7 +187,7 @@ fn run_cases(plan: &Plan, tally: &mut Tally) -> Result<(), String> {
     Ok(())
 }
 
-/// The sections that the filter lets through, with each of their protocols.
+/// The sections that match the filter, with each of their protocols.
 fn chosen<'a>(plan: &'a Plan, file: &'a CaseFile) -> impl Iterator<Item = (&'a case::Section, u8)> + 'a {
     let wanted = |section: &&case::Section| format!("{} {}", file.name, section.title).contains(plan.filter.as_str());
     file.sections.iter().filter(wanted).flat_map(|section| {
@@ -253,7 +256,7 @@ fn read_exceptions() -> Result<Exceptions, String> {
 
 #[cfg(test)]
 mod tests {
-    //! Tests of the case files as such; running them needs servers.
+    //! Tests of reading the case files; running them needs servers.
 
     #[test]
     fn every_case_file_can_be_read_and_compares_something() {

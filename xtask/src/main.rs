@@ -1,4 +1,4 @@
-//! `cargo xtask`: everything CI does, and the comparison runs against Valkey.
+//! `cargo xtask`: the steps of CI, and the comparison runs against Valkey.
 #![forbid(unsafe_code)]
 
 mod ci;

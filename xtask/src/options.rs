@@ -1,16 +1,18 @@
-//! Reads a task's command line: `--name value` pairs and `--flag`s, nothing positional.
+//! Parses a task's command line: `--name value` pairs and `--flag`s, without positional arguments.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-/// The options a task was started with.
+/// The options with which a task was started.
 pub struct Options {
     values: BTreeMap<String, String>,
 }
 
 impl Options {
-    /// Parses `words`. `valued` names the options that take a value, `flags` those that do not;
-    /// any other word is an error.
+    /// Parses `words`. `valued` names the options that take a value, `flags` those that do not.
+    ///
+    /// # Errors
+    /// Fails for any other word, and for a missing value.
     pub fn parse(words: &[String], valued: &[&str], flags: &[&str]) -> Result<Self, String> {
         let mut values = BTreeMap::new();
         let mut words = words.iter();
@@ -30,7 +32,7 @@ impl Options {
         Ok(Self { values })
     }
 
-    /// Whether `--name` was given.
+    /// Returns `true` if `--name` was given.
     pub fn has(&self, name: &str) -> bool {
         self.values.contains_key(name)
     }
@@ -41,6 +43,9 @@ impl Options {
     }
 
     /// The number after `--name`, or `default`.
+    ///
+    /// # Errors
+    /// Fails if the text is not a number.
     pub fn number<T: FromStr>(&self, name: &str, default: T) -> Result<T, String> {
         match self.text(name) {
             None => Ok(default),

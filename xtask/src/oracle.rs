@@ -1,11 +1,11 @@
-//! The oracle: a real Valkey 9.1.2 server, taken from the Python package that carries its binary.
+//! The oracle: a real Valkey 9.1.2 server, from the Python package that contains its binary.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::workspace;
 
-/// What the Python environment in `.venv` offers.
+/// The programs in the Python environment `.venv`.
 pub struct Oracle {
     /// The environment's Python, with the redis and valkey client packages.
     pub python: PathBuf,
@@ -13,14 +13,20 @@ pub struct Oracle {
     pub server: PathBuf,
 }
 
-/// `cargo xtask oracle`: sets the environment up and prints where the server is.
+/// `cargo xtask oracle`: sets up the environment and prints the path of the server.
+///
+/// # Errors
+/// Fails like [`ensure`].
 pub fn main(words: &[String]) -> Result<(), String> {
     crate::options::Options::parse(words, &[], &[])?;
     println!("{}", ensure()?.server.display());
     Ok(())
 }
 
-/// Creates `.venv` and installs the pinned packages, unless that was done for the same pins.
+/// Creates `.venv` and installs the pinned packages, unless they are installed already.
+///
+/// # Errors
+/// Fails if Python or pip does, or if the package contains no server.
 pub fn ensure() -> Result<Oracle, String> {
     let environment = workspace::root().join(".venv");
     let python = environment.join("bin/python");
@@ -44,7 +50,7 @@ fn install(environment: &Path, python: &Path, pins: &Path) -> Result<(), String>
     workspace::run(workspace::command(python, &options).arg(pins))
 }
 
-/// The first file called `name` below `directory`.
+/// Finds the first file called `name` below `directory`.
 fn find_file(directory: &Path, name: &str) -> Option<PathBuf> {
     let mut pending = vec![directory.to_path_buf()];
     while let Some(directory) = pending.pop() {

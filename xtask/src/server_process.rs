@@ -12,21 +12,23 @@ use std::time::{Duration, Instant};
 
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A running server, with a directory of its own that goes away with it.
+/// A running server with its own directory, which is removed when the handle is dropped.
 pub struct ServerProcess {
     child: Child,
-    /// Where it listens.
+    /// The address on which it listens.
     pub address: SocketAddr,
     directory: PathBuf,
 }
 
 impl ServerProcess {
-    /// Starts `binary` without persistence and with DEBUG allowed, adds `arguments`, and waits
-    /// until it answers.
+    /// Starts `binary` with `arguments`, without persistence and with DEBUG allowed, and waits until it replies.
+    ///
+    /// # Errors
+    /// Fails if the process cannot be started, ends, or does not reply in time.
     pub fn start(binary: &Path, arguments: &[String]) -> Result<Self, String> {
         let directory = own_directory()?;
         let address = free_address()?;
-        // A node's port for other nodes is by default out of range for the higher ones of these ports.
+        // The default port of the cluster bus would be out of range for the higher ones of these ports.
         let bus_port = match arguments.iter().any(|word| word == "--cluster-enabled") {
             true => vec!["--cluster-port".to_owned(), free_address()?.port().to_string()],
             false => Vec::new(),
@@ -72,7 +74,7 @@ impl ServerProcess {
         Err("does not answer PING; its log ends with:".to_string())
     }
 
-    /// The last lines the server wrote, for error messages.
+    /// Returns the last lines of the server's log, for error messages.
     pub fn log_tail(&self) -> String {
         let text = fs::read(self.directory.join("log")).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
@@ -80,7 +82,7 @@ impl ServerProcess {
         lines[lines.len().saturating_sub(15)..].join("\n")
     }
 
-    /// How the process ended, if it has.
+    /// Returns the exit status of the process, if it has ended.
     pub fn ended(&mut self) -> Option<String> {
         match self.child.try_wait() {
             Ok(Some(status)) => Some(status.to_string()),
@@ -91,14 +93,14 @@ impl ServerProcess {
 
 impl Drop for ServerProcess {
     fn drop(&mut self) {
-        // An already dead process makes both calls fail, which is what we want to reach anyway.
+        // Both calls fail if the process has already ended, which is the desired state.
         let _ = self.child.kill();
         let _ = self.child.wait();
         let _ = fs::remove_dir_all(&self.directory);
     }
 }
 
-/// Whether anything on `address` answers a PING, be it with an error.
+/// Returns `true` if a server on `address` replies to a PING, even with an error.
 fn answers(address: SocketAddr) -> bool {
     let Ok(mut stream) = TcpStream::connect_timeout(&address, Duration::from_millis(500)) else {
         return false;
@@ -110,8 +112,8 @@ fn answers(address: SocketAddr) -> bool {
         && matches!(reply[0], b'+' | b'-')
 }
 
-/// An address that nobody listens on and that was not given before: the kernel gives a port that was
-/// just let go of to the next who asks, and two servers started side by side would share it.
+/// Returns an address that is not in use and was not returned before. The kernel may give a port that was just released
+/// to the next caller, so two servers started at the same time would share it.
 fn free_address() -> Result<SocketAddr, String> {
     static GIVEN: Mutex<Vec<SocketAddr>> = Mutex::new(Vec::new());
     loop {

@@ -1,26 +1,26 @@
 //! `cargo xtask stress`: many workers, hundreds of connections, and invariants that must hold meanwhile.
 //!
-//! Each scenario has keys of its own, so that its invariant can be checked while all others run:
+//! Each scenario has its own keys, so that its invariant can be checked while all other scenarios run:
 //!
 //! ```text
-//! groups    MSET and DEL of whole groups    MGET sees a group whole or not at all
+//! groups    MSET and DEL of whole groups    MGET sees a group completely or not at all
 //! claims    MSETNX of whole groups          one winner, whose value is in every key
 //! tokens    RENAMENX, COPY+DEL, MOVE        as many tokens at the end as at the start, none twice
-//! counters  INCR, DECRBY, transfers         the sum is what was added
-//! stayers   SCAN and KEYS beside churn      every key that stayed is returned
-//! expiring  EXPIRE, PEXPIRE, GETEX          no key is seen after its time
+//! counters  INCR, DECRBY, transfers         the sum equals the sum of the additions
+//! stayers   SCAN and KEYS during churn      every key that existed throughout is returned
+//! expiring  EXPIRE, PEXPIRE, GETEX          no key is seen after its expiry
 //! flushed   FLUSHDB of a database           DBSIZE is 0 right after, seen from the same connection
 //! moves     LMOVE, BLMOVE between lists     every element is in exactly one list at the end
-//! transfers EXEC moves between accounts    EXEC readers see the sum unchanged
+//! transfers EXEC moves between accounts     EXEC readers see the sum unchanged
 //! watched   GET, MULTI, SET, EXEC of one counter    every EXEC that ran counts once
-//! registers GET, SET, MSET, EVAL, ...      what everybody saw has one order
-//! unions    SUNIONSTORE beside moves      every union is of one moment, and no pair is parted
+//! registers GET, SET, MSET, EVAL, ...       the observations of all clients have one order
+//! unions    SUNIONSTORE during moves        every union is of one moment, and no pair is separated
 //! queues    pushes and BLPOP, BLMPOP, ...   every element reaches exactly one consumer
 //! streams   XADD, XREADGROUP, XREAD         every entry reaches one consumer, and every follower
-//! talkers   PUBLISH and SUBSCRIBE         no message is missed, twice, out of order or stale
-//! copies    CLIENT TRACKING beside SET     a copy is called invalid after its key has changed
-//! waiters   BLPOP that is timed out, killed, unblocked     nothing is left of those who waited
-//! hostile   CLIENT KILL, CONFIG SET, half frames, disconnects    the server lives and answers
+//! talkers   PUBLISH and SUBSCRIBE           no message is missing, repeated, out of order or stale
+//! copies    CLIENT TRACKING during SET      a copy is invalidated after its key has changed
+//! waiters   BLPOP that times out, is killed or unblocked     no state of the waiting clients is left
+//! hostile   CLIENT KILL, CONFIG SET, partial frames, disconnects    the server keeps running and replies
 //! ```
 
 mod client;
@@ -41,10 +41,10 @@ use crate::server_process::ServerProcess;
 use client::Client;
 use scenarios::SCENARIOS;
 
-/// How long a scenario may wait for one reply before the server counts as hanging.
+/// The time that a scenario waits for a reply. After it, the server counts as hanging.
 const HANG: Duration = Duration::from_secs(30);
 
-/// What the threads of a run share.
+/// The state that the threads of a run share.
 pub struct Run {
     address: std::net::SocketAddr,
     stop: AtomicBool,
@@ -55,12 +55,12 @@ pub struct Run {
 }
 
 impl Run {
-    /// Whether the scenarios go on.
+    /// Returns `true` while the scenarios should continue.
     pub fn goes_on(&self) -> bool {
         !self.stop.load(Ordering::Relaxed)
     }
 
-    /// Notes a broken invariant and ends the run.
+    /// Records a broken invariant and ends the run.
     pub fn fail(&self, story: String) {
         self.stop.store(true, Ordering::Relaxed);
         if let Ok(mut failures) = self.failures.lock() {
@@ -68,18 +68,24 @@ impl Run {
         }
     }
 
-    /// A connection; those that CLIENT KILL cut are replaced by new ones.
+    /// Opens a connection. A scenario opens a new one when CLIENT KILL has closed its connection.
+    ///
+    /// # Errors
+    /// Fails if the server does not accept the connection.
     pub fn connect(&self) -> Result<Client, String> {
         Client::connect(self.address, HANG)
     }
 
-    /// Counts commands, for the report.
+    /// Adds to the number of commands in the report.
     pub fn count(&self, commands: u64) {
         self.commands.fetch_add(commands, Ordering::Relaxed);
     }
 }
 
-/// Runs the stress: `--server PATH`, `--seconds S`, `--workers N`, `--seed N`.
+/// Runs the stress test: `--server PATH`, `--seconds S`, `--workers N`, `--seed N`.
+///
+/// # Errors
+/// Fails if an invariant does not hold, or if the server ends or hangs.
 pub fn main(words: &[String]) -> Result<(), String> {
     let options = Options::parse(words, &["server", "seconds", "workers", "seed"], &[])?;
     let server = options.text("server").map_or_else(

@@ -1,4 +1,4 @@
-//! `cargo xtask tidy`: the rules of the house that a program can check, each with a remedy.
+//! `cargo xtask tidy`: checks the project rules that a program can check, and proposes a remedy for each violation.
 
 mod documents;
 mod imports;
@@ -12,14 +12,14 @@ use std::path::{Path, PathBuf};
 use crate::options::Options;
 use crate::workspace;
 
-/// One broken rule.
+/// A violation of a rule.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Path relative to the workspace root.
+    /// The path relative to the workspace root.
     pub file: String,
-    /// Counted from 1.
+    /// The line number, from 1.
     pub line: usize,
-    /// What is wrong, and what to do instead.
+    /// The violation and its remedy.
     pub message: String,
 }
 
@@ -31,7 +31,7 @@ impl fmt::Display for Finding {
 
 /// A text file of the repository, with its path relative to the root.
 pub struct Document {
-    /// Path with forward slashes.
+    /// The path with forward slashes.
     pub path: String,
     /// The whole content.
     pub text: String,
@@ -48,6 +48,9 @@ impl Document {
 }
 
 /// Checks the repository and prints every finding.
+///
+/// # Errors
+/// Fails if there are findings, or if a file cannot be read.
 pub fn main(words: &[String]) -> Result<(), String> {
     Options::parse(words, &[], &[])?;
     let documents = read_documents()?;
@@ -63,7 +66,7 @@ pub fn main(words: &[String]) -> Result<(), String> {
     }
 }
 
-/// All findings in `documents`, which must be the whole repository.
+/// Returns all findings in `documents`, which must be the whole repository.
 pub fn check(documents: &[Document]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for document in documents {
@@ -75,7 +78,7 @@ pub fn check(documents: &[Document]) -> Vec<Finding> {
     findings
 }
 
-/// Every file of the repository that is text.
+/// Reads every text file of the repository.
 fn read_documents() -> Result<Vec<Document>, String> {
     let mut documents = Vec::new();
     for path in workspace::files()? {

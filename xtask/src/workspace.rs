@@ -1,23 +1,26 @@
-//! The workspace's directory, and running programs in it.
+//! The workspace's directory, and execution of programs in it.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The directory that holds the workspace's `Cargo.toml`.
+/// The directory that contains the workspace's `Cargo.toml`.
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
         .map_or_else(|| PathBuf::from("."), Path::to_path_buf)
 }
 
-/// A command that will run `program` in the workspace root with `arguments`.
+/// Creates a command that runs `program` in the workspace root with `arguments`.
 pub fn command(program: impl AsRef<std::ffi::OsStr>, arguments: &[&str]) -> Command {
     let mut command = Command::new(program);
     command.args(arguments).current_dir(root());
     command
 }
 
-/// Runs `command` with the terminal's output and fails unless it exits with 0.
+/// Runs `command` with its output on the terminal.
+///
+/// # Errors
+/// Fails if the command cannot be started or does not exit with 0.
 pub fn run(command: &mut Command) -> Result<(), String> {
     let shown = shown(command);
     let status = command
@@ -31,7 +34,7 @@ pub fn run(command: &mut Command) -> Result<(), String> {
     }
 }
 
-/// Whether `program` can be started with `arguments` and exits with 0; its output is dropped.
+/// Returns `true` if `program` can be started with `arguments` and exits with 0. Its output is discarded.
 pub fn works(program: &str, arguments: &[&str]) -> bool {
     command(program, arguments)
         .stdin(Stdio::null())
@@ -41,7 +44,10 @@ pub fn works(program: &str, arguments: &[&str]) -> bool {
         .is_ok_and(|status| status.success())
 }
 
-/// Every file git tracks, or would track if it were added, relative to the root.
+/// Returns every file that git tracks, or would track if it were added, relative to the root.
+///
+/// # Errors
+/// Fails if git does.
 pub fn files() -> Result<Vec<PathBuf>, String> {
     let output = command("git", &["ls-files", "--cached", "--others", "--exclude-standard", "-z"])
         .output()

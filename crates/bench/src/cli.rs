@@ -1,4 +1,4 @@
-//! The command line: subcommands, their flags, their help, and what they print.
+//! The command line: subcommands, their flags, their help, and their output.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
@@ -154,6 +154,9 @@ const FILL_TABLE: &[&[Flag]] = &[SERVER_FLAGS, DATA_FLAGS, FILL_FLAGS];
 const COMPARE_TABLE: &[&[Flag]] = &[COMPARE_FLAGS];
 
 /// Runs the program with its arguments.
+///
+/// # Errors
+/// Fails with [`Error::Usage`] for wrong arguments, and as the subcommands do.
 pub fn run(words: &[String]) -> Result<()> {
     let (name, rest) = match words.split_first() {
         Some((name, rest)) => (name.as_str(), rest),
@@ -277,7 +280,7 @@ fn workload(given: &GivenFlags) -> Result<Workload> {
     }
 }
 
-/// The server's process: as given, or by INFO where it runs on this machine.
+/// Returns the process id of the server: as given, or from INFO if the server runs on this machine.
 fn server_pid(given: &GivenFlags, address: SocketAddr) -> Result<Option<u32>> {
     if let Some(pid) = given.parsed("--pid")? {
         return Ok(Some(pid));
@@ -339,7 +342,7 @@ fn fill(given: &GivenFlags) -> Result<()> {
     let before = control.key_count()?;
     let time = compare::fill(address, &filling)?;
     let after = control.key_count()?;
-    // Keys that were there before may be the same ones.
+    // Keys that existed before may be among the filled ones.
     if after < keys || after > before + keys {
         return Err(Error::Server(format!(
             "DBSIZE is {after} after filling {keys} keys (was {before})"

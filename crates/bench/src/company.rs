@@ -1,4 +1,4 @@
-//! Clients beside a load that are not measured themselves: one with long commands, many that wait.
+//! Companion clients of a load, which are not measured themselves: one with long commands, or many that wait.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -19,42 +19,42 @@ use crate::server::Server;
 #[cfg(test)]
 mod tests;
 
-/// Who is there beside a load.
+/// The companion clients of a load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Company {
-    /// Nobody.
+    /// No other clients.
     Nobody,
     /// A client that repeats these commands, one at a time.
     LongCommands(&'static [LongCommand]),
-    /// So many clients that wait for elements of lists, and wait again when they got one.
+    /// Clients that wait for elements of lists, and wait again after each element.
     Waiting {
-        /// How many.
+        /// The number of clients.
         clients: usize,
-        /// Whether all wait for the list `awaited` instead of one each that stays empty.
+        /// `true` if all wait for the list `awaited_dumps`, instead of each for a list of its own that stays empty.
         together: bool,
     },
 }
 
-/// A command that takes long, and its right reply.
+/// A command that takes long, with its correct reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LongCommand {
     /// The command; words are separated by blanks.
     pub line: &'static str,
-    /// The integer it answers, or the number of elements.
+    /// The integer in the reply, or its number of elements.
     pub answer: u64,
 }
 
-/// How long clients may take until all wait, and until all are gone.
+/// The time limit until all clients wait, and until all have disconnected.
 const GATHER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Longest sleep without looking at the stop flag.
+/// The longest sleep without a check of the stop flag.
 const LONGEST_WAIT_MS: i64 = 20;
 
-/// Room for each read of a long reply.
+/// The size of each read of a long reply, in bytes.
 const READ_BYTES: usize = 1 << 20;
 
 impl Company {
-    /// What stands behind a load's name in tables.
+    /// Returns the text after a load's name in tables.
     pub fn note(self) -> String {
         match self {
             Company::Nobody => String::new(),
@@ -67,7 +67,14 @@ impl Company {
     }
 }
 
-/// Runs `load` beside `company`; gives what it gives, and how much the company did.
+/// Runs `load` together with `company`. Returns the result of the load and a text about the activity of the companion
+/// clients.
+///
+/// # Errors
+/// Fails if the load or the companion clients do.
+///
+/// # Panics
+/// Panics if the thread of the companion clients does.
 pub fn beside<T>(
     company: Company,
     server: &Server,
@@ -98,13 +105,14 @@ pub fn beside<T>(
     })
 }
 
-/// Returns when the server has noticed that the company left: what it does then is not the next load's.
+/// Waits until the server has processed the disconnection of the companion clients, so that this work does not affect
+/// the next load.
 fn until_gone(server: &Server) -> Result<()> {
     let begin = Instant::now();
     let mut control = server.control()?;
     loop {
         let connected = control.info("connected_clients")?;
-        // This one, and the one that `Server` may keep.
+        // This connection, and the one that `Server` may keep.
         if connected.as_deref().and_then(|count| count.parse().ok()) <= Some(2) {
             return Ok(());
         }
@@ -142,7 +150,8 @@ impl LongClient {
         })
     }
 
-    /// Repeats the commands until told to stop; tells how many were answered and how long the slowest took.
+    /// Repeats the commands until the stop flag is set. Returns a text with the number of replies and the longest
+    /// duration.
     fn run(&mut self, stop: &AtomicBool) -> Result<String> {
         let (mut done, mut slowest) = (0, Duration::ZERO);
         for command in self.commands.iter().cycle() {
@@ -199,7 +208,7 @@ impl LongClient {
     }
 }
 
-/// A client of the herd and the request it repeats.
+/// A waiting client and the request it repeats.
 struct Waiter {
     stream: TcpStream,
     request: Vec<u8>,
@@ -213,7 +222,7 @@ struct Herd {
 }
 
 impl Herd {
-    /// Connects the clients and returns when the server says that all wait.
+    /// Connects the clients and returns when the server reports that all of them wait.
     fn gather(server: &Server, clients: usize, together: bool) -> Result<Herd> {
         process::allow_open_files();
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).doing("creating an epoll instance")?;
@@ -252,7 +261,8 @@ impl Herd {
         }
     }
 
-    /// Lets whoever got an element wait again, until told to stop; tells how many elements came.
+    /// Makes every client that received an element wait again, until the stop flag is set. Returns a text with the
+    /// number of elements.
     fn run(&mut self, stop: &AtomicBool, cores: &[usize]) -> Result<String> {
         if !cores.is_empty() {
             process::pin_this_thread(cores)?;
@@ -279,7 +289,7 @@ impl Herd {
 }
 
 impl Waiter {
-    /// Reads what came; whether it was an element, after which the client waits again.
+    /// Reads the available input. Returns `true` if it completed an element, after which the client waits again.
     fn serve(&mut self) -> Result<bool> {
         let mut chunk = [0; 512];
         match self.stream.read(&mut chunk) {

@@ -1,8 +1,8 @@
 //! `compare`: fresh servers, filled alike, loaded in turn.
 //!
-//! Both servers stay up with their data, and one load runs on one, then on the other, then on the
-//! first again: what a noisy machine does to a minute, it does to both. Ratios are taken within a
-//! round and their median is reported, so a slow spell that covers a whole round cancels out.
+//! Both servers keep running with their data. A load runs on one server, then on the other, then on the first again. A
+//! disturbance of the machine that lasts a minute thus affects both. Ratios are taken within a round and their median
+//! is reported, so a slow phase that covers a whole round cancels out.
 
 use std::fmt;
 use std::fs;
@@ -30,68 +30,71 @@ use crate::template::STREAM_ENTRIES;
 /// The full value is compared in every reply whose number is a multiple of this.
 const VERIFY_EVERY: u64 = 16;
 
-/// Resident memory counts as settled when it changes by less than this share between two looks.
+/// Resident memory counts as settled when it changes by less than this share between two samples.
 const SETTLED_SHARE: f64 = 0.001;
 
-/// Time between two looks at resident memory.
+/// The time between two samples of resident memory.
 const SETTLE_PAUSE: Duration = Duration::from_millis(2500);
 
-/// Most looks at resident memory before the last one is taken as it is.
+/// The maximum number of samples of resident memory. After that, the last sample is used.
 const SETTLE_LOOKS: usize = 6;
 
-/// What `compare` was asked to do.
+/// The options of `compare`.
 #[derive(Debug)]
 pub struct Options {
-    /// Weft's binary.
+    /// The path of Weft's binary.
     pub weft: PathBuf,
-    /// Valkey's binary, if it takes part.
+    /// The path of Valkey's binary, if it takes part.
     pub valkey: Option<PathBuf>,
-    /// LD_PRELOAD of Valkey.
+    /// The library for Valkey's LD_PRELOAD.
     pub preload: Option<PathBuf>,
-    /// Further arguments of Weft.
+    /// Additional arguments of Weft.
     pub weft_args: Vec<String>,
-    /// Further arguments of Valkey.
+    /// Additional arguments of Valkey.
     pub valkey_args: Vec<String>,
-    /// What to run.
+    /// The sets to run.
     pub sets: Vec<&'static Set>,
-    /// Rounds instead of the sets'.
+    /// The number of rounds, overriding that of the sets.
     pub rounds: Option<usize>,
-    /// Window instead of the sets'.
+    /// The length of the window, overriding that of the sets.
     pub window: Option<Duration>,
-    /// Load before each window instead of the sets'.
+    /// The length of the load before each window, overriding that of the sets.
     pub warmup: Option<Duration>,
-    /// Key space instead of the sets'.
+    /// The number of keys, overriding that of the sets.
     pub keys: Option<u64>,
-    /// Connections of the client.
+    /// The number of connections of the client.
     pub connections: usize,
-    /// Cores of the servers where a comparison pins.
+    /// The cores of the servers, for comparisons that pin.
     pub server_cores: Vec<usize>,
-    /// Cores of the client where a comparison pins; one thread each.
+    /// The cores of the client, for comparisons that pin; one thread each.
     pub client_cores: Vec<usize>,
-    /// Where the results go.
+    /// The directory for the results.
     pub out_dir: PathBuf,
 }
 
-/// How a key space is filled.
+/// The parameters for filling a keyspace.
 #[derive(Debug)]
 pub struct Filling<'a> {
     /// The command that creates one key.
     pub command: &'a str,
-    /// How many keys.
+    /// The number of keys.
     pub keys: u64,
-    /// Bytes of each value.
+    /// The size of each value in bytes.
     pub value_size: usize,
-    /// Expiry of each key.
+    /// The expiry of each key, in seconds.
     pub ttl_s: Option<u64>,
-    /// Connections.
+    /// The number of connections.
     pub connections: usize,
-    /// Requests on their way per connection.
+    /// The number of outstanding requests per connection.
     pub pipeline: u64,
-    /// Core of the client.
+    /// The core of the client; only the first is used.
     pub cores: Vec<usize>,
 }
 
-/// Sends the command of `filling` once for each key; gives the time it took.
+/// Sends the command of `filling` once for each key. Returns the time it took.
+///
+/// # Errors
+/// Fails if the command does not name exactly one key, lacks `{expire}` for an expiry, or gets an error reply.
 pub fn fill(address: SocketAddr, filling: &Filling<'_>) -> Result<Duration> {
     let subject = Subject {
         order: KeyOrder::Sequential,
@@ -123,7 +126,10 @@ pub fn fill(address: SocketAddr, filling: &Filling<'_>) -> Result<Duration> {
     run::send_each_once(&shape, &workload, filling.keys)
 }
 
-/// Runs all sets and writes the tables, after each set what is there so far.
+/// Runs all sets. After each set, it writes the tables of the results so far.
+///
+/// # Errors
+/// Fails if a binary is missing, a server fails, a reply is wrong, or the results cannot be written.
 pub fn compare(options: &Options) -> Result<()> {
     for file in [Some(&options.weft), options.valkey.as_ref(), options.preload.as_ref()] {
         if let Some(path) = file.filter(|path| !path.is_file()) {
@@ -154,7 +160,7 @@ pub fn compare(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// How the loads are run, for the record.
+/// Returns the parameters of the loads, for the report.
 fn settings_json(options: &Options) -> Value {
     let set = |set: &&Set| {
         json!({
@@ -188,7 +194,7 @@ fn write(options: &Options, report: &Report) -> Result<()> {
     Ok(())
 }
 
-/// How to start the server of a side; `None` if its binary does not take part.
+/// Returns the parameters for starting the server of a side; `None` if its binary does not take part.
 fn recipe(options: &Options, side: &Side, pinned: bool) -> Option<Recipe> {
     let (program, further, preload) = match side.program {
         Program::Weft => (options.weft.clone(), &options.weft_args, None),
@@ -241,10 +247,10 @@ fn measure_idle(options: &Options, idle: &Idle) -> Result<IdleRow> {
     })
 }
 
-/// A side that takes part, and its server.
+/// A side that takes part, with its server.
 struct Contestant {
     side: &'static Side,
-    /// Which of the servers is its own.
+    /// The index of its server.
     server: usize,
 }
 
@@ -314,7 +320,8 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Fills one server; gives the growth of its resident memory per request, each of which makes a key or an element.
+    /// Fills one server. Returns the growth of its resident memory per request; each request creates a key or an
+    /// element.
     fn fill(&self, dataset: &Dataset, keys: u64, side: &Side, server: &Server) -> Result<f64> {
         let empty = settled_rss_bytes(server.pid())?;
         let (mut requests, mut expected) = (0, 0);
@@ -351,7 +358,7 @@ impl Runner<'_> {
         Ok(full.saturating_sub(empty) as f64 / requests.max(1) as f64)
     }
 
-    /// Runs one load on all sides in turn, round after round.
+    /// Runs one load on all sides in turn, in every round.
     fn run_case(
         &self,
         dataset: &Dataset,
@@ -425,8 +432,8 @@ impl Runner<'_> {
     }
 }
 
-/// Tells on standard error what is going on. That nobody reads it must not end the run, which would
-/// leave servers behind.
+/// Writes a progress message to standard error. A write error is ignored: it must not end the run, which would leave
+/// servers running.
 fn progress(text: fmt::Arguments<'_>) {
     let _ = writeln!(io::stderr(), "{text}");
 }
@@ -444,7 +451,7 @@ fn log_measurement(side: &Side, case: &Case, value_size: usize, measurement: &Me
     ));
 }
 
-/// Resident memory of a server once background work (rehashing, purging) has calmed down.
+/// Returns the resident memory of a server in bytes, once background work (rehashing, purging) has ended.
 fn settled_rss_bytes(pid: u32) -> Result<u64> {
     let mut last = process::rss_bytes(pid)?;
     for _ in 0..SETTLE_LOOKS {
@@ -460,7 +467,7 @@ fn settled_rss_bytes(pid: u32) -> Result<u64> {
 }
 
 impl Report {
-    /// Remembers which version a side runs.
+    /// Records the version of a side.
     fn note_version(&mut self, label: &str, preload: Option<&Path>, control: &mut Control) -> Result<()> {
         if self.versions.iter().any(|(known, _)| known == label) {
             return Ok(());

@@ -1,26 +1,26 @@
-//! What keys, values and elements look like: all are pure functions of numbers.
+//! The content of keys, values and elements: all are pure functions of numbers.
 
 use crate::draw::{Draw, scramble};
 
 #[cfg(test)]
 mod tests;
 
-/// Decimal digits of a key's number inside its name.
+/// The number of decimal digits of a key's number inside its name.
 pub const ID_DIGITS: usize = 12;
 
-/// Decimal digits of an element's number.
+/// The number of decimal digits of an element's number.
 pub const NUMBER_DIGITS: usize = 6;
 
-/// Bytes of the shortest name of an element.
+/// The length of the shortest name of an element, in bytes.
 pub const NAME_BYTES: usize = NUMBER_DIGITS + 2;
 
-/// Number of different places in the pool at which a value may start (a power of two).
+/// The number of different positions in the pool at which a value may start (a power of two).
 const WINDOWS: usize = 16 * 1024;
 
-/// The letters values consist of: no digits, so that no value passes for an integer.
+/// The characters of which values consist: no digits, so that no value is a valid integer.
 const LETTERS: &[u8; 64] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_.,:;!?/+#@";
 
-/// "00" to "99", to write two digits at a time.
+/// "00" to "99", for writing two digits at a time.
 const DIGIT_PAIRS: [[u8; 2]; 100] = {
     let mut pairs = [[0; 2]; 100];
     let mut number = 0;
@@ -31,7 +31,7 @@ const DIGIT_PAIRS: [[u8; 2]; 100] = {
     pairs
 };
 
-/// `number` as `WIDTH` decimal digits with leading zeros; `WIDTH` must be even.
+/// Returns `number` as `WIDTH` decimal digits with leading zeros; `WIDTH` must be even.
 #[inline]
 pub fn digits<const WIDTH: usize>(mut number: u64) -> [u8; WIDTH] {
     const { assert!(WIDTH.is_multiple_of(2)) };
@@ -43,8 +43,8 @@ pub fn digits<const WIDTH: usize>(mut number: u64) -> [u8; WIDTH] {
     text
 }
 
-/// The values of one size. A value is a window into a fixed random pool that stays in the
-/// processor's cache, so that making and comparing values costs little more than a copy.
+/// The values of one size. A value is a slice of a fixed random pool that stays in the CPU's cache. Creating and
+/// comparing values therefore costs little more than a copy.
 #[derive(Debug)]
 pub struct Values {
     pool: Vec<u8>,
@@ -52,7 +52,7 @@ pub struct Values {
 }
 
 impl Values {
-    /// Values of `size` bytes. A longer value of the same key starts with the shorter one.
+    /// Creates values of `size` bytes. A longer value of the same key starts with the shorter one.
     pub fn new(size: usize) -> Values {
         let mut draw = Draw::new(0x7765_6674, 0);
         let pool = (0..WINDOWS + size)
@@ -61,33 +61,33 @@ impl Values {
         Values { pool, size }
     }
 
-    /// Length of each value in bytes.
+    /// The length of each value in bytes.
     pub fn size(&self) -> usize {
         self.size
     }
 
-    /// The value that belongs to the key with number `id`.
+    /// Returns the value of the key with number `id`.
     #[inline]
     pub fn of(&self, id: u64) -> &[u8] {
         let start = scramble(id ^ 0x5bd1_e995) as usize % WINDOWS;
         &self.pool[start..start + self.size]
     }
 
-    /// Element `number` of the collection with number `id`: a value of its own.
+    /// Returns element `number` of the collection with number `id`: a value that depends on both.
     #[inline]
     pub fn item(&self, id: u64, number: u64) -> &[u8] {
         self.of(id.wrapping_mul(1_000_003).wrapping_add(number).wrapping_add(1 << 40))
     }
 
     /// Appends the name of element `number` in the collection with number `id`: its digits and then letters, so that
-    /// the element can be told from its name. Only sizes of [`NAME_BYTES`] and more have names.
+    /// the name identifies the element. Only sizes of [`NAME_BYTES`] and more have names.
     #[inline]
     pub fn append_name(&self, id: u64, number: u64, out: &mut Vec<u8>) {
         out.extend_from_slice(&digits::<NUMBER_DIGITS>(number));
         out.extend_from_slice(&self.item(id, number)[NUMBER_DIGITS..]);
     }
 
-    /// The number of the element that has this name, if it is one of the collection with number `id`.
+    /// Returns the number of the element that has this name, if it is one of the collection with number `id`.
     pub fn number_of_name(&self, id: u64, name: &[u8]) -> Option<u64> {
         let digits = name
             .get(..NUMBER_DIGITS)

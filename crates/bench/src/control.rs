@@ -1,4 +1,4 @@
-//! A plain blocking connection for the questions around a run: PING, INFO, CONFIG SET, DBSIZE.
+//! A plain blocking connection for the commands around a run: PING, INFO, CONFIG SET, DBSIZE.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::error::{Error, ErrorContext, Result};
 use crate::reply::Scanner;
 
-/// How long a control command may take; FLUSHALL of a large key space is the slowest.
+/// The time limit of a control command; FLUSHALL of a large keyspace is the slowest.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A connection that sends one command at a time and waits for its reply.
@@ -18,6 +18,9 @@ pub struct Control {
 
 impl Control {
     /// Connects, and switches to RESP3 if `protocol` is 3.
+    ///
+    /// # Errors
+    /// Fails if the server refuses the connection or the protocol.
     pub fn connect(address: SocketAddr, protocol: u8) -> Result<Control> {
         let stream = TcpStream::connect(address).doing(format!("connecting to {address}"))?;
         stream
@@ -30,12 +33,15 @@ impl Control {
         Ok(control)
     }
 
-    /// The connection's socket, for a load.
+    /// Returns the connection's socket, for use by a load.
     pub fn into_stream(self) -> TcpStream {
         self.stream
     }
 
-    /// Sends a command and returns its reply as it stands on the wire. Error replies are errors.
+    /// Sends a command and returns its reply in wire format.
+    ///
+    /// # Errors
+    /// Fails if the connection breaks, the reply is malformed, or the reply is an error.
     pub fn call(&mut self, words: &[&str]) -> Result<String> {
         let doing = || format!("sending {}", words.join(" "));
         let mut request = format!("*{}\r\n", words.len());
@@ -62,19 +68,28 @@ impl Control {
     }
 
     /// Sends a command line whose words are separated by blanks.
+    ///
+    /// # Errors
+    /// Fails like [`Control::call`].
     pub fn call_line(&mut self, line: &str) -> Result<String> {
         let words: Vec<&str> = line.split_whitespace().collect();
         self.call(&words)
     }
 
-    /// The number of keys in the database.
+    /// Returns the number of keys in the database.
+    ///
+    /// # Errors
+    /// Fails like [`Control::call`], or if the reply is not an integer.
     pub fn key_count(&mut self) -> Result<u64> {
         let reply = self.call(&["DBSIZE"])?;
         let count = reply.strip_prefix(':').and_then(|number| number.parse().ok());
         count.ok_or_else(|| Error::Server(format!("DBSIZE answered {reply:?}")))
     }
 
-    /// One field of INFO, if the server has it.
+    /// Returns one field of INFO, if the server has it.
+    ///
+    /// # Errors
+    /// Fails like [`Control::call`].
     pub fn info(&mut self, field: &str) -> Result<Option<String>> {
         let reply = self.call(&["INFO"])?;
         let value = reply

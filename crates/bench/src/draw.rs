@@ -1,15 +1,14 @@
-//! Random choices that can be repeated: what request number `i` of a connection draws.
+//! Reproducible random choices: the draws of request number `i` of a connection.
 //!
-//! A load generator must know, when a reply arrives, which keys the request named. Storing that for
-//! every outstanding request costs memory traffic; here nothing is stored. Every request draws from
-//! a counter-based generator (SplitMix64) that is a pure function of the connection's seed and the
-//! request's index, so the reply side draws the same numbers again, and only for the replies whose
-//! content it wants to compare.
+//! When a reply arrives, a load generator must know which keys the request named. Storing the keys of every outstanding
+//! request would cost memory traffic. Here, nothing is stored. Every request draws from a counter-based generator
+//! (SplitMix64) that is a pure function of the connection's seed and the request's index. The reply side draws the same
+//! numbers again, and only for the replies whose content it compares.
 
 #[cfg(test)]
 mod tests;
 
-/// Step of the SplitMix64 sequence (2^64 divided by the golden ratio).
+/// The step of the SplitMix64 sequence (2^64 divided by the golden ratio).
 const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// Scrambles `bits` so that neighbouring inputs have unrelated outputs (the SplitMix64 finalizer).
@@ -27,7 +26,7 @@ pub struct Draw {
 }
 
 impl Draw {
-    /// The numbers of request `index` on the connection with `seed`.
+    /// Creates the generator of request `index` on the connection with `seed`.
     #[inline]
     pub fn new(seed: u64, index: u64) -> Draw {
         Draw {
@@ -35,43 +34,43 @@ impl Draw {
         }
     }
 
-    /// The next 64 random bits.
+    /// Returns the next 64 random bits.
     #[inline]
     pub fn bits(&mut self) -> u64 {
         self.state = self.state.wrapping_add(STEP);
         scramble(self.state)
     }
 
-    /// A number below `bound` (0 when `bound` is 0).
+    /// Returns a number below `bound` (0 when `bound` is 0).
     #[inline]
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.bits()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// A number in [0, 1).
+    /// Returns a number in [0, 1).
     #[inline]
     pub fn unit(&mut self) -> f64 {
         (self.bits() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 }
 
-/// In which order a load visits the key space.
+/// The order in which a load visits the keyspace.
 #[derive(Debug, Clone)]
 pub enum KeyOrder {
-    /// Each key equally likely.
+    /// Every key is equally likely.
     Uniform {
-        /// Size of the key space.
+        /// The number of keys in the keyspace.
         keys: u64,
     },
-    /// Few keys take most requests.
+    /// A few keys receive most requests.
     Zipf(Zipf),
-    /// Every key once: request `index` names key `seed + index` (used to fill).
+    /// Every key is visited once: request `index` names key `seed + index` (used to fill).
     Sequential,
-    /// Each connection has the key with its own number, which is its seed.
+    /// Every connection uses the key with its own number, which is its seed.
     OwnKey,
 }
 
-/// The keys and numbers one request draws, in the order its template names them.
+/// The keys and numbers that one request draws, in the order in which its template names them.
 #[derive(Debug, Clone)]
 pub struct RequestDraw<'a> {
     order: &'a KeyOrder,
@@ -81,7 +80,7 @@ pub struct RequestDraw<'a> {
 }
 
 impl<'a> RequestDraw<'a> {
-    /// The draws of request `index` on the connection with `seed`.
+    /// Creates the draws of request `index` on the connection with `seed`.
     #[inline]
     pub fn new(order: &'a KeyOrder, seed: u64, index: u64) -> RequestDraw<'a> {
         RequestDraw {
@@ -98,7 +97,7 @@ impl<'a> RequestDraw<'a> {
         self.index
     }
 
-    /// The number of the next key.
+    /// Draws the number of the next key.
     #[inline]
     pub fn key(&mut self) -> u64 {
         match self.order {
@@ -109,7 +108,7 @@ impl<'a> RequestDraw<'a> {
         }
     }
 
-    /// A number below `bound` that is not a key.
+    /// Draws a number below `bound` that is not a key.
     #[inline]
     pub fn below(&mut self, bound: u64) -> u64 {
         self.draw.below(bound)
@@ -118,10 +117,9 @@ impl<'a> RequestDraw<'a> {
 
 /// Zipf-distributed keys: the key of rank `r` (from 1) is drawn with weight `r^-exponent`.
 ///
-/// Sampling is by rejection-inversion (Hörmann and Derflinger, 1996): constant time and no table,
-/// whatever the size of the key space. The integral of the weight function bounds the histogram
-/// from above; a uniform point under it is mapped back by the inverse integral, and accepted if it
-/// lies under the bar of the nearest rank.
+/// Sampling is by rejection-inversion (Hörmann and Derflinger, 1996). It takes constant time and no table, for any size
+/// of the keyspace. The integral of the weight function bounds the histogram from above. A uniform point under it is
+/// mapped back by the inverse integral, and accepted if it is under the bar of the nearest rank.
 #[derive(Debug, Clone)]
 pub struct Zipf {
     keys: u64,
@@ -133,7 +131,7 @@ pub struct Zipf {
 }
 
 impl Zipf {
-    /// A distribution over `keys` keys (at least 1) with a positive exponent.
+    /// Creates a distribution over `keys` keys (at least 1) with a positive exponent.
     pub fn new(keys: u64, exponent: f64) -> Zipf {
         let keys = keys.max(1);
         let mut zipf = Zipf {
@@ -150,12 +148,12 @@ impl Zipf {
         zipf
     }
 
-    /// Size of the key space.
+    /// The number of keys in the keyspace.
     pub fn keys(&self) -> u64 {
         self.keys
     }
 
-    /// Draws a key number. Ranks are spread over the key space, so hot keys are not neighbours.
+    /// Draws a key number. Ranks are spread over the keyspace, so hot keys are not adjacent.
     #[inline]
     pub fn key(&self, draw: &mut Draw) -> u64 {
         let rank = self.rank(draw) - 1;
@@ -179,7 +177,7 @@ impl Zipf {
         (-self.exponent * rank.ln()).exp()
     }
 
-    /// The integral of the weight from 1 to `rank`; correct also when the exponent is 1.
+    /// Returns the integral of the weight from 1 to `rank`; also correct for the exponent 1.
     fn area_to(&self, rank: f64) -> f64 {
         let logarithm = rank.ln();
         let scaled = (1.0 - self.exponent) * logarithm;
@@ -203,7 +201,7 @@ impl Zipf {
     }
 }
 
-/// A multiplier without a common factor with `keys`, so that multiplying modulo `keys` permutes.
+/// Returns a multiplier without a common factor with `keys`, so that multiplying modulo `keys` permutes the keys.
 fn stride_coprime_to(keys: u64) -> u64 {
     let mut stride = (keys as f64 * 0.618_033_988_75) as u64 | 1;
     while greatest_common_divisor(stride, keys) != 1 {

@@ -1,29 +1,30 @@
 //! One client thread: an epoll loop that keeps its connections loaded and accounts for every reply.
 //!
-//! Two ways to pace a load:
+//! There are two ways to pace a load:
 //!
-//! - **Closed loop.** A connection sends a batch of `pipeline` requests in one write and the next
-//!   batch when the last reply of this one is in. Latency is counted from the batch's write.
-//! - **Open loop.** Requests are due at fixed times, whatever the server does: request `k` of the
-//!   connection in place `p` of `n` is due at `(k * n + p) * interval`. At most `pipeline` are on
-//!   their way per connection; the others wait here. Latency is counted from the *due time*, so a
-//!   server that stalls for a second adds a second to every request that came due meanwhile, not
-//!   just to the one it was working on ("coordinated omission").
+//! - **Closed loop.** A connection sends a batch of `pipeline` requests in one write. It sends the next batch when the
+//!   last reply of this one has arrived. Latency is counted from the batch's write.
+//! - **Open loop.** Requests are due at fixed times, independently of the server: request `k` of the connection with
+//!   index `p` of `n` is due at `(k * n + p) * interval`. At most `pipeline` requests are outstanding per connection;
+//!   the rest wait in the client. Latency is counted from the *due time*. A server that stalls for a second therefore
+//!   adds up to a second to every request that came due meanwhile, and not only to the request it was processing
+//!   ("coordinated omission").
 //!
 //! ```text
 //!            begin           from                          until          drained
 //!   warm-up    |--------------|=========== window ============|-- no new ---|
 //! ```
 //!
-//! Closed-loop replies are recorded if they arrive in the window, open-loop requests if they come
-//! due in it. After the window, requests already due are still sent and awaited, for a limited time;
-//! what is unanswered then counts with the time it has waited so far.
+//! Closed-loop replies are recorded if they arrive in the window; open-loop requests, if they come due in it. After the
+//! window, requests already due are still sent and awaited for a limited time. A request that is unanswered then counts
+//! with the time it has waited so far.
 //!
-//! The sleep until the next due time is ended by a timer: `epoll_wait` counts in milliseconds, and requests that are sent a
-//! millisecond late, all at once, measure the client. (`epoll_pwait2` counts finer, on kernels that know it.)
+//! A timer ends the sleep until the next due time: `epoll_wait` counts in milliseconds, and requests that are sent
+//! together up to a millisecond late would measure the client. (`epoll_pwait2` has a finer resolution, on kernels that
+//! support it.)
 //!
-//! Cheapness: all connections share one receive buffer that stays in the cache; a connection keeps
-//! bytes of its own only while a reply is incomplete. Nothing is stored per request (see `draw`).
+//! For low overhead, all connections share one receive buffer that stays in the cache. A connection keeps bytes of its
+//! own only while a reply is incomplete. Nothing is stored per request (see `draw`).
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -43,36 +44,36 @@ use crate::reply::Scanner;
 #[cfg(test)]
 mod tests;
 
-/// Room for each read.
+/// The size of each read, in bytes.
 const READ_BYTES: usize = 256 * 1024;
 
-/// Longest sleep without looking at the clock and the stop flag.
+/// The longest sleep without a check of the clock and the stop flag.
 const LONGEST_WAIT_NS: u64 = 20_000_000;
 
-/// The token of the timer among those of the connections.
+/// The token of the timer. No connection has it.
 const TIMER: u64 = u64::MAX;
 
-/// Connections handled per wake-up.
+/// The maximum number of events handled per wake-up.
 const EVENTS_PER_TURN: usize = 256;
 
-/// Longest latency the histogram tells apart; longer ones count as this.
+/// The highest latency that the histogram distinguishes. Longer latencies are recorded as this one.
 const HIGHEST_LATENCY_NS: u64 = 600_000_000_000;
 
-/// A histogram for latencies in nanoseconds with three significant digits.
+/// Creates a histogram for latencies in nanoseconds with three significant digits.
 pub fn latency_histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(100, HIGHEST_LATENCY_NS, 3).expect("the bounds are constants")
 }
 
-/// How requests are spaced.
+/// The pacing of requests.
 #[derive(Debug, Clone, Copy)]
 pub enum RequestPace {
-    /// As fast as replies come.
+    /// Closed loop: a batch is sent as soon as the previous one is answered.
     Closed,
-    /// One request of this thread every `interval_ns`, the first at `offset_ns`.
+    /// Open loop: one request of this thread every `interval_ns`, the first at `offset_ns`.
     Open {
-        /// Time between two requests of the thread.
+        /// The time between two requests of the thread.
         interval_ns: f64,
-        /// Due time of the thread's first request.
+        /// The due time of the thread's first request.
         offset_ns: f64,
     },
 }
@@ -82,46 +83,46 @@ pub enum RequestPace {
 pub struct Window {
     /// The instant from which all times are counted.
     pub begin: Instant,
-    /// Where measuring starts.
+    /// The start of the measurement.
     pub from_ns: u64,
-    /// Where measuring and sending end.
+    /// The end of measuring and sending.
     pub until_ns: u64,
-    /// How long after `until_ns` replies are awaited.
+    /// The time after `until_ns` for which replies are awaited.
     pub drain_ns: u64,
 }
 
-/// What a thread needs to know about its run.
+/// The parameters of a thread's run.
 #[derive(Debug, Clone, Copy)]
 pub struct Plan<'a> {
     /// The requests.
     pub workload: &'a Workload,
-    /// Most requests on their way per connection.
+    /// The maximum number of outstanding requests per connection.
     pub pipeline: u64,
-    /// Their spacing.
+    /// The pacing of the requests.
     pub pace: RequestPace,
-    /// When to measure.
+    /// The times of the measurement.
     pub window: Window,
-    /// Set by a thread that fails, to stop the others.
+    /// Set by a thread that fails, to stop the other threads.
     pub stop: &'a AtomicBool,
 }
 
-/// What a thread counted.
+/// The counts of a thread.
 #[derive(Debug)]
 pub struct Tally {
-    /// Replies that arrived in the window.
+    /// The number of replies that arrived in the window.
     pub replies: u64,
-    /// All replies, warm-up included.
+    /// The number of all replies, including the warm-up.
     pub all_replies: u64,
-    /// Nil replies to requests that may miss, warm-up included.
+    /// The number of nil replies to requests that may miss, including the warm-up.
     pub misses: u64,
-    /// Requests that got no reply before the thread gave up waiting.
+    /// The number of requests without a reply when the thread stopped waiting.
     pub unanswered: u64,
     /// Latencies of the measured requests in nanoseconds.
     pub latencies: Histogram<u64>,
 }
 
 impl Tally {
-    /// An empty tally.
+    /// Creates an empty tally.
     pub fn new() -> Tally {
         Tally {
             replies: 0,
@@ -132,7 +133,7 @@ impl Tally {
         }
     }
 
-    /// Adds what another thread counted.
+    /// Adds the counts of another thread.
     pub fn merge(&mut self, other: &Tally) {
         self.replies += other.replies;
         self.all_replies += other.all_replies;
@@ -144,31 +145,34 @@ impl Tally {
     }
 }
 
-/// One connection and the requests on their way.
+/// One connection and its outstanding requests.
 #[derive(Debug)]
 pub struct Connection {
     stream: TcpStream,
-    /// Seed of the connection's draws (the first key of a sequential load).
+    /// The seed of the connection's draws (the first key of a sequential load).
     seed: u64,
-    /// Requests it may send in its life.
+    /// The maximum number of requests that it sends in total.
     budget: u64,
     sent: u64,
     received: u64,
-    /// Open loop: requests that came due.
+    /// Open loop: the number of requests that came due.
     due: u64,
-    /// When the batch on its way was written.
+    /// The time at which the outstanding batch was written.
     batch_ns: u64,
-    /// Requests encoded, of which the first `written` bytes are in the socket.
+    /// Encoded requests. The first `written` bytes are in the socket.
     out: Vec<u8>,
     written: usize,
-    /// The beginning of a reply whose end has not arrived.
+    /// The beginning of an incomplete reply.
     tail: Vec<u8>,
     scanner: Scanner,
     awaits_room: bool,
 }
 
 impl Connection {
-    /// Takes a connected stream. The connection sends at most `budget` requests drawn from `seed`.
+    /// Wraps a connected stream. The connection sends at most `budget` requests drawn from `seed`.
+    ///
+    /// # Errors
+    /// Fails if a socket option cannot be set.
     pub fn new(stream: TcpStream, seed: u64, budget: u64) -> Result<Connection> {
         stream.set_nonblocking(true).doing("making a connection non-blocking")?;
         stream.set_nodelay(true).doing("switching off Nagle's algorithm")?;
@@ -192,7 +196,7 @@ impl Connection {
         self.sent - self.received
     }
 
-    /// Encodes `count` more requests behind those not yet written.
+    /// Encodes `count` more requests after those not yet written.
     fn append_requests(&mut self, count: u64, workload: &Workload) {
         if self.written == self.out.len() {
             self.out.clear();
@@ -204,7 +208,7 @@ impl Connection {
         self.sent += count;
     }
 
-    /// Writes what the socket takes; whether everything is written.
+    /// Writes as much as the socket accepts. Returns `true` if everything is written.
     fn flush(&mut self) -> Result<bool> {
         while let Some(rest) = self.out.get(self.written..).filter(|rest| !rest.is_empty()) {
             match self.stream.write(rest) {
@@ -222,7 +226,7 @@ impl Connection {
         Ok(true)
     }
 
-    /// Takes all complete replies out of `bytes`; gives their number and that of the misses.
+    /// Consumes all complete replies in `bytes`. Returns their number and the number of misses among them.
     fn take_replies(&mut self, bytes: &[u8], workload: &Workload) -> Result<(u64, u64)> {
         let (mut replies, mut misses) = (0, 0);
         let mut rest = bytes;
@@ -255,16 +259,22 @@ pub struct Driver<'a> {
     connections: Vec<Connection>,
     buffer: Vec<u8>,
     tally: Tally,
-    /// Requests sent and not answered, over all connections.
+    /// The number of outstanding requests over all connections.
     on_their_way: u64,
-    /// Open loop: requests due and not sent, over all connections.
+    /// Open loop: the number of requests that are due and not sent, over all connections.
     backlog: u64,
-    /// Open loop: requests that came due so far.
+    /// Open loop: the number of requests that came due so far.
     scheduled: u64,
 }
 
 impl<'a> Driver<'a> {
-    /// A thread's driver over `connections` (at least one).
+    /// Creates a thread's driver over `connections`.
+    ///
+    /// # Errors
+    /// Fails if the system refuses the epoll instance or the timer.
+    ///
+    /// # Panics
+    /// Panics if there are no connections or if the pipeline is 0.
     pub fn new(plan: Plan<'a>, connections: Vec<Connection>) -> Result<Driver<'a>> {
         assert!(!connections.is_empty() && plan.pipeline > 0);
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).doing("creating an epoll instance")?;
@@ -289,7 +299,10 @@ impl<'a> Driver<'a> {
         })
     }
 
-    /// Runs the load to its end. On failure the other threads are told to stop.
+    /// Runs the load to its end. On failure, it sets the stop flag of the other threads.
+    ///
+    /// # Errors
+    /// Fails if a reply is wrong, a connection breaks, or a closed loop gets no replies in time.
     pub fn run(mut self) -> Result<Tally> {
         let outcome = self.turn_until_done();
         if outcome.is_err() {
@@ -326,7 +339,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Closed loop: gives every connection its first batch.
+    /// Closed loop: sends the first batch of every connection.
     fn start(&mut self) -> Result<()> {
         if matches!(self.plan.pace, RequestPace::Closed) {
             let now_ns = self.now_ns();
@@ -341,7 +354,7 @@ impl<'a> Driver<'a> {
         self.plan.window.begin.elapsed().as_nanos() as u64
     }
 
-    /// Whether the run is over: nothing left to send, and every reply in or given up.
+    /// Returns `true` if the run is over: nothing is left to send, and every reply has arrived or is no longer awaited.
     fn is_done(&mut self, now_ns: u64) -> Result<bool> {
         let window = self.plan.window;
         if self.on_their_way == 0 && self.backlog == 0 {
@@ -364,7 +377,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Sees to it that the next wait ends in time, and returns its timeout.
+    /// Ensures that the next wait ends in time, and returns its timeout.
     fn wait_at_most(&self, wait_ns: u64) -> Result<Timespec> {
         if wait_ns == 0 || matches!(self.plan.pace, RequestPace::Closed) {
             return Ok(timespec(wait_ns));
@@ -377,7 +390,7 @@ impl<'a> Driver<'a> {
         Ok(timespec(LONGEST_WAIT_NS))
     }
 
-    /// How long the thread may sleep.
+    /// The time that the thread may sleep, in nanoseconds.
     fn wait_ns(&self, now_ns: u64) -> u64 {
         let mut wake_ns = now_ns + LONGEST_WAIT_NS;
         if now_ns < self.plan.window.until_ns {
@@ -389,7 +402,7 @@ impl<'a> Driver<'a> {
         wake_ns.saturating_sub(now_ns)
     }
 
-    /// Open loop: when the thread's request number `index` is due.
+    /// Open loop: the due time of the thread's request number `index`.
     fn due_ns(&self, index: u64) -> Option<u64> {
         match self.plan.pace {
             RequestPace::Closed => None,
@@ -397,7 +410,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Open loop: when request number `index` of the connection `token` was due.
+    /// Open loop: the due time of request number `index` of the connection `token`.
     fn connection_due_ns(&self, token: usize, index: u64) -> Option<u64> {
         self.due_ns(index * self.connections.len() as u64 + token as u64)
     }
@@ -418,7 +431,7 @@ impl<'a> Driver<'a> {
         self.flush(token)
     }
 
-    /// Open loop: moves every request whose time has come to its connection, and sends.
+    /// Open loop: assigns every request that came due to its connection, and sends.
     fn send_what_came_due(&mut self) -> Result<()> {
         if matches!(self.plan.pace, RequestPace::Closed) {
             return Ok(());
@@ -441,7 +454,7 @@ impl<'a> Driver<'a> {
         touched.into_iter().try_for_each(|token| self.send_due(token))
     }
 
-    /// Open loop: sends as many due requests of one connection as its pipeline has room for.
+    /// Open loop: sends as many due requests of one connection as its pipeline allows.
     fn send_due(&mut self, token: usize) -> Result<()> {
         let connection = &mut self.connections[token];
         let room = self.plan.pipeline - connection.on_their_way();
@@ -455,7 +468,7 @@ impl<'a> Driver<'a> {
         self.flush(token)
     }
 
-    /// Writes what the socket takes, and watches for room if it did not take everything.
+    /// Writes as much as the socket accepts. Watches for writability if it did not accept everything.
     fn flush(&mut self, token: usize) -> Result<()> {
         let connection = &mut self.connections[token];
         let awaits_room = !connection.flush()?;
@@ -469,7 +482,7 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    /// Reads what has arrived for a connection, accounts for it, and sends on.
+    /// Receives the input of a connection, accounts for it, and sends more requests.
     fn receive(&mut self, token: usize) -> Result<()> {
         let mut buffer = std::mem::take(&mut self.buffer);
         let outcome = self.receive_into(token, &mut buffer);
@@ -508,7 +521,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Records `replies` replies from number `first` on, which have just arrived.
+    /// Records `replies` replies, from number `first` on, that have just arrived.
     fn account(&mut self, token: usize, first: u64, replies: u64) -> Result<()> {
         if replies == 0 {
             return Ok(());
@@ -547,7 +560,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Open loop: counts what nobody answered with the time it has waited.
+    /// Open loop: records unanswered requests with the time they have waited.
     fn record_unanswered(&mut self, now_ns: u64) {
         for token in 0..self.connections.len() {
             let (received, due) = (self.connections[token].received, self.connections[token].due);

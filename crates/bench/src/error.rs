@@ -1,23 +1,23 @@
-//! The one error type of the load generator: what went wrong, ready to print.
+//! The error type of the load generator.
 
 use std::fmt;
 use std::io;
 
-/// Why a command of `weft-bench` gave up.
+/// The reason why a command of `weft-bench` failed.
 #[derive(Debug)]
 pub enum Error {
-    /// The command line cannot be understood.
+    /// The command line is invalid.
     Usage(String),
-    /// The operating system refused something; the text says what was being done.
+    /// An operation of the operating system failed.
     System {
-        /// What was being done.
+        /// The operation, such as "reading x".
         doing: String,
-        /// What the system answered.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// A server sent a reply that the request cannot have, or that differs from what was stored.
+    /// A server sent a reply of the wrong kind, or one that differs from the stored data.
     WrongReply(String),
-    /// A server did not start, stopped answering, or refused a set-up command.
+    /// A server did not start, stopped responding, or refused a set-up command.
     Server(String),
 }
 
@@ -25,7 +25,7 @@ pub enum Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// The process exit code that tells scripts which kind of failure it was.
+    /// The exit code of the process: 2 for wrong arguments, 1 for other failures.
     pub fn exit_code(&self) -> u8 {
         match self {
             Error::Usage(_) => 2,
@@ -47,9 +47,9 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Turns a system error into an [`Error`] that says what was being done.
+/// Converts a system error into an [`Error`] that names the failed operation.
 pub trait ErrorContext<T> {
-    /// Attaches `text` ("reading x") to the error, if there is one.
+    /// Adds the operation in `text` ("reading x") to the error, if there is one.
     fn doing(self, text: impl Into<String>) -> Result<T>;
 }
 

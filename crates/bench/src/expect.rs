@@ -1,8 +1,8 @@
-//! What reply a request must have, and the check of a reply against it.
+//! The expected reply of a request, and the check of a reply against it.
 //!
-//! The common kinds have replies of a known length: their check compares the header bytes and jumps
-//! to the end, without looking at the payload. Anything that does not look as expected goes through
-//! the general scanner, and then either fits after all (a miss) or stops the run.
+//! The common kinds have replies of a known length. Their check compares the header bytes and skips to the end, without
+//! reading the payload. Any other reply goes through the general scanner. It is then either accepted after all (a miss)
+//! or stops the run.
 
 use crate::content::Values;
 use crate::error::{Error, Result};
@@ -49,22 +49,22 @@ pub const KINDS: &[(&str, &str)] = &[
     ("any", "anything except an error"),
 ];
 
-/// Bytes of a wrong reply shown in the error.
+/// The number of bytes of a wrong reply shown in the error.
 const SHOWN_BYTES: usize = 120;
 
-/// The kind of reply a request must have.
+/// The kind of reply that a request must have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Expect {
     /// Exactly these bytes.
     Exact(Vec<u8>),
     /// The value of the request's last key.
     Value {
-        /// Whether nil is right, too.
+        /// `true` if nil is also accepted.
         or_nil: bool,
     },
     /// An array of the values of all keys of the request.
     Values {
-        /// Number of keys.
+        /// The number of keys.
         count: usize,
     },
     /// An integer.
@@ -73,36 +73,36 @@ pub enum Expect {
     Bulk,
     /// An array, set or map.
     Elements {
-        /// Number of values in it.
+        /// The number of elements in it.
         count: u64,
     },
-    /// An integer that the request tells.
+    /// An integer that the request determines.
     Told(IntegerSource),
-    /// A string of the value size that is the key's.
+    /// A string of the value size that belongs to the key.
     Own(Own),
     /// An array, set or map of the key's elements.
     Records {
-        /// What the elements are.
+        /// The kind of elements.
         kind: Records,
-        /// How many, at most.
+        /// The maximum number of elements.
         count: u64,
     },
     /// Anything that is not an error.
     Any,
 }
 
-/// Where an expected integer comes from.
+/// The source of an expected integer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IntegerSource {
-    /// It is the last number drawn.
+    /// The last number drawn.
     Number,
-    /// It is the last key's number.
+    /// The number of the last key.
     Id,
-    /// It is smaller than this.
+    /// Any integer from 0 that is smaller than this.
     Below(u64),
 }
 
-/// Which of a key's strings is expected.
+/// The string of a key that is expected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Own {
     /// The item of the last number drawn.
@@ -111,7 +111,7 @@ pub enum Own {
     Name,
 }
 
-/// What elements a reply consists of.
+/// The kind of elements of which a reply consists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Records {
     /// Items in order.
@@ -129,7 +129,7 @@ pub enum Records {
 }
 
 impl Records {
-    /// Strings of RESP2 per element of the collection.
+    /// The number of RESP2 strings per element of the collection.
     fn width(self) -> u64 {
         match self {
             Records::Fields | Records::Scored => 2,
@@ -137,7 +137,7 @@ impl Records {
         }
     }
 
-    /// Bytes of the elements in RESP2 with their framing, where that is known beforehand.
+    /// The size of the elements in RESP2 with their framing, in bytes, if it is known in advance.
     fn known_bytes(self, count: u64, bulk_bytes: usize) -> Option<usize> {
         let score_bytes = |score: u64| "$1\r\n\r\n".len() + score.to_string().len();
         let more: usize = match self {
@@ -151,7 +151,10 @@ impl Records {
 }
 
 impl Expect {
-    /// Parses the declaration of `--expect`.
+    /// Parses the argument of `--expect`.
+    ///
+    /// # Errors
+    /// Fails if the kind is unknown.
     pub fn parse(text: &str) -> Result<Expect> {
         let (kind, count) = match text.split_once(':') {
             Some((kind, count)) => (kind, count.parse::<u64>().ok()),
@@ -188,7 +191,7 @@ impl Expect {
         }
     }
 
-    /// How many keys of a request this kind of reply needs to know.
+    /// The number of keys of a request that this kind of reply refers to.
     pub fn keys_needed(&self) -> usize {
         match self {
             Expect::Value { .. } | Expect::Told(IntegerSource::Id) | Expect::Own(_) | Expect::Records { .. } => 1,
@@ -197,34 +200,34 @@ impl Expect {
         }
     }
 
-    /// Whether a reply's content can be compared with what its request names.
+    /// Returns `true` if a reply's content can be compared with the keys and numbers of its request.
     pub fn has_content(&self) -> bool {
         self.keys_needed() > 0 || matches!(self, Expect::Told(_))
     }
 }
 
-/// A reply that was found complete and of the right type and length.
+/// A complete reply of the right type and length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MatchedReply {
-    /// Bytes of the reply.
+    /// The length of the reply in bytes.
     pub length: usize,
-    /// Whether it is a nil where a value could have been.
+    /// `true` if it is a nil where a value was possible.
     pub miss: bool,
 }
 
-/// An [`Expect`] together with the bytes it implies for one value size.
+/// An [`Expect`] with the bytes it implies for one value size.
 #[derive(Debug, Clone)]
 pub struct Checker {
     expect: Expect,
     value_header: Vec<u8>,
     array_header: Vec<u8>,
-    /// Length of the expected reply in bytes, where it is known beforehand.
+    /// The length of the expected reply in bytes, if it is known in advance.
     known_length: Option<usize>,
     value_size: usize,
 }
 
 impl Checker {
-    /// The checker for replies whose values have `value_size` bytes.
+    /// Creates the checker for replies whose values have `value_size` bytes.
     pub fn new(expect: Expect, value_size: usize) -> Checker {
         let value_header = format!("${value_size}\r\n").into_bytes();
         let bulk_length = value_header.len() + value_size + 2;
@@ -254,8 +257,11 @@ impl Checker {
         }
     }
 
-    /// Checks the reply at the start of `bytes` for its type and length; `None` if it is not
-    /// complete yet. `scanner` keeps the progress between calls for one reply.
+    /// Checks the type and length of the reply at the start of `bytes`; `None` if it is not complete yet. `scanner`
+    /// keeps the progress between calls for one reply.
+    ///
+    /// # Errors
+    /// Fails if the reply is malformed or not of the expected kind.
     #[inline]
     pub fn find(&self, bytes: &[u8], scanner: &mut Scanner) -> Result<Option<MatchedReply>> {
         if let Some(length) = self.known_length {
@@ -270,7 +276,7 @@ impl Checker {
                         *scanner = Scanner::default();
                         return Ok(Some(MatchedReply { length, miss: false }));
                     }
-                    // The header fixes the length of one string, but not that of an array.
+                    // The header determines the length of one string, but not that of an array.
                     None if !matches!(self.expect, Expect::Values { .. } | Expect::Records { .. }) => return Ok(None),
                     _ => {}
                 }
@@ -279,12 +285,12 @@ impl Checker {
         self.find_unusual(bytes, scanner)
     }
 
-    /// Whether a reply of the expected header and length is framed as expected inside.
+    /// Returns `true` if a reply with the expected header and length is framed as expected inside.
     #[inline]
     fn is_framed(&self, reply: &[u8]) -> bool {
         match self.expect {
             Expect::Exact(_) => true,
-            // Inside, elements are looked at when their content is compared.
+            // The elements of these kinds are checked when their content is compared.
             Expect::Value { .. } | Expect::Own(_) | Expect::Records { .. } => reply.ends_with(b"\r\n"),
             _ => self
                 .elements(reply)
@@ -298,7 +304,7 @@ impl Checker {
         inside.chunks(self.value_header.len() + self.value_size + 2)
     }
 
-    /// The general way: any reply, whole or in parts.
+    /// Checks any reply with the general scanner, whole or in parts.
     fn find_unusual(&self, bytes: &[u8], scanner: &mut Scanner) -> Result<Option<MatchedReply>> {
         let broken = |text: &str| wrong(text, bytes);
         let Some(length) = scanner.advance(bytes).map_err(|error| broken(error.0))? else {
@@ -324,7 +330,8 @@ impl Checker {
         Ok(Some(MatchedReply { length, miss }))
     }
 
-    /// Whether an aggregate has the right kind and number of elements. In RESP3 a score and its name are an array.
+    /// Returns `true` if an aggregate has the right kind and number of elements. In RESP3, a name and its score form an
+    /// array.
     fn has_records(&self, kind: Records, count: u64, header: &Header) -> bool {
         let right_number = match kind {
             Records::IdNames => header.children <= count,
@@ -335,8 +342,11 @@ impl Checker {
         matches!(header.kind, b'*' | b'~' | b'%') && !header.null && right_number
     }
 
-    /// Compares the content of a reply that [`Checker::find`] accepted with what its request drew out of a key space
-    /// of `keys`.
+    /// Compares the content of a reply that [`Checker::find`] accepted with what its request drew from a keyspace of
+    /// `keys` keys.
+    ///
+    /// # Errors
+    /// Fails if the content differs from the stored data.
     pub fn compare(&self, reply: &[u8], drawn: &DrawnValues, keys: u64, values: &Values) -> Result<()> {
         let ids = &drawn.ids;
         let last = ids.last().copied();
@@ -382,7 +392,7 @@ impl Checker {
         ))
     }
 
-    /// The payload of a bulk string of the expected value size.
+    /// Returns the payload of a bulk string of the expected value size.
     fn payload<'a>(&self, bulk: &'a [u8]) -> Option<&'a [u8]> {
         bulk.get(self.value_header.len()..)?.get(..self.value_size)
     }
@@ -405,19 +415,19 @@ impl Checker {
     }
 }
 
-/// Which elements a reply must consist of.
+/// The elements of which a reply must consist.
 struct ExpectedElements {
-    /// The request's last key.
+    /// The number of the request's last key.
     id: u64,
     /// The request's number on its connection.
     index: u64,
-    /// How many elements.
+    /// The number of elements.
     count: u64,
-    /// Size of the key space.
+    /// The number of keys in the keyspace.
     keys: u64,
 }
 
-/// Whether `strings`, all strings of a reply however nested, are the elements wanted.
+/// Returns `true` if `strings` are the expected elements. `strings` are all strings of a reply at any nesting depth.
 fn are_records(kind: Records, strings: &[&[u8]], wanted: &ExpectedElements, values: &Values) -> bool {
     let ExpectedElements { id, index, count, keys } = *wanted;
     let name = |id: u64, number: u64| {
@@ -469,7 +479,7 @@ fn are_records(kind: Records, strings: &[&[u8]], wanted: &ExpectedElements, valu
     }
 }
 
-/// Whether the numbers are those below `count`, each once.
+/// Returns `true` if the numbers are those below `count`, each once.
 fn each_once(numbers: impl Iterator<Item = Option<u64>>, count: u64) -> bool {
     let mut seen = vec![false; count as usize];
     for number in numbers {
@@ -481,7 +491,7 @@ fn each_once(numbers: impl Iterator<Item = Option<u64>>, count: u64) -> bool {
     seen.into_iter().all(|seen| seen)
 }
 
-/// The error for a reply, with as much of it as a reader needs.
+/// Returns the error for a reply, with the beginning of the reply.
 fn wrong(text: &str, reply: &[u8]) -> Error {
     let shown = reply.get(..SHOWN_BYTES).unwrap_or(reply);
     let more = if shown.len() < reply.len() { "..." } else { "" };

@@ -1,4 +1,4 @@
-//! Command line flags: one table row per flag feeds both the parser and `--help`.
+//! Command line flags: one table row per flag serves both the parser and `--help`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -9,12 +9,12 @@ use crate::error::{Error, Result};
 #[cfg(test)]
 mod tests;
 
-/// A flag that takes a value, or with an empty `value` a switch.
+/// A flag that takes a value; with an empty `value`, a switch.
 #[derive(Debug, Clone, Copy)]
 pub struct Flag {
     /// The name with its dashes.
     pub name: &'static str,
-    /// What the value is called in the help; empty for a switch.
+    /// The name of the value in the help; empty for a switch.
     pub value: &'static str,
     /// The value when the flag is absent; empty for none.
     pub default: &'static str,
@@ -22,7 +22,7 @@ pub struct Flag {
     pub help: &'static str,
 }
 
-/// Shorthand for a row of a flag table.
+/// Creates a row of a flag table.
 pub const fn flag(name: &'static str, value: &'static str, default: &'static str, help: &'static str) -> Flag {
     Flag {
         name,
@@ -32,7 +32,7 @@ pub const fn flag(name: &'static str, value: &'static str, default: &'static str
     }
 }
 
-/// The flags that were given.
+/// The flags that were given on the command line.
 #[derive(Debug)]
 pub struct GivenFlags {
     table: &'static [&'static [Flag]],
@@ -41,6 +41,9 @@ pub struct GivenFlags {
 
 impl GivenFlags {
     /// Parses `--flag value` and `--flag=value` words by the rows of `table`.
+    ///
+    /// # Errors
+    /// Fails for unknown or repeated flags, and for a missing or unexpected value.
     pub fn parse(table: &'static [&'static [Flag]], words: &[String]) -> Result<GivenFlags> {
         let mut values = BTreeMap::new();
         let mut words = words.iter();
@@ -67,12 +70,15 @@ impl GivenFlags {
         Ok(GivenFlags { table, values })
     }
 
-    /// Whether the flag was on the command line.
+    /// Returns `true` if the flag was on the command line.
     pub fn has(&self, name: &str) -> bool {
         self.values.contains_key(name)
     }
 
     /// The value given, or the default; `None` if there is neither.
+    ///
+    /// # Panics
+    /// Panics if `name` is not in the flag table.
     pub fn text(&self, name: &str) -> Option<&str> {
         let flag = self.table.iter().copied().flatten().find(|flag| flag.name == name);
         let flag = flag.unwrap_or_else(|| panic!("{name} is not in the flag table"));
@@ -80,7 +86,10 @@ impl GivenFlags {
         given.or(Some(flag.default).filter(|default| !default.is_empty()))
     }
 
-    /// The value as a number or another type that can be parsed; `None` if there is none.
+    /// Parses the value as a number or another type; `None` if there is no value.
+    ///
+    /// # Errors
+    /// Fails if the value cannot be parsed.
     pub fn parsed<T: FromStr>(&self, name: &str) -> Result<Option<T>> {
         let Some(text) = self.text(name) else {
             return Ok(None);
@@ -91,12 +100,15 @@ impl GivenFlags {
         Ok(Some(value))
     }
 
-    /// A number of a flag that has a default, from `least` on.
+    /// Parses the number of a flag that has a default.
+    ///
+    /// # Errors
+    /// Fails if the value is missing, is not a number or is less than `least`.
     pub fn number<T: FromStr + PartialOrd>(&self, name: &str, least: T) -> Result<T> {
         let value = self
             .parsed(name)?
             .ok_or_else(|| Error::Usage(format!("{name} is needed")))?;
-        // NaN is not below anything, but it is not a number to count with either.
+        // NaN is not less than `least`, but it must be refused too.
         if value >= least {
             Ok(value)
         } else {
@@ -104,7 +116,10 @@ impl GivenFlags {
         }
     }
 
-    /// A list of numbers separated by commas; empty if the flag has no value.
+    /// Parses a list of numbers separated by commas; empty if the flag has no value.
+    ///
+    /// # Errors
+    /// Fails if an item is not a number.
     pub fn numbers(&self, name: &str) -> Result<Vec<usize>> {
         let text = self.text(name).unwrap_or_default();
         let items = text.split(',').filter(|item| !item.is_empty());
@@ -113,7 +128,7 @@ impl GivenFlags {
     }
 }
 
-/// The help text for a flag table.
+/// Returns the help text of a flag table.
 pub fn help(table: &[&[Flag]]) -> String {
     let mut text = String::new();
     for flag in table.iter().copied().flatten() {

@@ -1,8 +1,8 @@
-//! `weft-bench keyspace`: leases, tables and prefetch without sockets, on one thread and on several.
+//! `weft-bench keyspace`: measures leases, tables and prefetch without sockets, on one thread and on several.
 //!
-//! The same structures as the server's (a `Domain` of 16384 tables), the same block-wise prefetch, and
-//! threads that do nothing else: what the keyspace itself allows. Speeds count the CPU time of the threads,
-//! which other processes on the machine disturb less than wall time; both are printed.
+//! It uses the structures of the server (a `Domain` of 16384 tables) and the same block-wise prefetch, with threads
+//! that do nothing else. The result is the throughput that the keyspace itself allows. One throughput is computed from
+//! the CPU time of the threads, which other processes on the machine disturb less than wall time. Both are printed.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,32 +15,32 @@ use weft_table::{Head, Hint, NewValue, PrefetchTarget, Table, ValueRef};
 use crate::error::{Error, ErrorContext, Result};
 
 const SLOTS: usize = 16384;
-/// Keys that are looked up together.
+/// The number of keys that are looked up together.
 const BLOCK_KEYS: usize = 16;
 
 type Keyspace = Domain<Hint, Table<()>>;
 
-/// What to measure.
+/// The parameters of the measurement.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// Keys in the keyspace.
+    /// The number of keys in the keyspace.
     pub keys: u64,
-    /// Bytes of each value.
+    /// The size of each value in bytes.
     pub value_bytes: usize,
-    /// Most threads; one is always measured too.
+    /// The larger number of threads; one thread is always measured too.
     pub threads: usize,
-    /// Length of one measurement.
+    /// The length of one measurement in seconds.
     pub seconds: f64,
-    /// Interleaved rounds.
+    /// The number of interleaved rounds.
     pub rounds: usize,
 }
 
 #[derive(Clone, Copy)]
 struct KeyspaceWork {
     name: &'static str,
-    /// Per cent of operations that read.
+    /// The percentage of operations that read.
     reads: u64,
-    /// Whether all keys lie in one slot.
+    /// `true` if all keys are in one slot.
     one_slot: bool,
 }
 
@@ -57,7 +57,7 @@ const WORKS: [KeyspaceWork; 2] = [
     },
 ];
 
-/// Operations per second of one measurement.
+/// The throughput of one measurement, in operations per second.
 #[derive(Clone, Copy)]
 struct Speed {
     by_cpu: f64,
@@ -65,6 +65,9 @@ struct Speed {
 }
 
 /// Measures and prints a table.
+///
+/// # Errors
+/// Fails if a thread panics or its CPU time cannot be read.
 pub fn run(options: Options) -> Result<()> {
     println!("| work | threads | M op/s by CPU time | M op/s by wall time | CPU ratio to one thread | wall ratio |");
     println!("|---|---:|---:|---:|---:|---:|");
@@ -113,7 +116,7 @@ fn key(number: u64) -> [u8; 16] {
     key
 }
 
-/// A good mixer of 64 bits stands in for the server's keyed hash.
+/// Hashes a number. A good mixer of 64 bits replaces the server's keyed hash.
 fn hash(number: u64, one_slot: bool) -> u64 {
     let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -130,7 +133,7 @@ fn fill(options: Options, work: KeyspaceWork) -> Result<Arc<Keyspace>> {
     let keyspace = Arc::new(Domain::new(SLOTS, options.threads + 1, |_| (Hint::new(), Table::new())));
     let mut seat = join(&keyspace)?;
     let value = vec![b'v'; options.value_bytes];
-    // One slot holds about as many keys as it does when all do.
+    // The one slot holds about as many keys as each slot does when all slots are filled.
     let keys = if work.one_slot {
         options.keys / SLOTS as u64 + 1
     } else {
@@ -248,7 +251,7 @@ fn prefetch(pass: &GatePassage<'_, Hint, Table<()>>, numbers: &[u64; BLOCK_KEYS]
     }
 }
 
-/// One operation; `false` if the slot is leased by somebody else.
+/// Executes one operation. Returns `false` if another thread holds a lease on the slot.
 fn operate_once(
     pass: &GatePassage<'_, Hint, Table<()>>,
     number: u64,
@@ -264,7 +267,7 @@ fn operate_once(
         if let Some(entry) = table.find(hash, &key(number))
             && let ValueRef::Bytes(bytes) = entry.value()
         {
-            // A copy stands in for the reply.
+            // Reading the value replaces the copy into a reply.
             black_box(bytes.iter().step_by(64).fold(0u8, |sum, byte| sum ^ byte));
         }
         return true;
@@ -278,7 +281,7 @@ fn operate_once(
     true
 }
 
-/// CPU time of the calling thread.
+/// Returns the CPU time of the calling thread in seconds.
 fn cpu_seconds() -> std::io::Result<f64> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat")?;
     let first = text.split_whitespace().next().and_then(|ns| ns.parse::<f64>().ok());

@@ -10,20 +10,20 @@ use crate::template::{Template, stream_round};
 #[cfg(test)]
 mod tests;
 
-/// A load: a command, the reply it must have, and how its data comes to be.
+/// A load: a command, the reply it must have, and the command that creates its data.
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
     /// The name on the command line and in tables.
     pub name: &'static str,
     /// The command; see [`crate::template::PLACEHOLDERS`].
     pub command: &'static str,
-    /// The kind of reply; see [`crate::expect::KINDS`].
+    /// The kind of the expected reply; see [`crate::expect::KINDS`].
     pub expect: &'static str,
-    /// The command that creates one key of the data it works on, or nothing.
+    /// The command that creates one key of its data; empty if it needs none.
     pub fill: &'static str,
 }
 
-/// The command that fills the key space with strings.
+/// The command that fills the keyspace with strings.
 pub const FILL_STRINGS: &str = "SET {key} {value} {expire}";
 
 const FILL_HASHES: &str = "HSET hash:{id} {fields:50}";
@@ -95,14 +95,15 @@ pub const LOADS: &[Load] = &[
     load("push-awaited", "LPUSH awaited {idname}", "integer", ""),
 ];
 
-/// The mixture behind the load name `mixed`.
+/// The mixture for the load name `mixed`.
 pub const MIXED: &str = "get:80,set:20";
 
-/// The load in which every connection reads a stream as a consumer does: by a group of its own, ten entries at a time,
-/// each acknowledged, and from the start again at the end. It is no mixture: each request follows from its number.
+/// The name of the load in which every connection reads a stream as a consumer does. It reads ten entries at a time
+/// through its own group, acknowledges each batch, and starts again at the end. It is not a mixture: the number of a
+/// request determines the request.
 pub const GROUP_READ: &str = "group-read";
 
-/// The requests of [`GROUP_READ`]: the first begins a round, the others take turns.
+/// The requests of [`GROUP_READ`]: the first begins a cycle, the other two alternate.
 const GROUP_READ_STEPS: &[(&str, &str)] = &[
     ("XGROUP SETID stream group:{id} 0", "ok"),
     (
@@ -112,10 +113,13 @@ const GROUP_READ_STEPS: &[(&str, &str)] = &[
     ("XACK stream group:{id} {entries:10}", "exactly:10"),
 ];
 
-/// Entries per turn of [`GROUP_READ`].
+/// The number of entries per turn of [`GROUP_READ`].
 const GROUP_READ_TURN: u64 = 10;
 
-/// Finds a load by name./// Finds a load by name.
+/// Finds a load by name.
+///
+/// # Errors
+/// Fails if the name is unknown.
 pub fn find(name: &str) -> Result<&'static Load> {
     LOADS
         .iter()
@@ -123,14 +127,14 @@ pub fn find(name: &str) -> Result<&'static Load> {
         .ok_or_else(|| Error::Usage(format!("unknown load {name:?}; run `weft-bench loads` for the list")))
 }
 
-/// What all requests of a run have in common.
+/// The properties that all requests of a run share.
 #[derive(Debug, Clone)]
 pub struct Subject {
-    /// In which order keys are named.
+    /// The order in which keys are named.
     pub order: KeyOrder,
-    /// Bytes of each value.
+    /// The size of each value in bytes.
     pub value_size: usize,
-    /// Seconds that `{expire}` stands for.
+    /// The seconds with which `{expire}` is replaced.
     pub expire_s: Option<u64>,
     /// The content of every n-th reply is compared in full (1: of every reply).
     pub verify_every: u64,
@@ -141,9 +145,9 @@ pub struct Subject {
 struct Part {
     template: Template,
     checker: Checker,
-    /// Whether a reply's content can be compared.
+    /// `true` if a reply's content can be compared.
     has_content: bool,
-    /// Weights of this part and of those before it.
+    /// The sum of the weights of this part and of those before it.
     weight_end: u64,
 }
 
@@ -152,7 +156,7 @@ struct Part {
 pub struct Workload {
     parts: Vec<Part>,
     total_weight: u64,
-    /// Requests of a round in which the number of a request tells its part; 0 for a mixture.
+    /// The number of requests in a cycle in which the number of a request determines its part; 0 for a mixture.
     round: u64,
     order: KeyOrder,
     values: Values,
@@ -160,12 +164,18 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// A workload of one command with a declared kind of reply.
+    /// Creates a workload of one command with a declared kind of reply.
+    ///
+    /// # Errors
+    /// Fails if the command or the kind is invalid, or if the reply refers to more keys than the command names.
     pub fn command(command: &str, expect: &str, subject: &Subject) -> Result<Workload> {
         Workload::weighted(&[(command, expect, 1)], subject)
     }
 
-    /// A workload by load name, `mixed`, or a mixture such as `get:80,set:20`.
+    /// Creates a workload from a load name, `mixed`, `group-read`, or a mixture such as `get:80,set:20`.
+    ///
+    /// # Errors
+    /// Fails if a name is unknown or a weight is invalid.
     pub fn named(text: &str, subject: &Subject) -> Result<Workload> {
         if text == GROUP_READ {
             let steps: Vec<(&str, &str, u64)> = GROUP_READ_STEPS.iter().map(|step| (step.0, step.1, 1)).collect();
@@ -219,7 +229,7 @@ impl Workload {
         })
     }
 
-    /// The most keys that one request names.
+    /// The maximum number of keys that one request names.
     pub fn keys_per_request(&self) -> usize {
         self.parts.iter().map(|part| part.template.keys()).max().unwrap_or(0)
     }
@@ -233,6 +243,9 @@ impl Workload {
     }
 
     /// Checks the reply to request `index` at the start of `bytes`; `None` if it is incomplete.
+    ///
+    /// # Errors
+    /// Fails if the reply is malformed, of the wrong kind, or differs from the stored data.
     #[inline]
     pub fn check_reply(
         &self,
@@ -254,12 +267,12 @@ impl Workload {
         Ok(Some(found))
     }
 
-    /// Whether connections have keys of their own, which their seeds name.
+    /// Returns `true` if each connection has a key of its own, with the connection's seed as its number.
     pub fn has_own_keys(&self) -> bool {
         matches!(self.order, KeyOrder::OwnKey)
     }
 
-    /// Size of the key space.
+    /// The number of keys in the keyspace.
     fn keys(&self) -> u64 {
         match &self.order {
             KeyOrder::Uniform { keys } => *keys,
@@ -268,7 +281,7 @@ impl Workload {
         }
     }
 
-    /// Which kind of request it is: in a mixture the first draw, unless there is no choice.
+    /// Chooses the kind of a request. In a mixture it is the first draw, unless there is only one kind.
     #[inline]
     fn choose(&self, draw: &mut RequestDraw<'_>) -> &Part {
         if self.parts.len() == 1 {

@@ -1,4 +1,4 @@
-//! Processor time and memory of a process, and which cores a thread may use.
+//! CPU time and memory of a process, and the CPU affinity of threads.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,10 +12,10 @@ use crate::error::{Error, ErrorContext, Result};
 #[cfg(test)]
 mod tests;
 
-/// The processor time of a process at one moment.
+/// The CPU time of a process at one moment.
 ///
-/// The scheduler's statistics per thread count nanoseconds but forget threads that have ended;
-/// the totals of the process remember them but count ticks (10 ms). A sample holds both.
+/// The scheduler's statistics per thread count nanoseconds but omit threads that have ended. The totals of the process
+/// include those threads but count ticks (10 ms). A sample holds both.
 #[derive(Debug, Clone)]
 pub struct CpuSample {
     thread_ns: BTreeMap<u32, u64>,
@@ -23,7 +23,10 @@ pub struct CpuSample {
 }
 
 impl CpuSample {
-    /// Reads the processor time that `pid` has used so far.
+    /// Reads the CPU time that `pid` has used so far.
+    ///
+    /// # Errors
+    /// Fails if the process does not exist or its statistics cannot be read.
     pub fn of(pid: u32) -> Result<CpuSample> {
         let folder = format!("/proc/{pid}/task");
         let mut thread_ns = BTreeMap::new();
@@ -43,7 +46,7 @@ impl CpuSample {
         Ok(CpuSample { thread_ns, total_ns })
     }
 
-    /// Nanoseconds of processor time used since an earlier sample.
+    /// The CPU time used since an earlier sample, in nanoseconds.
     pub fn since_ns(&self, earlier: &CpuSample) -> u64 {
         let none_ended = earlier
             .thread_ns
@@ -57,7 +60,7 @@ impl CpuSample {
     }
 }
 
-/// User and system time in ticks out of a line of `/proc/PID/stat`.
+/// Parses the sum of user and system time, in ticks, from a line of `/proc/PID/stat`.
 fn ticks_in_stat(stat: &str) -> Option<u64> {
     // The second field, the program's name, may contain blanks and parentheses.
     let after_name = stat.rsplit_once(')')?.1;
@@ -67,7 +70,10 @@ fn ticks_in_stat(stat: &str) -> Option<u64> {
     Some(user + system)
 }
 
-/// Resident memory of `pid` in bytes.
+/// Returns the resident memory of `pid` in bytes.
+///
+/// # Errors
+/// Fails if the process does not exist or its statistics cannot be read.
 pub fn rss_bytes(pid: u32) -> Result<u64> {
     let path = format!("/proc/{pid}/smaps_rollup");
     let text = fs::read_to_string(&path).doing(format!("reading {path}"))?;
@@ -78,7 +84,10 @@ pub fn rss_bytes(pid: u32) -> Result<u64> {
     Ok(kilobytes.ok_or_else(|| Error::Server(format!("{path} has no Rss line")))? * 1024)
 }
 
-/// Lets the calling thread, and processes and threads it starts from now on, run on `cores` only.
+/// Restricts the calling thread, and processes and threads that it starts later, to `cores`.
+///
+/// # Errors
+/// Fails if a core does not exist or is not allowed.
 pub fn pin_this_thread(cores: &[usize]) -> Result<()> {
     let mut set = CpuSet::new();
     for core in cores {
@@ -90,20 +99,23 @@ pub fn pin_this_thread(cores: &[usize]) -> Result<()> {
     sched_setaffinity(None, &set).doing(format!("pinning to cores {cores:?}"))
 }
 
-/// The cores the calling thread may run on.
+/// Returns the cores on which the calling thread may run.
+///
+/// # Errors
+/// Fails if the system call fails.
 pub fn allowed_cores() -> Result<Vec<usize>> {
     let set = sched_getaffinity(None).doing("reading the affinity")?;
     Ok((0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect())
 }
 
-/// Lets this process open as many files as the system allows it; where that is too few, opening one will say so.
+/// Raises this process's limit of open files to the allowed maximum. If that is too low, opening a file reports it.
 pub fn allow_open_files() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     let _ = setrlimit(Resource::Nofile, limit);
 }
 
-/// The processor's name, or `unknown`.
+/// Returns the name of the CPU, or `unknown`.
 pub fn processor_name() -> String {
     let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = text.lines().find(|line| line.starts_with("model name"));
@@ -112,7 +124,7 @@ pub fn processor_name() -> String {
         .to_string()
 }
 
-/// The kernel's release, or `unknown`.
+/// Returns the release of the kernel, or `unknown`.
 pub fn kernel_release() -> String {
     let path = Path::new("/proc/sys/kernel/osrelease");
     fs::read_to_string(path).map_or("unknown".into(), |text| text.trim().to_string())

@@ -1,20 +1,19 @@
-//! Finds where a RESP reply ends, however it is split over reads.
+//! Finds the end of a RESP reply that may be split over several reads.
 
 #[cfg(test)]
 mod tests;
 
-/// Longest header line (type byte, number or message) accepted before the reply counts as broken.
+/// The longest header line (type byte, number or message) accepted. A longer one makes the reply malformed.
 const LINE_LIMIT: usize = 64 * 1024;
 
-/// Largest length or element count accepted in a header.
+/// The largest length or element count accepted in a header.
 const COUNT_LIMIT: u64 = 1 << 32;
 
-/// A reply that is no RESP; the text says what is wrong.
+/// The error for bytes that are not a RESP reply. The text names the violation.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Malformed(pub &'static str);
 
-/// The scan of one reply. It remembers what it has seen, so that a long reply that arrives in many
-/// pieces is looked at once.
+/// The scan of one reply. It keeps its progress, so that a long reply that arrives in many pieces is scanned only once.
 ///
 /// ```text
 /// *2\r\n $3\r\nfoo\r\n $5\r\nba…
@@ -34,8 +33,11 @@ impl Default for Scanner {
 }
 
 impl Scanner {
-    /// Continues the scan. `bytes` starts at the reply's first byte and has grown since the last
-    /// call; the answer is the reply's length once it is complete, and the scanner then starts over.
+    /// Continues the scan. `bytes` starts at the reply's first byte and has grown since the last call. Returns the
+    /// reply's length once it is complete; the scanner is then reset for the next reply.
+    ///
+    /// # Errors
+    /// Fails if the bytes are not a RESP reply.
     pub fn advance(&mut self, bytes: &[u8]) -> Result<Option<usize>, Malformed> {
         while self.open > 0 {
             let rest = bytes.get(self.cursor..).unwrap_or_default();
@@ -58,7 +60,7 @@ impl Scanner {
     }
 }
 
-/// The payloads of all strings, numbers and lines of a complete reply in the order of the wire, however nested.
+/// Returns the payloads of all strings, numbers and lines of a complete reply in wire order, at any nesting depth.
 pub fn strings(mut bytes: &[u8]) -> Vec<&[u8]> {
     let mut found = Vec::new();
     while let Ok(Some(header)) = Header::parse(bytes) {
@@ -75,23 +77,26 @@ pub fn strings(mut bytes: &[u8]) -> Vec<&[u8]> {
     found
 }
 
-/// The first line of a RESP value and what it announces.
+/// The first line of a RESP value and the sizes it announces.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Header {
     /// The type byte, such as `$`.
     pub kind: u8,
-    /// Whether it is a null of RESP2 (`$-1`, `*-1`) or RESP3 (`_`).
+    /// `true` if it is a null of RESP2 (`$-1`, `*-1`) or RESP3 (`_`).
     pub null: bool,
-    /// Values that follow and belong to this one. An attribute counts the value it decorates.
+    /// The number of values that follow and belong to this one. An attribute counts the value it decorates.
     pub children: u64,
-    /// Bytes of the line, its line end included.
+    /// The length of the line in bytes, including its line end.
     line_len: usize,
-    /// Bytes after the line, their line end included.
+    /// The number of bytes after the line, including their line end.
     payload_len: usize,
 }
 
 impl Header {
     /// Parses the line at the start of `bytes`; `None` if it is not complete yet.
+    ///
+    /// # Errors
+    /// Fails if the line is too long or malformed.
     pub fn parse(bytes: &[u8]) -> Result<Option<Header>, Malformed> {
         let Some(newline) = bytes.iter().take(LINE_LIMIT).position(|byte| *byte == b'\n') else {
             let too_long = bytes.len() >= LINE_LIMIT;
@@ -130,7 +135,7 @@ impl Header {
     }
 }
 
-/// The number in a header; `None` for -1.
+/// Parses the number in a header; `None` for -1.
 fn count(text: &[u8]) -> Result<Option<u64>, Malformed> {
     if text == b"-1" {
         return Ok(None);

@@ -9,47 +9,47 @@ use crate::run::Measurement;
 #[cfg(test)]
 mod tests;
 
-/// A server busier than this share of its core is limited by itself, not by the client.
+/// A server that uses at least this share of its core is limited by itself, not by the client.
 const BUSY_SHARE: f64 = 0.95;
 
-/// One load on all sides: per side, one measurement per round.
+/// One load on all sides, with one measurement per side and round.
 #[derive(Debug)]
 pub struct LoadRow {
-    /// The load's name.
+    /// The name of the load.
     pub load: String,
-    /// Bytes of each value.
+    /// The size of each value in bytes.
     pub value_size: usize,
-    /// Requests on their way per connection.
+    /// The number of outstanding requests per connection.
     pub pipeline: u64,
-    /// What else happened in each round on each side.
+    /// The activity of the other clients in each round on each side.
     pub notes: Vec<String>,
-    /// Measurements per side and round.
+    /// The measurements per side and round.
     pub sides: Vec<Vec<Measurement>>,
 }
 
 /// The memory that a key space takes on each server.
 #[derive(Debug)]
 pub struct MemoryRow {
-    /// What is counted; empty for keys.
+    /// The counted item; empty for keys.
     pub what: &'static str,
-    /// Bytes of each value.
+    /// The size of each value in bytes.
     pub value_size: usize,
-    /// Whether each key has an expiry.
+    /// `true` if each key has an expiry.
     pub ttl: bool,
-    /// Number of them.
+    /// The number of items.
     pub keys: u64,
-    /// Growth of resident memory per key on each server.
+    /// The growth of resident memory per item on each server, in bytes.
     pub bytes_per_key: Vec<f64>,
 }
 
-/// Processor time of a server without load.
+/// The CPU time of a server without load.
 #[derive(Debug)]
 pub struct IdleRow {
-    /// Which server.
+    /// The name of the server.
     pub label: String,
-    /// For how long it was watched.
+    /// The length of the measurement in seconds.
     pub seconds: f64,
-    /// Processor time it used.
+    /// The CPU time that the server used, in milliseconds.
     pub cpu_ms: f64,
 }
 
@@ -58,32 +58,32 @@ pub struct IdleRow {
 pub struct Section {
     /// The heading.
     pub title: String,
-    /// Names of the sides; ratios are the first over the second.
+    /// The names of the sides; ratios are the first over the second.
     pub labels: Vec<String>,
-    /// Whether server and client have a core each.
+    /// `true` if server and client have a core each.
     pub pinned: bool,
-    /// Loads.
+    /// The results of the loads.
     pub loads: Vec<LoadRow>,
-    /// Memory per key.
+    /// The memory per key.
     pub memory: Vec<MemoryRow>,
 }
 
-/// Everything one `compare` found out.
+/// All results of one `compare`.
 #[derive(Debug)]
 pub struct Report {
     processor: String,
     kernel: String,
-    /// How the loads were run.
+    /// The parameters of the loads.
     settings: Value,
-    /// Version of each side.
+    /// The version of each side.
     pub versions: Vec<(String, String)>,
-    /// Comparisons.
+    /// The comparisons.
     pub sections: Vec<Section>,
-    /// Servers without load.
+    /// The servers without load.
     pub idle: Vec<IdleRow>,
 }
 
-/// A number of a [`Measurement`] and its name in JSON.
+/// A figure of a [`Measurement`] with its name in JSON.
 type Metric = (&'static str, fn(&Measurement) -> Option<f64>);
 
 const METRICS: &[Metric] = &[
@@ -102,7 +102,7 @@ const SERVER_CPU: usize = 1;
 const SERVER_BUSY: usize = 2;
 const LATENCIES: [usize; 3] = [4, 5, 6];
 
-/// The middle of the values (the mean of the middle two); `None` if there are none.
+/// Returns the median of the values (the mean of the middle two); `None` if there are none.
 pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);
@@ -115,13 +115,13 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
 }
 
 impl LoadRow {
-    /// The median of a metric over the rounds of one side.
+    /// Returns the median of a metric over the rounds of one side.
     fn median(&self, side: usize, metric: usize) -> Option<f64> {
         let rounds = self.sides.get(side)?;
         median(rounds.iter().filter_map(METRICS[metric].1))
     }
 
-    /// The median over the rounds of the first side's value over the second's.
+    /// Returns the median over the rounds of the first side's value divided by the second's.
     fn ratio(&self, metric: usize) -> Option<f64> {
         let [first, second, ..] = self.sides.as_slice() else {
             return None;
@@ -136,7 +136,7 @@ impl LoadRow {
         format!("{} {} B P{}", self.load, self.value_size, self.pipeline)
     }
 
-    /// Requests per second of a side, marked where its core had time left.
+    /// Formats the requests per second of a side, with a mark if its core was not fully used.
     fn requests_cell(&self, side: usize, pinned: bool) -> String {
         let idle = self.median(side, SERVER_BUSY).is_some_and(|busy| busy < BUSY_SHARE);
         format!(
@@ -293,7 +293,7 @@ impl Section {
 }
 
 impl Report {
-    /// A report without results, taken on this machine.
+    /// Creates a report without results, for this machine.
     pub fn new(processor: String, kernel: String, settings: Value) -> Report {
         let (versions, sections, idle) = (Vec::new(), Vec::new(), Vec::new());
         Report {
@@ -306,7 +306,7 @@ impl Report {
         }
     }
 
-    /// The tables.
+    /// Formats the report as Markdown tables.
     pub fn markdown(&self) -> String {
         let mut text = String::new();
         let _ = writeln!(text, "{}, Linux {}.", self.processor, self.kernel);
@@ -332,7 +332,7 @@ impl Report {
         text
     }
 
-    /// Everything, every round included.
+    /// Formats the whole report, including every round, as JSON.
     pub fn json(&self) -> Value {
         let version = |(label, version): &(String, String)| json!({ "label": label, "version": version });
         let idle = |row: &IdleRow| json!({ "label": row.label, "seconds": row.seconds, "cpu_ms": row.cpu_ms });
@@ -347,7 +347,7 @@ impl Report {
     }
 }
 
-/// One run for people.
+/// Formats one run as text.
 pub fn measurement_text(measured: &Measurement) -> String {
     let megabytes = measured.server_rss_bytes.map(|bytes| bytes as f64 / 1e6);
     let rows = [
@@ -370,7 +370,7 @@ pub fn measurement_text(measured: &Measurement) -> String {
     })
 }
 
-/// One run for programs.
+/// Formats one run as JSON.
 pub fn measurement_json(measured: &Measurement) -> Value {
     let mut object: serde_json::Map<String, Value> = METRICS
         .iter()
@@ -383,7 +383,7 @@ pub fn measurement_json(measured: &Measurement) -> Value {
     Value::Object(object)
 }
 
-/// A Markdown table: the first column to the left, numbers to the right.
+/// Appends a Markdown table: the first column is left-aligned, numbers are right-aligned.
 fn table(text: &mut String, heads: &[String], rows: impl Iterator<Item = Vec<String>>) {
     let _ = writeln!(text, "| {} |", heads.join(" | "));
     let _ = writeln!(text, "|---|{}", "---:|".repeat(heads.len() - 1));
@@ -400,7 +400,7 @@ fn times(value: Option<f64>) -> String {
     value.map_or("-".into(), |value| format!("{value:.2}x"))
 }
 
-/// A whole number in groups of three digits.
+/// Formats a whole number in groups of three digits.
 fn thousands(value: Option<f64>) -> String {
     let Some(value) = value else {
         return "-".into();

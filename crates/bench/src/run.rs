@@ -1,4 +1,4 @@
-//! One measured run: connections, client threads, the server's processor time around the window.
+//! One measured run: connections, client threads, and the server's CPU time around the window.
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::AtomicBool;
@@ -15,74 +15,77 @@ use crate::process::{self, CpuSample};
 #[cfg(test)]
 mod tests;
 
-/// Time for client threads to reach their loops before the first request is due.
+/// The time that client threads have to reach their loops before the first request is due.
 const START_DELAY: Duration = Duration::from_millis(2);
 
-/// The shape of a run, whatever it sends.
+/// The parameters of a run that do not depend on the workload.
 #[derive(Debug, Clone)]
 pub struct Shape {
-    /// Where the server listens.
+    /// The address of the server.
     pub address: SocketAddr,
-    /// Connections over all threads.
+    /// The number of connections over all threads.
     pub connections: usize,
-    /// Client threads.
+    /// The number of client threads.
     pub threads: usize,
-    /// Most requests on their way per connection.
+    /// The maximum number of outstanding requests per connection.
     pub pipeline: u64,
     /// Requests per second over all connections; `None` is a closed loop.
     pub rate: Option<f64>,
-    /// Load before the window.
+    /// The length of the load before the window.
     pub warmup: Duration,
-    /// Length of the measured window.
+    /// The length of the measured window.
     pub window: Duration,
-    /// How long after the window replies are awaited.
+    /// The time after the window for which replies are awaited.
     pub drain: Duration,
-    /// Seed of all random choices.
+    /// The seed of all random choices.
     pub seed: u64,
-    /// RESP version, 2 or 3.
+    /// The RESP version, 2 or 3.
     pub protocol: u8,
-    /// Cores the client threads are pinned to in turn; none pins nothing.
+    /// The cores to which the client threads are pinned in turn; if empty, they are not pinned.
     pub cores: Vec<usize>,
-    /// The server's process, to read its processor time.
+    /// The process id of the server, for reading its CPU time.
     pub server_pid: Option<u32>,
 }
 
-/// What one run measured.
+/// The measurements of one run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Measurement {
-    /// Replies per second in the window.
+    /// The number of replies per second in the window.
     pub requests_per_s: f64,
-    /// Processor time of all threads of the server per request in microseconds.
+    /// The CPU time of all threads of the server per request, in microseconds.
     pub server_cpu_us: Option<f64>,
-    /// Share of one core that the server used (above 1 with several threads).
+    /// The share of one core that the server used (above 1 with several threads).
     pub server_busy: Option<f64>,
-    /// Processor time of this client per request in microseconds.
+    /// The CPU time of this client per request, in microseconds.
     pub client_cpu_us: f64,
-    /// Median latency in microseconds.
+    /// The median latency in microseconds.
     pub p50_us: f64,
-    /// 99th percentile of latency in microseconds.
+    /// The 99th percentile of latency in microseconds.
     pub p99_us: f64,
-    /// 99.9th percentile of latency in microseconds.
+    /// The 99.9th percentile of latency in microseconds.
     pub p999_us: f64,
-    /// Largest latency in microseconds.
+    /// The largest latency in microseconds.
     pub max_us: f64,
-    /// Replies in the window.
+    /// The number of replies in the window.
     pub replies: u64,
-    /// Nil replies where they are allowed, warm-up included.
+    /// The number of nil replies where they are allowed, including the warm-up.
     pub misses: u64,
-    /// Open loop: requests without a reply at the end.
+    /// Open loop: the number of requests without a reply at the end.
     pub unanswered: u64,
-    /// The server's resident memory after the window in bytes.
+    /// The server's resident memory after the window, in bytes.
     pub server_rss_bytes: Option<u64>,
 }
 
-/// Opens the connections of a run, in the protocol asked for.
+/// Opens the connections of a run, with the requested protocol.
 fn connect(shape: &Shape) -> Result<Vec<TcpStream>> {
     let open = |_| Ok(Control::connect(shape.address, shape.protocol)?.into_stream());
     (0..shape.connections).map(open).collect()
 }
 
-/// Runs `workload` and measures it. Wrong replies are errors.
+/// Runs `workload` and measures it.
+///
+/// # Errors
+/// Fails if a reply is wrong, a connection breaks, or the statistics of a process cannot be read.
 pub fn measure(shape: &Shape, workload: &Workload) -> Result<Measurement> {
     let mut streams = connect(shape)?.into_iter();
     let threads = shape.threads.clamp(1, shape.connections);
@@ -113,7 +116,11 @@ pub fn measure(shape: &Shape, workload: &Workload) -> Result<Measurement> {
     Ok(summarize(&tally, &observed, shape.window, rss))
 }
 
-/// Sends every request of a sequential workload once: keys `0..keys`, spread over the connections.
+/// Sends every request of a sequential workload once: keys `0..keys`, distributed over the connections. Returns the
+/// time it took.
+///
+/// # Errors
+/// Fails if a reply is wrong or missing, or if a connection breaks.
 pub fn send_each_once(shape: &Shape, workload: &Workload, keys: u64) -> Result<Duration> {
     let streams = connect(shape)?;
     let count = streams.len() as u64;
@@ -139,7 +146,7 @@ pub fn send_each_once(shape: &Shape, workload: &Workload, keys: u64) -> Result<D
     Ok(begin.elapsed())
 }
 
-/// Runs one driver per group of connections, and `watch` meanwhile on the calling thread.
+/// Runs one driver per group of connections, and meanwhile `watch` on the calling thread.
 fn drive<T>(
     shape: &Shape,
     workload: &Workload,
@@ -183,7 +190,7 @@ fn drive<T>(
     })
 }
 
-/// The share of thread `number` of `threads` in the total rate, its requests between the others'.
+/// Returns the pacing of thread `number` of `threads`: its share of the total rate, interleaved with the other threads.
 fn pace(rate: Option<f64>, number: usize, threads: usize) -> RequestPace {
     match rate {
         None => RequestPace::Closed,
@@ -197,7 +204,7 @@ fn pace(rate: Option<f64>, number: usize, threads: usize) -> RequestPace {
     }
 }
 
-/// Processor time used in the window.
+/// The CPU time used in the window.
 #[derive(Debug)]
 struct ProcessorTime {
     server_ns: Option<u64>,
@@ -205,7 +212,7 @@ struct ProcessorTime {
     elapsed: Duration,
 }
 
-/// Reads processor times at both ends of the window.
+/// Reads CPU times at both ends of the window.
 fn observe(window: &Window, server_pid: Option<u32>) -> Result<ProcessorTime> {
     let sample = |at_ns: u64| -> Result<(Option<CpuSample>, CpuSample, Instant)> {
         let at = window.begin + Duration::from_nanos(at_ns);
@@ -228,8 +235,8 @@ fn observe(window: &Window, server_pid: Option<u32>) -> Result<ProcessorTime> {
 }
 
 fn summarize(tally: &Tally, observed: &ProcessorTime, window: Duration, server_rss_bytes: Option<u64>) -> Measurement {
-    // Samples and replies cover slightly different spans when the client is descheduled, so
-    // processor time is taken as a rate.
+    // Samples and replies cover slightly different spans when the client is descheduled. CPU time is therefore taken as
+    // a rate.
     let per_s = |ns: u64| ns as f64 / observed.elapsed.as_secs_f64();
     let requests_per_s = tally.replies as f64 / window.as_secs_f64();
     let cpu_us = |ns: u64| per_s(ns) / 1e3 / requests_per_s.max(f64::MIN_POSITIVE);

@@ -1,4 +1,4 @@
-//! Starts a server as a fresh process with its own port and data folder, and ends it.
+//! Starts a server as a fresh process with its own port and data directory, and ends it.
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -11,36 +11,39 @@ use crate::control::Control;
 use crate::error::{Error, ErrorContext, Result};
 use crate::process;
 
-/// How long a server may take to answer its first PING.
+/// The time limit for a server's first reply to PING.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Lines of a server's log shown when it does not start.
+/// The number of log lines shown when a server does not start.
 const SHOWN_LINES: usize = 15;
 
-/// How a server is started.
+/// The parameters for starting a server.
 #[derive(Debug, Clone)]
 pub struct Recipe {
     /// The binary.
     pub program: PathBuf,
-    /// Arguments besides address, port, folder and persistence.
+    /// Arguments besides address, port, directory and persistence.
     pub arguments: Vec<String>,
-    /// LD_PRELOAD.
+    /// The library for LD_PRELOAD.
     pub preload: Option<PathBuf>,
-    /// Cores it may run on; none leaves it free.
+    /// The cores on which it may run; if empty, it is not pinned.
     pub cores: Vec<usize>,
 }
 
-/// A running server, ended with this value.
+/// A running server, which ends when this value is dropped.
 #[derive(Debug)]
 pub struct Server {
     child: Child,
     folder: PathBuf,
-    /// Where it listens.
+    /// The address on which it listens.
     pub address: SocketAddr,
 }
 
 impl Server {
-    /// Starts a server on a free loopback port without persistence, and waits until it answers.
+    /// Starts a server on a free loopback port without persistence, and waits until it replies.
+    ///
+    /// # Errors
+    /// Fails if the server does not start or reply in time, or if it runs without the preloaded library.
     pub fn start(recipe: &Recipe) -> Result<Server> {
         let port = free_port()?;
         let folder = std::env::temp_dir().join(format!("weft-bench-{}-{port}", std::process::id()));
@@ -55,12 +58,15 @@ impl Server {
         Ok(server)
     }
 
-    /// The server's process.
+    /// The process id of the server.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// A new control connection.
+    /// Opens a new control connection.
+    ///
+    /// # Errors
+    /// Fails if the server refuses the connection.
     pub fn control(&self) -> Result<Control> {
         Control::connect(self.address, 2)
     }
@@ -83,8 +89,8 @@ impl Server {
         )))
     }
 
-    /// The dynamic loader only warns about a library it cannot preload, and a static binary ignores
-    /// the wish altogether.
+    /// Verifies that the preloaded library is mapped. The dynamic loader only warns about a library that it cannot
+    /// preload, and a static binary ignores the request completely.
     fn check_preloaded(&self, library: &Path) -> Result<()> {
         let path = format!("/proc/{}/maps", self.pid());
         let maps = fs::read_to_string(&path).doing(format!("reading {path}"))?;
@@ -109,8 +115,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Its data is thrown away, so nothing is lost by not asking politely. Errors mean that it
-        // has already ended.
+        // The server's data is discarded, so a kill loses nothing. Errors mean that the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
         remove(&self.folder);
@@ -123,8 +128,8 @@ fn remove(folder: &Path) {
     }
 }
 
-/// Starts the process. A child inherits the affinity of the thread that starts it, so that all its
-/// threads are pinned from their first instruction.
+/// Starts the process. A child inherits the affinity of the thread that starts it, so all its threads are pinned from
+/// their first instruction.
 fn spawn(recipe: &Recipe, port: u16, folder: &Path) -> Result<Child> {
     let log = File::create(folder.join("log")).doing("creating the server's log")?;
     let log_too = log.try_clone().doing("creating the server's log")?;
@@ -149,7 +154,7 @@ fn spawn(recipe: &Recipe, port: u16, folder: &Path) -> Result<Child> {
     child
 }
 
-/// A port that was free a moment ago.
+/// Returns a port that was free a moment ago.
 fn free_port() -> Result<u16> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).doing("looking for a free port")?;
     Ok(listener.local_addr().doing("looking for a free port")?.port())

@@ -1,19 +1,19 @@
-//! The sets of loads that `compare` runs: tables only.
+//! The sets of loads that `compare` runs. The module consists of tables.
 
 use crate::company::{Company, LongCommand};
 use crate::error::{Error, Result};
 use crate::load::{FILL_STRINGS, GROUP_READ};
 
-/// Keys of a full-size key space.
+/// The number of keys of a full-size keyspace.
 const FULL: u64 = 3_000_000;
 
-/// Collections of 50 elements.
+/// The number of collections of 50 elements.
 const COLLECTIONS: u64 = 100_000;
 
-/// Collections of 10 elements.
+/// The number of collections of 10 elements.
 const SMALL: u64 = 500_000;
 
-/// Elements of a big collection.
+/// The number of elements of a big collection.
 const BIG: u64 = 1_000_000;
 
 const HASHES_OF_50: &str = "HSET hash:{id} {fields:50}";
@@ -25,7 +25,7 @@ const BIG_SET: &str = "SADD set {idname}";
 const BIG_SORTED_SET: &str = "ZADD zset {scored-id}";
 const QUEUES: &str = "RPUSH queue:{id} {names:1000}";
 
-/// Pushes to clients that wait: few, because a server may look at each of 10 000 for every push.
+/// The rate of pushes to waiting clients. It is low, because a server may visit each of 10 000 clients for every push.
 const PUSHES_PER_S: f64 = 200.0;
 
 /// Commands over 1M elements each.
@@ -52,96 +52,97 @@ const LONG_COMMANDS: &[LongCommand] = &[
     },
 ];
 
-/// Which binary a side runs.
+/// The binary that a side runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Program {
-    /// The one under test.
+    /// The server under test.
     Weft,
-    /// The one it is compared with.
+    /// The server it is compared with.
     Valkey,
 }
 
 /// One side of a comparison.
 #[derive(Debug, Clone, Copy)]
 pub struct Side {
-    /// Its name in the table.
+    /// The name in the table.
     pub label: &'static str,
-    /// What it runs.
+    /// The binary.
     pub program: Program,
-    /// Arguments of the server.
+    /// The arguments of the server.
     pub arguments: &'static str,
     /// A command sent before each of its loads; empty for none.
     pub before_load: &'static str,
 }
 
-/// A load on a filled key space.
+/// A load on a filled keyspace.
 #[derive(Debug, Clone, Copy)]
 pub struct Case {
     /// A load or mixture; see [`crate::load`].
     pub load: &'static str,
-    /// Requests on their way per connection.
+    /// The number of outstanding requests per connection.
     pub pipeline: u64,
-    /// Requests per second, due whatever the server does; `None` as fast as replies come.
+    /// Requests per second, due independently of the server; `None` sends as fast as replies come.
     pub rate: Option<f64>,
-    /// Who is there beside it.
+    /// The other clients during the load.
     pub company: Company,
 }
 
-/// A key space and what is measured on it. Each is filled into fresh servers.
+/// A keyspace and the loads measured on it. Each is filled into fresh servers.
 #[derive(Debug, Clone, Copy)]
 pub struct Dataset {
-    /// What is counted in the table of memory, such as "hash of 50 fields"; empty for keys.
+    /// The counted item in the memory table, such as "hash of 50 fields"; empty for keys.
     pub what: &'static str,
-    /// Requests per fill command.
+    /// The number of requests per fill command.
     pub keys: u64,
-    /// Bytes of each value.
+    /// The size of each value in bytes.
     pub value_size: usize,
-    /// Expiry of each key.
+    /// The expiry of each key, in seconds.
     pub ttl_s: Option<u64>,
-    /// The commands that create the data, each sent once per key; those whose key has no placeholder fill one.
+    /// The commands that create the data. Each is sent once per key. A command whose key has no placeholder fills one
+    /// key.
     pub fills: &'static [&'static str],
-    /// Whether there is the stream that the load `group-read` goes round.
+    /// `true` if the stream exists that the load `group-read` reads in a cycle.
     pub has_stream: bool,
-    /// The loads, run in this order; with none only memory is measured.
+    /// The loads, run in this order. Without loads, only memory is measured.
     pub cases: &'static [Case],
 }
 
 /// A comparison of sides on datasets.
 #[derive(Debug, Clone, Copy)]
 pub struct Comparison {
-    /// What the table says above it.
+    /// The heading of the table.
     pub title: &'static str,
     /// The sides; ratios are the first over the second.
     pub sides: &'static [Side],
-    /// Whether all sides share one server, told apart by `before_load`.
+    /// `true` if all sides share one server and differ by `before_load`.
     pub one_server: bool,
-    /// Whether servers and client are pinned to different cores.
+    /// `true` if servers and client are pinned to different cores.
     pub pinned: bool,
-    /// What is measured.
+    /// The datasets that are measured.
     pub datasets: &'static [Dataset],
 }
 
-/// A server without load, whose processor time is measured.
+/// A server without load whose CPU time is measured.
 #[derive(Debug, Clone, Copy)]
 pub struct Idle {
     /// The server.
     pub side: Side,
-    /// For how long.
+    /// The length of the measurement in seconds.
     pub seconds: f64,
 }
 
-/// A named set.
+/// A named set of comparisons.
 #[derive(Debug, Clone, Copy)]
 pub struct Set {
-    /// Its name on the command line.
+    /// The name on the command line.
     pub name: &'static str,
     /// One line of help.
     pub about: &'static str,
-    /// Interleaved rounds per load, unless the command line says otherwise.
+    /// The number of interleaved rounds per load, unless the command line overrides it.
     pub rounds: usize,
-    /// Seconds of load before each window, unless the command line says otherwise.
+    /// Seconds of load before each window, unless the command line overrides it.
     pub warmup: f64,
-    /// Seconds per measured window, unless the command line says otherwise.
+    /// Seconds per measured window, unless the command line overrides it.
     pub seconds: f64,
     /// The comparisons.
     pub comparisons: &'static [Comparison],
@@ -181,7 +182,7 @@ const fn paced(case: Case, rate: f64) -> Case {
     }
 }
 
-/// Data of one kind, of which memory is a result as well.
+/// Creates a dataset of one kind of data, whose memory is also reported.
 const fn data(
     what: &'static str,
     keys: u64,
@@ -447,7 +448,8 @@ pub const SETS: &[Set] = &[
         name: "long",
         about: "GET and SET at a fixed rate beside commands over 1M elements: p99.9",
         rounds: 2,
-        // A server that breathes has to have breathed: what the first of these commands take is new to it.
+        // The warm-up lets the server's heap reach its working size: memory for the first of these commands is newly
+        // allocated.
         warmup: 5.0,
         seconds: 8.0,
         comparisons: &[Comparison {
@@ -464,7 +466,7 @@ pub const SETS: &[Set] = &[
                 20,
                 &[FILL_STRINGS, BIG_HASH, BIG_SET, BIG_SORTED_SET],
                 &[
-                    // What the machine and the client make of it by themselves.
+                    // The baseline: the same load without long commands.
                     paced(case("mixed", 1), 10_000.0),
                     Case {
                         company: Company::LongCommands(LONG_COMMANDS),
@@ -551,7 +553,10 @@ pub const SETS: &[Set] = &[
     },
 ];
 
-/// Sets by name: one, several separated by commas, or `all` (every one but `smoke`).
+/// Finds sets by name: one, several separated by commas, or `all` (every set but `smoke`).
+///
+/// # Errors
+/// Fails if a name is unknown.
 pub fn named(text: &str) -> Result<Vec<&'static Set>> {
     if text == "all" {
         return Ok(SETS.iter().filter(|set| set.name != "smoke").collect());

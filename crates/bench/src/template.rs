@@ -6,8 +6,8 @@
 //! Literal "*2\r\n$3\r\nGET\r\n$16\r\nkey:"   Id   Literal "\r\n"
 //! ```
 //!
-//! so that a request costs two copies and twelve digits. Placeholders have a fixed width wherever
-//! possible, because an argument's length stands before its text.
+//! so that a request costs two copies and twelve digits. Placeholders have a fixed width where possible, because an
+//! argument's length precedes its text.
 
 use crate::content::{ID_DIGITS, NAME_BYTES, NUMBER_DIGITS, Values, digits};
 use crate::draw::RequestDraw;
@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 #[cfg(test)]
 mod tests;
 
-/// Largest count in a placeholder such as `{keys:100}`.
+/// The largest count in a placeholder such as `{keys:100}`.
 const COUNT_LIMIT: u64 = 1_000_000;
 
 /// The placeholders, for `--help`.
@@ -55,7 +55,7 @@ pub const PLACEHOLDERS: &[(&str, &str)] = &[
     ),
 ];
 
-/// One stretch of an encoded request.
+/// A section of an encoded request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum TemplatePiece {
     /// Bytes that are the same in every request.
@@ -66,69 +66,71 @@ enum TemplatePiece {
     Value,
     /// The digits of a drawn field.
     Field {
-        /// How many there are.
+        /// The number of fields.
         below: u64,
     },
     /// The name of a drawn element of the key drawn last.
     Name {
-        /// How many there are.
+        /// The number of names.
         below: u64,
     },
-    /// The name of this element of the key drawn last.
+    /// The name of the element with this number, of the key drawn last.
     NameAt(u64),
-    /// A newly drawn key as a name.
+    /// A newly drawn key, written as a name.
     IdName,
-    /// The key drawn last as a name.
+    /// The key drawn last, written as a name.
     SameIdName,
     /// The item of the key and the number drawn last.
     Item,
-    /// This item of the key drawn last.
+    /// The item with this number, of the key drawn last.
     ItemAt(u64),
-    /// A whole argument, length included: the id of a stream entry, so many places behind the turn's first.
+    /// A whole argument, including its length: the id of a stream entry, `place` positions after the turn's first
+    /// entry.
     Entry {
-        /// Places behind the first.
+        /// The position after the first entry.
         place: u64,
-        /// Entries per turn.
+        /// The number of entries per turn.
         per_turn: u64,
     },
-    /// A whole argument, length included: a random number without leading zeros.
+    /// A whole argument, including its length: a random number without leading zeros.
     Number {
         /// The number's bound.
         below: u64,
     },
 }
 
-/// Entries of the stream that each connection goes round.
+/// The number of entries of the stream that each connection reads in a cycle.
 pub const STREAM_ENTRIES: u64 = 1000;
 
-/// Requests of a round through the stream in steps of `per_turn` entries: one that begins it, and two per turn.
+/// The number of requests of one cycle through the stream in steps of `per_turn` entries: one that begins it, and two
+/// per turn.
 pub const fn stream_round(per_turn: u64) -> u64 {
     1 + 2 * STREAM_ENTRIES / per_turn
 }
 
-/// The first entry, from 0, that request `index` of a connection is about.
+/// Returns the first entry, from 0, to which request `index` of a connection refers.
 ///
 /// ```text
 /// index     0      1     2     3     4    ...   201    202
-/// request   reset  read  ack   read  ack        reset  read     the two of a turn are about the same entries
+/// request   reset  read  ack   read  ack        reset  read     the two requests of a turn refer to the same entries
 /// ```
 pub fn first_entry(index: u64, per_turn: u64) -> u64 {
     let place = index % stream_round(per_turn);
     place.saturating_sub(1) / 2 * per_turn
 }
 
-/// What one request has drawn.
+/// The draws of one request.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct DrawnValues {
-    /// Its keys.
+    /// The numbers of its keys.
     pub ids: Vec<u64>,
-    /// The last number that was no key.
+    /// The last number drawn that is not a key.
     pub number: u64,
     /// The request's number on its connection.
     pub index: u64,
 }
 
-/// A command ready to be encoded again and again.
+/// A command that is encoded repeatedly.
 #[derive(Debug, Clone)]
 pub struct Template {
     pieces: Vec<TemplatePiece>,
@@ -136,8 +138,11 @@ pub struct Template {
 }
 
 impl Template {
-    /// Parses a command line such as `SET {key} {value} {expire}`. Words are separated by blanks.
-    /// `expire_s` is what `{expire}` stands for.
+    /// Parses a command line such as `SET {key} {value} {expire}`. Words are separated by blanks. `{expire}` is
+    /// replaced by `EX` and `expire_s`.
+    ///
+    /// # Errors
+    /// Fails if the command is empty, has an unknown or malformed placeholder, or names a value before a key.
     pub fn parse(text: &str, values: &Values, expire_s: Option<u64>) -> Result<Template> {
         let mut arguments: Vec<Vec<TemplatePiece>> = Vec::new();
         for word in text.split_whitespace() {
@@ -170,7 +175,7 @@ impl Template {
         Ok(Template { pieces, keys })
     }
 
-    /// How many keys one request draws.
+    /// The number of keys that one request draws.
     pub fn keys(&self) -> usize {
         self.keys
     }
@@ -216,7 +221,7 @@ impl Template {
         }
     }
 
-    /// What [`Template::append`] drew from the same `draw`.
+    /// Returns the draws that [`Template::append`] made from the same `draw`.
     pub fn drawn(&self, draw: &mut RequestDraw<'_>) -> DrawnValues {
         let mut drawn = DrawnValues {
             ids: Vec::with_capacity(self.keys),
@@ -242,7 +247,7 @@ impl Template {
     }
 }
 
-/// The placeholders that stand for any number of whole arguments; `None` for any other word.
+/// Expands a placeholder that stands for any number of whole arguments; `None` for any other word.
 fn repeated(word: &str, expire_s: Option<u64>) -> Result<Option<Vec<Vec<TemplatePiece>>>> {
     if word == "{scored-id}" {
         return Ok(Some(vec![vec![TemplatePiece::Id], vec![TemplatePiece::SameIdName]]));
@@ -286,7 +291,7 @@ fn counted(word: &str) -> Result<Option<(&str, u64)>> {
     }
 }
 
-/// One argument: literal text with fixed-width placeholders inside.
+/// Parses one argument: literal text that contains fixed-width placeholders.
 fn argument(word: &str) -> Result<Vec<TemplatePiece>> {
     let mut pieces = Vec::new();
     let mut rest = word;
@@ -340,7 +345,7 @@ fn check_values_follow_keys(arguments: &[Vec<TemplatePiece>]) -> Result<()> {
     Ok(())
 }
 
-/// Puts the RESP framing around the arguments and joins neighbouring literals.
+/// Adds the RESP framing around the arguments and joins adjacent literals.
 fn encode(arguments: &[Vec<TemplatePiece>], value_size: usize) -> Vec<TemplatePiece> {
     let mut pieces = Vec::new();
     push_literal(&mut pieces, format!("*{}\r\n", arguments.len()).as_bytes());
@@ -362,7 +367,7 @@ fn encode(arguments: &[Vec<TemplatePiece>], value_size: usize) -> Vec<TemplatePi
     pieces
 }
 
-/// Bytes a piece adds to its argument.
+/// The number of bytes that a piece adds to its argument.
 fn width(piece: &TemplatePiece, value_size: usize) -> usize {
     match piece {
         TemplatePiece::Literal(bytes) => bytes.len(),

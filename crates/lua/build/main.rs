@@ -1,8 +1,8 @@
-//! Builds Lua 5.1.5 with its known holes closed.
+//! Builds Lua 5.1.5 with its known vulnerabilities fixed.
 //!
-//! The sources are those of the crate `lua-src`. They are copied to the build directory, changed by the list in `patches.rs`, and
-//! compiled from there. A patch whose place is not found exactly as often as it says fails the build, so a new release of
-//! `lua-src` cannot drop one silently.
+//! The sources are those of the crate `lua-src`. They are copied to the build directory, changed by the list in
+//! `patches.rs`, and compiled from there. The build fails if the text of a patch does not occur exactly as often as the
+//! patch states. A new release of `lua-src` therefore cannot silently disable a patch.
 
 mod patches;
 
@@ -12,10 +12,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The folder of the crate `lua-src` that holds Lua 5.1.
+/// The directory of the crate `lua-src` that contains Lua 5.1.
 const SOURCES: &str = "lua-5.1.5";
 
-/// The interpreter's main programs, which are no part of the library.
+/// The interpreter's main programs, which are not part of the library.
 const PROGRAMS: &[&str] = &["lua.c", "luac.c", "print.c"];
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -29,9 +29,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         .warnings(false)
         .flag_if_supported("-fno-common")
         .cargo_metadata(false);
-    // Scripts are a hot path, in tests too.
+    // Scripts are performance-critical, also in tests.
     build.opt_level(3);
-    // Of what LUA_USE_LINUX brings, only cheap non-local jumps are wanted: no script loads shared objects.
+    // Of the features that LUA_USE_LINUX enables, only cheap non-local jumps are needed: scripts load no shared
+    // objects.
     build.define("LUA_USE_POSIX", None);
     if env::var("PROFILE").is_ok_and(|profile| profile == "debug") {
         build.define("LUA_USE_APICHECK", None);
@@ -40,13 +41,16 @@ fn main() -> Result<(), Box<dyn Error>> {
         build.file(patched.join(source));
     }
     build.try_compile("weft-lua5.1")?;
-    // The whole archive, because this crate may stand before `mlua-sys` on the linker's command line.
+    // The whole archive is linked, because this crate may precede `mlua-sys` on the linker's command line.
     println!("cargo:rustc-link-search=native={}", env::var("OUT_DIR")?);
     println!("cargo:rustc-link-lib=static:+whole-archive=weft-lua5.1");
     Ok(())
 }
 
-/// Finds the directory of the crate `lua-src`, wherever Cargo keeps it.
+/// Finds the directory of the crate `lua-src` with `cargo metadata`.
+///
+/// # Errors
+/// Fails if `cargo metadata` fails or does not list the crate.
 fn lua_src() -> Result<PathBuf, Box<dyn Error>> {
     let cargo = env::var("CARGO")?;
     let manifest = Path::new(&env::var("CARGO_MANIFEST_DIR")?).join("Cargo.toml");
@@ -80,6 +84,9 @@ fn lua_src() -> Result<PathBuf, Box<dyn Error>> {
 }
 
 /// Copies Lua's sources and headers to `to` and applies every patch.
+///
+/// # Errors
+/// Fails if a patch does not match as often as it states, or if a file cannot be read or written.
 fn copy_and_patch(from: &Path, to: &Path) -> Result<(), Box<dyn Error>> {
     fs::create_dir_all(to)?;
     let mut unused: Vec<&patches::Patch> = patches::PATCHES.iter().collect();

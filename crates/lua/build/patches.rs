@@ -1,21 +1,20 @@
-//! What is changed in Lua 5.1.5, and why.
-
+//! The changes to Lua 5.1.5, and their reasons.
 /// A replacement of one piece of text in one file.
 pub struct Patch {
-    /// Name of the file among Lua's sources.
+    /// The name of the file among Lua's sources.
     pub file: &'static str,
     /// The text to replace.
     pub find: &'static str,
-    /// How often `find` must occur; every occurrence is replaced.
+    /// The number of times that `find` must occur. Every occurrence is replaced.
     pub times: usize,
-    /// The text that takes its place.
+    /// The replacement text.
     pub replace: &'static str,
 }
 
 /// All patches, in the order in which they are applied to a file.
 pub const PATCHES: &[Patch] = &[
-    // `unpack` counts its results in an `int`, which overflows for ranges such as (-2, 2147483647): it then writes past the
-    // stack (CVE-2025-46817). The difference of two ints always fits an unsigned one.
+    // `unpack` counts its results in an `int`, which overflows for ranges such as (-2, 2147483647): it then writes past
+    // the stack (CVE-2025-46817). The difference of two ints always fits in an unsigned int.
     Patch {
         file: "lbaselib.c",
         find: "n = e - i + 1;",
@@ -23,8 +22,8 @@ pub const PATCHES: &[Patch] = &[
         replace: "if ((unsigned int)e - (unsigned int)i >= (unsigned int)LUAI_MAXCSTACK)\n    \
                   return luaL_error(L, \"too many results to unpack\");\n  n = e - i + 1;",
     },
-    // The name of a chunk is only referenced by the parser's C stack, so a collection while parsing frees it
-    // (CVE-2025-49844). It stays on Lua's stack until the parser ends.
+    // The name of a chunk is only referenced by the parser's C stack, so a garbage collection while parsing frees it
+    // (CVE-2025-49844). The patch keeps it on Lua's stack until the parser ends.
     Patch {
         file: "lparser.c",
         find: "luaX_setinput(L, &lexstate, z, luaS_new(L, name));",
@@ -46,22 +45,23 @@ pub const PATCHES: &[Patch] = &[
         replace: "while (ls->current == '=') {\n    \
                   if (count >= MAX_INT / 4) luaX_lexerror(ls, \"lexical element too long\", 0);",
     },
-    // An error before the first token would report an uninitialised one.
+    // An error before the first token would report an uninitialised token.
     Patch {
         file: "llex.c",
         find: "ls->decpoint = '.';",
         times: 1,
         replace: "ls->t.token = 0;\n  ls->decpoint = '.';",
     },
-    // Compiled code is not verified and can read and write anything. It is parsed as text, which fails.
+    // Compiled code is not verified and can read and write any memory. It is parsed as text, which fails.
     Patch {
         file: "ldo.c",
         find: "((c == LUA_SIGNATURE[0]) ? luaU_undump : luaY_parser)",
         times: 1,
         replace: "(luaY_parser)",
     },
-    // Matching recurses for every quantifier and capture of a pattern, as deep as the pattern is long. Later versions of Lua
-    // stop at 200, too; with the 200 nested calls of C functions that Lua allows this bounds the stack that a script needs.
+    // Matching recurses for every quantifier and capture of a pattern, as deep as the pattern is long. Later versions
+    // of Lua also stop at 200. Together with Lua's limit of 200 nested calls of C functions, this bounds the stack that
+    // a script needs.
     Patch {
         file: "lstrlib.c",
         find: "typedef struct MatchState {",
@@ -87,8 +87,9 @@ pub const PATCHES: &[Patch] = &[
                   return end;\n}\n\n\
                   static const char *match_at (MatchState *ms, const char *s, const char *p) {",
     },
-    // Only every n-th byte of a long string was hashed, so strings that differ elsewhere all collide. This is MurmurHash3
-    // (x86, 32 bits) with the length as its seed, as in Valkey, so that tables are walked in Valkey's order as well.
+    // Only every n-th byte of a long string was hashed, so all strings that differ only in other bytes collide. The
+    // patch uses MurmurHash3 (x86, 32 bits) with the length as its seed. Valkey does the same, so tables are also
+    // iterated in Valkey's order.
     Patch {
         file: "lstring.c",
         find: "TString *luaS_newlstr (lua_State *L, const char *str, size_t l) {",

@@ -1,28 +1,29 @@
-//! Lua 5.1 with its known holes closed, and states whose local variables a debugger can read.
+//! Lua 5.1 with its known vulnerabilities fixed, and states whose local variables a debugger can read.
 //!
-//! The interpreter is Lua 5.1.5 as the crate `lua-src` carries it, patched and compiled by `build/`; `build/patches.rs` lists
-//! every change and its reason. `mlua` links against it.
+//! The interpreter is Lua 5.1.5 as the crate `lua-src` ships it, patched and compiled by `build/`. `build/patches.rs`
+//! lists every change and its reason. `mlua` links against it.
 //!
-//! The only way to a function's local variables is Lua's library for debugging, which allows much that is unsound, so `mlua`
-//! loads it only in `unsafe` code. Here it is loaded, the one function that only reads is taken out, and the rest is dropped.
+//! A function's local variables are accessible only through Lua's debug library. That library allows many unsound
+//! operations, so `mlua` loads it only in `unsafe` code. This crate loads it, extracts the one function that only
+//! reads, and drops the rest.
 //!
-//! # The rule that `unsafe` leans on
+//! # Rule for `unsafe`
 //!
-//! 1. **Lua's debugging library.** Of it only `getlocal` is kept, which changes nothing and is called by Rust alone; no code
-//!    of a script ever sees the library, and none can load C modules.
+//! 1. **Lua's debug library.** Only `getlocal` of it is kept. That function changes nothing and is called only from
+//!    Rust. Script code never sees the library and cannot load C modules.
 
 use mlua::{Function, Lua, LuaOptions, LuaString, StdLib, Table, Value};
 
-/// What looks at local variables of a state.
+/// A reader of the local variables of a Lua state.
 #[derive(Clone, Debug)]
 pub struct Locals(Function);
 
-/// A new state with these libraries, and what looks at its variables.
+/// Creates a state with these libraries, and a reader of its local variables.
 ///
 /// # Errors
-/// When memory is short.
+/// Fails if memory is exhausted.
 pub fn lua_with_locals(libraries: StdLib, options: LuaOptions) -> mlua::Result<(Lua, Locals)> {
-    // SAFETY: rule 1. No library for modules is among them, and that for debugging is out of reach before any code runs.
+    // SAFETY: rule 1. The package library is excluded, and the debug library is out of reach before any code runs.
     let lua = unsafe { Lua::unsafe_new_with((libraries & !StdLib::PACKAGE) | StdLib::DEBUG, options) };
     let globals = lua.globals();
     let debug: Table = globals.raw_get("debug")?;
@@ -33,10 +34,10 @@ pub fn lua_with_locals(libraries: StdLib, options: LuaOptions) -> mlua::Result<(
 }
 
 impl Locals {
-    /// The variable number `index`, from 1, of the function at `level`, where 0 is the one that runs: its name and its
-    /// value; `None` if it has no more.
+    /// Returns the name and value of local variable number `index` (from 1) of the function at `level`, where 0 is the
+    /// running function; `None` if the function has fewer variables.
     pub fn at(&self, level: usize, index: usize) -> Option<(Vec<u8>, Value)> {
-        // To the function that looks, it is itself at level 0.
+        // `getlocal` counts itself as level 0.
         let (name, value): (Option<LuaString>, Value) = self.0.call((level + 1, index)).ok()?;
         Some((name?.as_bytes().to_vec(), value))
     }

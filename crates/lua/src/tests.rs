@@ -1,4 +1,4 @@
-//! What a debugger sees of a state's variables, and what scripts see of that.
+//! Tests of what a debugger reads of a state's variables, and of what scripts can access.
 
 use std::cell::RefCell;
 use std::rc::Rc;

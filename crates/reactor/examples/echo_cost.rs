@@ -1,7 +1,7 @@
-//! What the reactor costs per request: an echo server on one thread, clients on another.
+//! Measures the reactor's cost per request: an echo server on one thread, clients on another.
 //!
-//! `echo_cost [connections] [request bytes] [seconds]` prints requests per second and the server
-//! thread's CPU time per request. Under `strace -cf` it shows the system calls behind that.
+//! `echo_cost [connections] [request bytes] [seconds]` prints requests per second and the server thread's CPU time per
+//! request. Under `strace -cf` it shows the system calls of the reactor.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
@@ -29,7 +29,7 @@ fn main() -> std::io::Result<()> {
     Ok(())
 }
 
-/// Echoes until all connections have come and gone; returns the CPU time it took.
+/// Echoes until all connections have been accepted and closed. Returns the CPU time used, in microseconds.
 fn serve(listener: Listener, connections: usize) -> std::io::Result<u64> {
     let mut reactor = Reactor::new()?;
     reactor.register_listener(0, listener)?;
@@ -61,7 +61,7 @@ fn serve(listener: Listener, connections: usize) -> std::io::Result<u64> {
     Ok(thread_cpu_us())
 }
 
-/// Keeps one request of every connection under way; returns how many were answered.
+/// Keeps one request of every connection outstanding. Returns the number of answered requests.
 fn ask(address: SocketAddr, connections: usize, bytes: usize, time: Duration) -> std::io::Result<u64> {
     let streams: std::io::Result<Vec<_>> = (0..connections).map(|_| TcpStream::connect(address)).collect();
     let mut streams = streams?;

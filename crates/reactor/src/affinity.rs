@@ -1,17 +1,20 @@
-//! Which CPUs a thread may run on, and how urgently.
+//! CPU affinity and scheduling priority of threads.
 
 use std::io;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// The CPUs the calling thread may run on, ascending.
+/// Returns the CPUs on which the calling thread may run, in ascending order.
 pub fn allowed_cpus() -> io::Result<Vec<usize>> {
     let allowed = sched_getaffinity(None)?;
     Ok((0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).collect())
 }
 
-/// Confines the calling thread, and threads it starts later, to `cpus`. Fails with `InvalidInput` if
-/// none of them exists or is allowed here, or a number is beyond what the kernel's set can hold.
+/// Confines the calling thread, and threads that it starts later, to `cpus`.
+///
+/// # Errors
+/// Fails with `InvalidInput` if none of the CPUs exists or is allowed here, or if a number exceeds the size of the
+/// kernel's CPU set.
 pub fn pin_to_cpus(cpus: &[usize]) -> io::Result<()> {
     let mut set = CpuSet::new();
     for &cpu in cpus {
@@ -23,30 +26,34 @@ pub fn pin_to_cpus(cpus: &[usize]) -> io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// The slice of a thread that steps back, ns. A thread that wakes up preempts another at once only if its own slice is
-/// shorter (and it is due); else it waits until the other has used up its slice, some 3 ms.
+/// The scheduling slice of a low-priority thread, in nanoseconds. A thread that wakes up preempts the running thread at
+/// once only if its own slice is shorter (and it is due). Otherwise it waits until the running thread has used up its
+/// slice, some 3 ms.
 const LONG_SLICE_NS: u64 = 20_000_000;
 
-/// Lets the calling thread step back when others want its CPU: `nice` as in the command of that name, 0 to 19. Where
-/// the kernel knows slices (Linux 6.12), others preempt it as soon as they wake up.
+/// Lowers the scheduling priority of the calling thread. `nice` is as in the command of that name, 0 to 19. Where the
+/// kernel supports slices (Linux 6.12), other threads preempt this thread as soon as they wake up.
+///
+/// # Errors
+/// Fails if the kernel refuses the priority.
 pub fn step_back(nice: i32) -> io::Result<()> {
     if set_slice(nice, LONG_SLICE_NS).is_ok() {
         return Ok(());
     }
-    // Linux keeps priorities by thread, whatever POSIX says.
+    // Linux keeps priorities per thread, although POSIX says per process.
     Ok(rustix::process::setpriority_process(
         Some(rustix::thread::gettid()),
         nice,
     )?)
 }
 
-/// The system's number of the calling thread. The main thread's is that of the process.
+/// The kernel's id of the calling thread. The id of the main thread is that of the process.
 #[must_use]
 pub fn thread_id() -> i32 {
     rustix::thread::gettid().as_raw_nonzero().get()
 }
 
-/// Sets the niceness of the calling thread and how long it runs at a stretch.
+/// Sets the nice value and the scheduling slice of the calling thread.
 fn set_slice(nice: i32, slice_ns: u64) -> io::Result<()> {
     let attributes = libc::sched_attr {
         size: size_of::<libc::sched_attr>() as u32,
@@ -58,7 +65,7 @@ fn set_slice(nice: i32, slice_ns: u64) -> io::Result<()> {
         sched_deadline: 0,
         sched_period: 0,
     };
-    // SAFETY: rule 1: the call reads a live local of the size that it says; 0 is the calling thread.
+    // SAFETY: rule 1: the call reads a live local of the size that it states; 0 is the calling thread.
     let result = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
     if result == 0 {
         Ok(())
@@ -67,8 +74,8 @@ fn set_slice(nice: i32, slice_ns: u64) -> io::Result<()> {
     }
 }
 
-/// Reads a list as the `*-cpulist` options take it: `0,2,3`, `0,2-3`, `0-20:3` (every third of 0 to
-/// 20). `None` if it is malformed, or names a CPU beyond what the kernel's set can hold.
+/// Parses a CPU list in the format of the `*-cpulist` options: `0,2,3`, `0,2-3`, `0-20:3` (every third of 0 to 20).
+/// Returns `None` if it is malformed, or if it names a CPU that exceeds the size of the kernel's CPU set.
 pub fn parse_cpu_list(list: &str) -> Option<Vec<usize>> {
     let mut cpus = Vec::new();
     for part in list.split(',') {
@@ -88,7 +95,7 @@ pub fn parse_cpu_list(list: &str) -> Option<Vec<usize>> {
     Some(cpus)
 }
 
-/// Digits only: `parse` alone would take a sign.
+/// Parses a number that consists of digits only: `parse` alone would accept a sign.
 fn number(text: &str) -> Option<usize> {
     let text = text.trim();
     text.bytes()

@@ -1,23 +1,23 @@
-//! Cheap clocks, and what the process has used of the CPU.
+//! Cheap clocks, and the CPU time that the process has used.
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-/// Microseconds since some fixed point; never goes back. No system call (vDSO).
+/// Microseconds since an unspecified fixed point; never decreases. Needs no system call (vDSO).
 pub fn monotonic_us() -> u64 {
     microseconds(clock_gettime(ClockId::Monotonic))
 }
 
-/// Microseconds since 1970 by the wall clock, which may jump. No system call (vDSO).
+/// Microseconds since the Unix epoch by the wall clock, which may jump. Needs no system call (vDSO).
 pub fn unix_us() -> u64 {
     microseconds(clock_gettime(ClockId::Realtime))
 }
 
-/// Milliseconds since 1970 by the wall clock, which may jump. No system call (vDSO).
+/// Milliseconds since the Unix epoch by the wall clock, which may jump. Needs no system call (vDSO).
 pub fn unix_ms() -> u64 {
     unix_us() / 1000
 }
 
-/// Microseconds of CPU the calling thread has used. A system call.
+/// Microseconds of CPU time that the calling thread has used. Costs a system call.
 pub fn thread_cpu_us() -> u64 {
     microseconds(clock_gettime(ClockId::ThreadCPUTime))
 }
@@ -25,23 +25,23 @@ pub fn thread_cpu_us() -> u64 {
 /// CPU time in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// In the program.
+    /// Time spent in user mode.
     pub user_us: u64,
-    /// In the kernel.
+    /// Time spent in the kernel.
     pub system_us: u64,
 }
 
-/// What INFO reports under CPU.
+/// The CPU times that INFO reports in its CPU section.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessTimes {
-    /// All threads of this process.
+    /// The time of all threads of this process.
     pub own: Usage,
-    /// Children that were waited for.
+    /// The time of child processes that were waited for.
     pub children: Usage,
 }
 
 impl ProcessTimes {
-    /// Asks the kernel; two system calls.
+    /// Reads the times from the kernel with two system calls.
     pub fn now() -> Self {
         Self {
             own: usage(libc::RUSAGE_SELF),
@@ -51,14 +51,14 @@ impl ProcessTimes {
 }
 
 impl Usage {
-    /// The calling thread's times. Called by the main thread, what INFO calls `main_thread`.
+    /// The times of the calling thread. In the main thread, these are the values that INFO calls `main_thread`.
     pub fn of_this_thread() -> Self {
         usage(libc::RUSAGE_THREAD)
     }
 }
 
 fn usage(who: libc::c_int) -> Usage {
-    // SAFETY: rule 1; rusage is integers.
+    // SAFETY: rule 1; rusage consists of integers.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: rule 1; `usage` is a live rusage.
     let result = unsafe { libc::getrusage(who, &raw mut usage) };

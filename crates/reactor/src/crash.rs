@@ -1,15 +1,15 @@
-//! The crash report: what is written when the process is about to die of a fault or an abort.
+//! The crash report, written before the process dies of a fault or an abort.
 //!
 //! ```text
 //!   fault ─▶ facts: signal, address, thread, registers   async-signal-safe, cannot hang
 //!         ─▶ backtrace with names                        may allocate, lock or fault: so an alarm is
 //!         ─▶ end line                                    set, and a second fault ends it
-//!         ─▶ default action, the same signal again       core dump and exit status as without us
+//!         ─▶ default action, the same signal again       core dump and exit status as without a handler
 //! ```
 //!
-//! The backtrace needs room that std's own signal stacks do not have. Threads that want one hold an
-//! [`AlternateStack`]; without it the report says where the code was and leaves the backtrace out,
-//! unless the thread's normal stack is in use (aborts and panics, mostly).
+//! The backtrace needs more stack than std's own signal stacks have. A thread that needs a backtrace holds an
+//! [`AlternateStack`]. Without it, the report states where the code was and omits the backtrace, unless the handler
+//! runs on the thread's normal stack (mostly for aborts and panics).
 
 use std::backtrace::Backtrace;
 use std::ffi::{c_int, c_void};
@@ -30,33 +30,37 @@ const FATAL: [(c_int, &str); 5] = [
     (libc::SIGABRT, "SIGABRT"),
 ];
 
-/// Room for looking up names of frames.
+/// The size of an alternate signal stack: enough for looking up the names of frames.
 const STACK_BYTES: usize = 512 * 1024;
 
-/// On an alternate stack smaller than this no backtrace is attempted.
+/// The minimum size of an alternate stack on which a backtrace is attempted.
 const BACKTRACE_STACK_BYTES: usize = 256 * 1024;
 
-/// How long the backtrace may take before the process dies without it.
+/// The time limit of the backtrace, in seconds. After it, the process dies without a backtrace.
 const BACKTRACE_SECONDS: u32 = 5;
 
 static FACTS: OnceLock<&'static [(&'static str, &'static str)]> = OnceLock::new();
-/// The thread that writes the report; 0 while all is well.
+/// The id of the thread that writes the report; 0 before a crash.
 static REPORTER: AtomicI32 = AtomicI32::new(0);
-/// The signal it died of.
+/// The signal that caused the crash.
 static CAUSE: AtomicI32 = AtomicI32::new(0);
 
-/// Whether reports are wanted.
+/// `true` if crash reports are enabled.
 static ENABLED: AtomicBool = AtomicBool::new(true);
 
-/// Switches reports off and on: without them the process dies of the signal as if nothing were installed.
+/// Enables or disables crash reports. If they are disabled, the process dies of the signal as if no handler were
+/// installed.
 pub fn set_crash_reports(enabled: bool) {
     ENABLED.store(enabled, Ordering::Relaxed);
 }
 
-/// Writes a crash report to the emergency log (see [`set_emergency_log`](crate::set_emergency_log))
-/// when the process receives SIGSEGV, SIGBUS, SIGFPE, SIGILL or SIGABRT, and lets it die of it.
-/// `facts` (version, build, process id, …) are printed in the report as `name:value` lines. Fails
-/// with `AlreadyExists` the second time.
+/// Installs handlers that write a crash report to the emergency log (see
+/// [`set_emergency_log`](crate::set_emergency_log)) when the process receives SIGSEGV, SIGBUS, SIGFPE, SIGILL or
+/// SIGABRT. The process then dies of the signal. `facts` (version, build, process id, …) are printed in the report as
+/// `name:value` lines.
+///
+/// # Errors
+/// Fails with `AlreadyExists` on the second call, or if the system refuses a handler.
 pub fn install_crash_handler(facts: &'static [(&'static str, &'static str)]) -> io::Result<()> {
     FACTS
         .set(facts)
@@ -68,19 +72,22 @@ pub fn install_crash_handler(facts: &'static [(&'static str, &'static str)]) -> 
     Ok(())
 }
 
-/// Gives the calling thread a signal stack that is large enough for a backtrace, until dropped. Held by the
-/// thread's main function.
+/// A signal stack for the calling thread that is large enough for a backtrace, in service until dropped. The thread's
+/// main function holds it.
 #[derive(Debug)]
 pub struct AlternateStack {
     base: *mut c_void,
-    /// Belongs to the thread that made it.
+    /// The value belongs to the thread that created it.
     _not_send: PhantomData<*mut ()>,
 }
 
 impl AlternateStack {
-    /// Puts a new stack into service. Fails if memory is exhausted.
+    /// Puts a new stack into service.
+    ///
+    /// # Errors
+    /// Fails if memory is exhausted.
     pub fn install() -> io::Result<Self> {
-        // SAFETY: rule 4; a fresh private mapping, not shared with anything.
+        // SAFETY: rule 4; a fresh private mapping that is not shared.
         let base = unsafe {
             let protection = libc::PROT_READ | libc::PROT_WRITE;
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_STACK;
@@ -104,8 +111,7 @@ impl AlternateStack {
 }
 
 impl Drop for AlternateStack {
-    /// Leaves the thread without a signal stack. The one before ours is not put back: std may have
-    /// unmapped it.
+    /// Leaves the thread without a signal stack. The previous stack is not restored: std may have unmapped it.
     fn drop(&mut self) {
         let in_service = exchange_stack(None).is_ok_and(|current| current.ss_sp == self.base);
         let none = libc::stack_t {
@@ -120,9 +126,9 @@ impl Drop for AlternateStack {
     }
 }
 
-/// Puts `new` into service, if given, and tells what was there before. Async-signal-safe.
+/// Puts `new` into service, if given, and returns the previous stack. Async-signal-safe.
 fn exchange_stack(new: Option<libc::stack_t>) -> io::Result<libc::stack_t> {
-    // SAFETY: rule 1; stack_t is integers and a pointer.
+    // SAFETY: rule 1; stack_t consists of integers and a pointer.
     let mut before: libc::stack_t = unsafe { std::mem::zeroed() };
     let new = new.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: rules 1 and 4; both pointers are null or live, and callers give stacks that are mapped.
@@ -132,7 +138,7 @@ fn exchange_stack(new: Option<libc::stack_t>) -> io::Result<libc::stack_t> {
     }
 }
 
-/// Rule 2 holds up to the backtrace, which is its exception.
+/// Writes the report and ends the process. Rule 2 holds up to the backtrace, which is its exception.
 extern "C" fn report_crash(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     if !ENABLED.load(Ordering::Relaxed) {
         die(signal);
@@ -140,9 +146,9 @@ extern "C" fn report_crash(signal: c_int, info: *mut libc::siginfo_t, context: *
     let thread = rustix::thread::gettid().as_raw_nonzero().get();
     match REPORTER.compare_exchange(0, thread, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => CAUSE.store(signal, Ordering::Release),
-        // Reporting crashed in turn: enough.
+        // The report itself crashed: stop reporting.
         Err(reporter) if reporter == thread => die(CAUSE.load(Ordering::Acquire)),
-        // Another thread crashed first and is going to end the process.
+        // Another thread crashed first and will end the process.
         Err(_) => wait_for_the_end(),
     }
     let log = EmergencyLog::open();
@@ -168,7 +174,7 @@ fn write_facts(log: EmergencyLog, signal: c_int, info: *const libc::siginfo_t, t
     log.write(b"), si_code: ");
     log.decimal(code.into());
     if code <= 0 {
-        // SAFETY: rule 3; a signal some process sent (code 0 or less) carries its sender.
+        // SAFETY: rule 3; a signal sent by a process (code 0 or less) carries its sender.
         let (process, user) = unsafe { ((*info).si_pid(), (*info).si_uid()) };
         log.write(b"\nKilled by PID: ");
         log.decimal(process.into());
@@ -277,14 +283,14 @@ fn write_backtrace(log: EmergencyLog) {
     unsafe { libc::alarm(0) };
 }
 
-/// The backtrace hangs, on a lock the crashed thread holds: end without it. Rule 2 holds.
+/// Ends the process when the backtrace hangs, for example on a lock that the crashed thread holds. Rule 2 holds.
 extern "C" fn give_up(_: c_int, _: *mut libc::siginfo_t, _: *mut c_void) {
     EmergencyLog::open().write(b"\n(the backtrace took too long)\n=== WEFT BUG REPORT END. ===\n\n");
     die(CAUSE.load(Ordering::Acquire));
 }
 
-/// Dies of `signal`, now: the handler that calls this may run inside another one, which must not go
-/// on, so the signal is unblocked first.
+/// Dies of `signal` immediately. The handler that calls this may run inside another handler, which must not continue.
+/// Therefore the signal is unblocked first.
 fn die(signal: c_int) -> ! {
     if signal_action::reset(signal).is_ok() && signal_action::unblock(signal).is_ok() {
         signal_action::raise(signal);

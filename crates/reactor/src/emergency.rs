@@ -1,4 +1,4 @@
-//! Where signal handlers write: a descriptor they can reach without a lock.
+//! The log of signal handlers: a descriptor that they can use without a lock.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -8,24 +8,26 @@ use rustix::io::Errno;
 
 static LOG: OnceLock<OwnedFd> = OnceLock::new();
 
-/// Makes `log` (a duplicate of the log file's descriptor) the place crash reports and last words go
-/// to, for the rest of the process; until then it is standard output. Gives `log` back if there is
-/// one already.
+/// Sets the file for crash reports and last messages, for the rest of the process. `log` is a duplicate of the log
+/// file's descriptor. Before the first call, they go to standard output.
+///
+/// # Errors
+/// Returns `log` if the emergency log was already set.
 pub fn set_emergency_log(log: OwnedFd) -> Result<(), OwnedFd> {
     LOG.set(log)
 }
 
-/// Writes without locks, buffers or allocation: fit for signal handlers.
+/// A log writer without locks, buffers or allocation, suitable for signal handlers.
 #[derive(Clone, Copy)]
 pub(crate) struct EmergencyLog(BorrowedFd<'static>);
 
 impl EmergencyLog {
-    /// Reading a `OnceLock` is one atomic load.
+    /// Returns the emergency log. Reading a `OnceLock` is one atomic load.
     pub(crate) fn open() -> Self {
         Self(LOG.get().map_or(rustix::stdio::stdout(), AsFd::as_fd))
     }
 
-    /// Writes everything, or stops at an error: there is nobody left to tell.
+    /// Writes all bytes. Stops at an error, since no channel is left to report it.
     pub(crate) fn write(self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             match rustix::io::write(self.0, bytes) {
@@ -55,7 +57,7 @@ impl EmergencyLog {
         self.write(&digits[at..]);
     }
 
-    /// Sixteen hexadecimal digits.
+    /// Writes sixteen hexadecimal digits.
     pub(crate) fn hexadecimal(self, value: u64) {
         let mut digits = [0u8; 16];
         for (at, digit) in digits.iter_mut().enumerate() {

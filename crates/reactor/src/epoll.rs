@@ -1,13 +1,13 @@
-//! The reactor over epoll: who is ready, receiving, sending, what is in flight.
+//! The reactor over epoll: readiness, receiving, sending, and output in flight.
 //!
-//! # Why edges, and why one `recv` is enough
+//! # Why edge-triggered, and why one `recv` is enough
 //!
-//! A connection is added once, edge-triggered, for input and the peer's end (`IN | RDHUP`); `OUT` is
-//! added only while output is in flight (a Unix socket reports an edge whenever its peer reads, which
-//! would wake us for every reply). The kernel says "there is input" once; *we* remember it:
+//! A connection is added once, edge-triggered, for input and the peer's end (`IN | RDHUP`). `OUT` is added only while
+//! output is in flight: a Unix socket reports an edge whenever its peer reads, which would wake the worker for every
+//! reply. The kernel reports "there is input" once, and the reactor remembers it:
 //!
 //! ```text
-//!              edge, or added with input waiting                   receive: less than asked for,
+//!              edge, or added with input waiting                   receive: less than requested,
 //!            ┌──────────────────────────────────┐                  and the peer has not ended
 //!   quiet ───┘                                  ▼                ┌─────────────────────────────▶ quiet
 //!                    readable, in the ready queue ──▶ Readable ──┤
@@ -15,23 +15,21 @@
 //!                               └──── start of the next wait ────┘ at all, or the peer has ended
 //! ```
 //!
-//! A stream socket that gives less than it was asked for is empty, and input that comes later is a
-//! new edge, also if it comes between the wait and the receive. Two things are no edge of their own,
-//! because they came together with the input: the end of the stream and an error. They are seen in
-//! the event's flags (`ended`) and keep the connection readable until the caller has received them.
-//! (A peer that sends urgent data or passes descriptors ends our `recv` early; the rest of its input
-//! is found with its next bytes. It delays nobody but itself.)
+//! A stream socket that returns less than was requested is empty. Input that comes later is a new edge, even if it
+//! comes between the wait and the receive. Two things cause no edge of their own if they came together with the input:
+//! the end of the stream and an error. The event's flags show them (`ended`), and they keep the connection readable
+//! until the caller has received them. (A peer that sends urgent data or passes descriptors ends a `recv` early. The
+//! rest of its input is found with its next bytes. This delays only that peer.)
 //!
-//! To the caller `Readable` is therefore a level: it comes again each turn until everything was
-//! received or the token is paused. The ready queue is first in, first out, and the kernel is asked in
-//! every wait, so that connections with deep pipelines cannot keep quiet ones waiting. Pausing and
-//! resuming only set a flag.
+//! For the caller, `Readable` is therefore level-triggered: it is reported in each turn until everything was received
+//! or the token is paused. The ready queue is first in, first out, and every wait polls the kernel. Connections with
+//! deep pipelines therefore cannot delay quiet ones. Pausing and resuming only set a flag.
 //!
 //! # Stale events
 //!
-//! The kernel's event carries the entry's index and the generation the entry was registered under; an
-//! event of another generation is dropped. A token names an entry by its low 32 bits (a small, dense
-//! index; the rest is the caller's, for instance a generation) and must match as a whole.
+//! The kernel's event carries the entry's index and the generation with which the entry was registered. An event of
+//! another generation is dropped. A token names an entry by its low 32 bits, a small, dense index. The caller chooses
+//! the upper bits, for instance as a generation. The whole token must match.
 
 use std::collections::VecDeque;
 use std::io;
@@ -46,17 +44,17 @@ use rustix::net::RecvFlags;
 
 use crate::{Listener, Output, Socket, Unsent, Waker};
 
-/// The caller's name for a connection or listener: a small, dense index in the low 32 bits, anything
-/// (a generation) above.
+/// The caller's identifier of a connection or listener: a small, dense index in the low 32 bits, and any value (such as
+/// a generation) in the upper bits.
 pub type Token = usize;
 
-/// How many events the kernel is asked for at once.
+/// The maximum number of events taken from the kernel in one wait.
 pub const MOST_EVENTS: usize = 128;
 
 /// Indexes from here on are refused: the table is dense, and no process has as many descriptors.
 const MOST_ENTRIES: usize = 1 << 26;
 
-/// The event data of the waker, which no entry can have.
+/// The event data of the waker. No entry has this value.
 const WAKE: u64 = u64::MAX;
 
 const INPUT: epoll::EventFlags = epoll::EventFlags::IN
@@ -64,81 +62,82 @@ const INPUT: epoll::EventFlags = epoll::EventFlags::IN
     .union(epoll::EventFlags::ET);
 const INPUT_AND_OUTPUT: epoll::EventFlags = INPUT.union(epoll::EventFlags::OUT);
 
-/// The peer will send no more, or the connection is broken.
+/// Event flags which mean that the peer will send no more, or that the connection is broken.
 const ENDED: epoll::EventFlags = epoll::EventFlags::RDHUP
     .union(epoll::EventFlags::HUP)
     .union(epoll::EventFlags::ERR);
 
-/// What a wait found.
+/// An event that a wait reports.
 #[derive(Debug)]
 pub enum Event {
-    /// Input, the end of the stream or an error can be taken with [`Reactor::receive`]. Comes again
-    /// in every turn until all of it was taken.
+    /// Input, the end of the stream or an error can be received with [`Reactor::receive`]. Reported in every turn until
+    /// all of it was received.
     Readable(Token),
     /// All output that was in flight has been sent.
     Writable(Token),
-    /// A connection arrived at a listener, non-blocking, not registered anywhere.
+    /// A listener accepted a connection. It is non-blocking and not yet registered with a reactor.
     Accepted(Token, Socket),
-    /// A listener could not accept, most likely for want of descriptors. It is tried again after the
-    /// next wait; the connection stays in the backlog.
+    /// A listener could not accept a connection, most likely because descriptors are exhausted. The reactor tries again
+    /// after the next wait; the connection stays in the backlog.
     AcceptFailed(Token, io::Error),
-    /// Sending what was in flight failed; the rest of it was dropped.
+    /// Sending the output in flight failed; the rest of it was dropped.
     SendFailed(Token),
-    /// The peer of a *paused* connection ended the stream or broke the connection. Said once. Input
-    /// that came before may still wait, and a peer that only closed its sending half may still wait
-    /// for replies: after [`Reactor::resume`], receiving tells.
+    /// The peer of a *paused* connection ended the stream or broke the connection. Reported once. Input that came
+    /// before may still wait, and a peer that only closed its sending half may still wait for replies. After
+    /// [`Reactor::resume`], receiving shows which is the case.
     Closed(Token),
 }
 
-/// What [`Reactor::receive`] took.
+/// The result of [`Reactor::receive`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// `count` bytes were appended. If `more`, there may be more (or the end) to take at once; the
-    /// token will be reported readable again. Otherwise the socket was emptied.
+    /// `count` bytes were appended. If `more` is set, more input (or the end) may be available at once, and the token
+    /// will be reported readable again. Otherwise the socket was emptied.
     Bytes {
-        /// How many.
+        /// The number of bytes.
         count: usize,
-        /// Whether another receive could find something.
+        /// `true` if another receive may return something.
         more: bool,
     },
-    /// Nothing was there.
+    /// No input was available.
     WouldBlock,
     /// The peer has ended the stream and everything was received.
     Closed,
 }
 
-/// What became of output given to [`Reactor::send`].
+/// The result of [`Reactor::send`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
-    /// The kernel has it.
+    /// The kernel has accepted all output.
     Done,
-    /// So many bytes wait for the socket; [`Event::Writable`] says when the last has gone.
+    /// This many bytes wait for the socket. [`Event::Writable`] is reported when the last of them has been sent.
     InFlight(usize),
 }
 
-/// A connection taken out of a reactor. To move it, give it to another one's [`Reactor::adopt`]; to
-/// close it, drop it.
+/// A connection removed from a reactor. To move it, pass it to [`Reactor::adopt`] of another reactor; to close it, drop
+/// it.
 #[derive(Debug)]
 pub struct DetachedConnection {
     /// The connection.
     pub socket: Socket,
-    /// Output the kernel did not take yet.
+    /// Output that the kernel has not accepted yet.
     pub unsent: Unsent,
 }
 
 struct Connection {
     token: Token,
     generation: u32,
-    /// Input may wait in the kernel.
+    /// Set while input may wait in the kernel.
     readable: bool,
-    /// In the ready queue.
+    /// Set while the connection is in the ready queue.
     queued: bool,
     paused: bool,
-    /// The peer will send no more: a short receive does not mean that nothing is left to notice.
+    /// Set once the peer will send no more. A short receive then does not mean that nothing is left to report.
     ended: bool,
-    /// `Closed` has been said.
+    /// Set once `Closed` has been reported.
     end_told: bool,
-    /// `Writable` is to be said when the socket takes something, though nothing is in flight.
+    /// Set while the caller has requested `Writable` for the time when the socket accepts more, although nothing is in
+    /// flight.
     asks_writable: bool,
     socket: Socket,
     unsent: Unsent,
@@ -157,21 +156,21 @@ enum Entry {
     Listening(Listening),
 }
 
-/// One worker's sockets. Not shared: other threads reach it by its [`Waker`].
+/// One worker's sockets. Not shared: other threads reach it through its [`Waker`].
 pub struct Reactor {
     epoll: OwnedFd,
     waker: Waker,
     entries: Vec<Entry>,
     generation: u32,
-    /// Entries with something to take, in the order they became so.
+    /// Indexes of entries that have something to report, in the order in which they became ready.
     ready: VecDeque<u32>,
-    /// Connections reported readable in the last turn: still so if not emptied since.
+    /// Connections reported readable in the last turn. They are still readable if they were not emptied since.
     reported: Vec<u32>,
-    /// Listeners whose last accept failed; tried again once per wait, which they do not shorten.
+    /// Listeners whose last accept failed. They are tried again once per wait, and do not shorten the wait.
     starved: Vec<u32>,
 }
 
-// Reactors are made on one thread and used on another, and connections change reactors.
+// Reactors are created on one thread and used on another, and connections move between reactors.
 const _: () = {
     const fn travels<T: Send>() {}
     travels::<Reactor>();
@@ -179,7 +178,10 @@ const _: () = {
 };
 
 impl Reactor {
-    /// A reactor with nothing registered. Fails if descriptors are exhausted.
+    /// Creates a reactor without any registered socket.
+    ///
+    /// # Errors
+    /// Fails if descriptors are exhausted.
     pub fn new() -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let waker = Waker::new()?;
@@ -196,15 +198,18 @@ impl Reactor {
         })
     }
 
-    /// A handle by which other threads end this reactor's wait.
+    /// Returns a handle with which other threads end this reactor's wait.
     pub fn waker(&self) -> Waker {
         self.waker.clone()
     }
 
-    /// Waits until something happens, `timeout` has passed (rounded up to milliseconds; `None`:
-    /// forever), a waker was used or a signal was handled, and replaces `events` by what happened. At
-    /// most `at_most` tokens are reported readable and connections accepted; the rest comes in the
-    /// next turns. Returns whether a waker was used.
+    /// Waits for events and replaces the content of `events` with them. The wait ends when an event occurs, when
+    /// `timeout` has passed (rounded up to milliseconds; `None` waits indefinitely), when a waker was used, or when a
+    /// signal was handled. At most `at_most` readable tokens and accepted connections are reported; the rest is
+    /// reported in the next turns. Returns `true` if a waker was used.
+    ///
+    /// # Errors
+    /// Fails if `epoll_wait` does.
     pub fn wait(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>, at_most: usize) -> io::Result<bool> {
         events.clear();
         self.requeue_reported();
@@ -213,7 +218,7 @@ impl Reactor {
         } else {
             Some(Duration::ZERO)
         };
-        // A timeout beyond the range of a timespec is forever.
+        // A timeout beyond the range of a timespec means an indefinite wait.
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
         let mut buffer = [const { MaybeUninit::uninit() }; MOST_EVENTS];
         let from_kernel = match epoll::wait(&self.epoll, &mut buffer[..], timeout.as_ref()) {
@@ -229,8 +234,11 @@ impl Reactor {
         Ok(woken)
     }
 
-    /// Watches a connection and starts to report its input. Fails with `InvalidInput` if the token's
-    /// index is unreasonable, `AlreadyExists` if it is taken; the socket is closed then.
+    /// Registers a connection and starts to report its input.
+    ///
+    /// # Errors
+    /// Fails with `InvalidInput` if the token's index is too large, with `AlreadyExists` if it is in use, and as the
+    /// kernel does. The socket is closed then.
     pub fn register(&mut self, token: Token, socket: Socket) -> io::Result<()> {
         self.adopt(
             token,
@@ -241,8 +249,11 @@ impl Reactor {
         )
     }
 
-    /// Goes on with a connection taken out of a reactor: input that waits in the kernel is reported,
-    /// and what was unsent is in flight again. Fails like [`register`](Self::register).
+    /// Registers a connection that was removed from a reactor. Input that waits in the kernel is reported, and unsent
+    /// output is in flight again.
+    ///
+    /// # Errors
+    /// Fails like [`register`](Self::register).
     pub fn adopt(&mut self, token: Token, connection: DetachedConnection) -> io::Result<()> {
         let index = self.vacant_index(token)?;
         let DetachedConnection { socket, unsent } = connection;
@@ -265,7 +276,10 @@ impl Reactor {
         Ok(())
     }
 
-    /// Accepts connections of `listener` from now on. Fails like [`register`](Self::register).
+    /// Registers a listener and starts to accept its connections.
+    ///
+    /// # Errors
+    /// Fails like [`register`](Self::register).
     pub fn register_listener(&mut self, token: Token, listener: Listener) -> io::Result<()> {
         let index = self.vacant_index(token)?;
         let generation = self.next_generation();
@@ -280,7 +294,7 @@ impl Reactor {
         Ok(())
     }
 
-    /// Stops accepting and gives the listener back; `None` if the token is no listener.
+    /// Stops accepting connections and returns the listener; `None` if the token is not that of a listener.
     pub fn deregister_listener(&mut self, token: Token) -> Option<Listener> {
         let entry = self.entries.get_mut(index_of(token))?;
         if !matches!(entry, Entry::Listening(listening) if listening.token == token) {
@@ -293,8 +307,8 @@ impl Reactor {
         Some(listening.listener)
     }
 
-    /// Stops watching a connection and gives it back with its unsent output; `None` if the token is
-    /// none. The token can be used again at once.
+    /// Removes a connection and returns it with its unsent output; `None` if the token is not that of a connection. The
+    /// token can be used again at once.
     pub fn deregister(&mut self, token: Token) -> Option<DetachedConnection> {
         self.connection(token)?;
         let entry = std::mem::replace(&mut self.entries[index_of(token)], Entry::Vacant);
@@ -305,13 +319,13 @@ impl Reactor {
         Some(DetachedConnection { socket, unsent })
     }
 
-    /// The socket of a registered connection, to name it or set its options.
+    /// The socket of a registered connection, for its name and options.
     pub fn socket(&self, token: Token) -> Option<&Socket> {
         self.connection(token).map(|connection| &connection.socket)
     }
 
-    /// Reports no input of this token until [`resume`](Self::resume). Output in flight goes on, and
-    /// the peer's end is reported as [`Event::Closed`].
+    /// Suspends reports of this token's input until [`resume`](Self::resume). Output in flight is still sent, and the
+    /// end of the peer is reported as [`Event::Closed`].
     pub fn pause(&mut self, token: Token) {
         if let Some(connection) = self.connection_mut(token) {
             connection.paused = true;
@@ -321,7 +335,7 @@ impl Reactor {
         }
     }
 
-    /// Reports input again, beginning with what came meanwhile.
+    /// Resumes reports of input, including input that came while the connection was paused.
     pub fn resume(&mut self, token: Token) {
         if let Some(connection) = self.connection_mut(token) {
             connection.paused = false;
@@ -331,14 +345,17 @@ impl Reactor {
         }
     }
 
-    /// Whether a registered connection is paused.
+    /// Returns `true` if the token is that of a registered connection that is paused.
     pub fn is_paused(&self, token: Token) -> bool {
         self.connection(token).is_some_and(|connection| connection.paused)
     }
 
-    /// Appends to `into` what the socket has, as far as `into`'s spare capacity goes, which is first
-    /// made at least `room` bytes. Also works without an event and while paused. Fails as the
-    /// connection did (reset, refused), or with `NotFound` for an unknown token.
+    /// Receives input from the socket and appends it to `into`, up to the spare capacity of `into`. The spare capacity
+    /// is first grown to at least `room` bytes. The call also works without an event and while the connection is
+    /// paused.
+    ///
+    /// # Errors
+    /// Fails with the error of the connection (reset, refused), or with `NotFound` for an unknown token.
     pub fn receive(&mut self, token: Token, into: &mut Vec<u8>, room: usize) -> io::Result<Received> {
         let connection = self.connection_mut(token).ok_or(io::ErrorKind::NotFound)?;
         into.reserve(room.max(1));
@@ -364,11 +381,12 @@ impl Reactor {
         })
     }
 
-    /// Sends `output`, behind what is in flight already, and keeps in flight what the socket does not
-    /// take now. `output` is empty afterwards; if everything was sent, it still has its allocation.
+    /// Sends `output`, after the output that is already in flight. The part that the socket does not accept now stays
+    /// in flight. `output` is empty afterwards. If everything was sent, it keeps its allocation.
     ///
-    /// Fails if the connection is broken (the output is lost) or with `NotFound` if the token is
-    /// unknown (the output is untouched).
+    /// # Errors
+    /// Fails if the connection is broken (the output is lost), or with `NotFound` if the token is unknown (the output
+    /// is unchanged).
     pub fn send(&mut self, token: Token, output: &mut Output) -> io::Result<Sent> {
         let index = index_of(token);
         let Some(Entry::Connection(connection)) = self.entries.get_mut(index) else {
@@ -392,10 +410,11 @@ impl Reactor {
         Ok(sent(&connection.unsent))
     }
 
-    /// Has [`Event::Writable`] reported once the socket takes more and nothing is in flight: in the next turn at the
-    /// earliest. For who has more to send than one turn shall.
+    /// Requests that [`Event::Writable`] is reported once the socket accepts more and nothing is in flight, in the next
+    /// turn at the earliest. It is for a caller that has more to send than one turn should send.
     ///
-    /// Fails if the system refuses it, or with `NotFound` for an unknown token.
+    /// # Errors
+    /// Fails if the system refuses the request, or with `NotFound` for an unknown token.
     pub fn ask_writable(&mut self, token: Token) -> io::Result<()> {
         let index = index_of(token);
         let Some(Entry::Connection(connection)) = self.entries.get_mut(index) else {
@@ -412,7 +431,8 @@ impl Reactor {
         Ok(())
     }
 
-    /// Has a connection reported readable in the next turn, whatever the socket has: somebody above it has more to give.
+    /// Requests that a connection is reported readable in the next turn, even if its socket has no input. It is for a
+    /// layer above the socket that still holds input.
     pub fn report_again(&mut self, token: Token) {
         if let Some(connection) = self.connection_mut(token) {
             connection.readable = true;
@@ -420,7 +440,7 @@ impl Reactor {
         }
     }
 
-    /// How many bytes given to [`send`](Self::send) the kernel has not taken; 0 for unknown tokens.
+    /// The number of bytes given to [`send`](Self::send) that the kernel has not accepted; 0 for unknown tokens.
     pub fn in_flight(&self, token: Token) -> usize {
         self.connection(token).map_or(0, |connection| connection.unsent.len())
     }
@@ -458,8 +478,8 @@ impl Reactor {
         self.generation
     }
 
-    /// Takes a descriptor out of the interest list. It is in there, so this cannot fail; if it did,
-    /// closing the descriptor would do the same.
+    /// Removes a descriptor from the interest list. The descriptor is in the list, so this cannot fail. If it did,
+    /// closing the descriptor would have the same effect.
     fn forget(&self, source: &impl std::os::fd::AsFd) {
         let deleted = epoll::delete(&self.epoll, source);
         debug_assert!(
@@ -468,8 +488,8 @@ impl Reactor {
         );
     }
 
-    /// Puts an entry at the end of the ready queue, unless it is in there. (It may then be in there
-    /// twice, from an entry that was here before it; the second one finds the flag down.)
+    /// Appends an entry to the ready queue, unless it is in there. (The index may then be in the queue twice, if an
+    /// earlier entry had the same index. The second occurrence finds the flag cleared.)
     fn enqueue(&mut self, index: u32) {
         let queued = match self.entries.get_mut(index as usize) {
             Some(Entry::Connection(connection)) => &mut connection.queued,
@@ -481,7 +501,7 @@ impl Reactor {
         }
     }
 
-    /// Queues again what was reported in the last turn and not emptied since.
+    /// Queues again the connections that were reported in the last turn and not emptied since.
     fn requeue_reported(&mut self) {
         let mut reported = std::mem::take(&mut self.reported);
         for index in reported.drain(..) {
@@ -495,7 +515,7 @@ impl Reactor {
         self.reported = reported;
     }
 
-    /// Notes what the kernel said and finishes what was in flight. Returns whether a waker was used.
+    /// Processes the kernel's events and finishes sends in flight. Returns `true` if a waker was used.
     fn take_from_kernel(&mut self, from_kernel: &[epoll::Event], events: &mut Vec<Event>) -> bool {
         let mut woken = false;
         for event in from_kernel {
@@ -529,9 +549,9 @@ impl Reactor {
         }
     }
 
-    /// Reports from the front of the ready queue, at most `at_most` times.
+    /// Reports entries from the front of the ready queue, with at most `at_most` events.
     fn report_ready(&mut self, events: &mut Vec<Event>, at_most: usize) {
-        // Entries put back while reporting wait for the next turn.
+        // Entries queued again while reporting wait for the next turn.
         let mut left = self.ready.len();
         let mut room = at_most;
         while left > 0 && room > 0 {
@@ -557,7 +577,7 @@ impl Reactor {
         }
     }
 
-    /// Accepts up to `room` connections; returns how many events came of it.
+    /// Accepts up to `room` connections. Returns the number of events added.
     fn accept(&mut self, index: u32, room: usize, events: &mut Vec<Event>) -> usize {
         let Some(Entry::Listening(Listening { token, listener, .. })) = self.entries.get(index as usize) else {
             return 0;
@@ -567,7 +587,7 @@ impl Reactor {
             match listener.accept() {
                 Ok(socket) => events.push(Event::Accepted(*token, socket)),
                 Err(Errno::AGAIN) => return accepted,
-                // The connection died in the backlog, or its network did: on to the next one.
+                // The connection failed while it was in the backlog, or its network did: accept the next one.
                 Err(error) if is_the_connections_own(error) => continue,
                 Err(error) => {
                     events.push(Event::AcceptFailed(*token, error.into()));
@@ -583,7 +603,7 @@ impl Reactor {
 }
 
 impl Connection {
-    /// What there is to say about a connection whose turn has come.
+    /// Returns the event to report for a connection taken from the ready queue, if any.
     fn report(&mut self) -> Option<Event> {
         if !self.paused {
             return self.readable.then_some(Event::Readable(self.token));
@@ -604,12 +624,12 @@ impl std::fmt::Debug for Reactor {
     }
 }
 
-/// Sends what is in flight; an event if that came to an end.
+/// Sends output in flight. Returns an event if all of it was sent or if sending failed.
 fn finish_sending(epoll: &OwnedFd, index: u32, connection: &mut Connection) -> Option<Event> {
     let data = event_data(index as usize, connection.generation);
     let mut result = connection.unsent.flush(&connection.socket);
     if matches!(result, Ok(false)) && !connection.unsent.is_empty() {
-        // The rest is for the next turn: asked for anew, the edge is reported again.
+        // The rest is sent in the next turn: modifying the interest makes the kernel report the edge again.
         let asked = epoll::modify(epoll, &connection.socket, data, INPUT_AND_OUTPUT);
         result = asked.map(|()| true).map_err(io::Error::from);
     }
@@ -627,7 +647,7 @@ fn finish_sending(epoll: &OwnedFd, index: u32, connection: &mut Connection) -> O
     })
 }
 
-/// Errors of `accept` that are about the connection that would have been accepted.
+/// Returns `true` for errors of `accept` that concern only the connection that would have been accepted.
 fn is_the_connections_own(error: Errno) -> bool {
     use Errno as E;
     matches!(

@@ -12,27 +12,33 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockop
 
 use crate::Socket;
 
-/// A bound, listening socket. Dropping it stops listening; a Unix socket's file stays.
+/// A bound, listening socket. Dropping it stops listening; the file of a Unix socket remains.
 #[derive(Debug)]
 pub enum Listener {
-    /// Listens on a TCP port of one address.
+    /// A TCP listener on a port of one address.
     Tcp(TcpListener),
-    /// Listens on a Unix domain socket.
+    /// A listener on a Unix domain socket.
     Unix(UnixListener),
 }
 
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
 impl Listener {
-    /// Listens on `port` of `address` (port 0: one the kernel picks, see
-    /// [`local_address`](Self::local_address)). The address may be reused at once after a restart. An
-    /// IPv6 address accepts only IPv6, so that `0.0.0.0` and `::` can be listened on side by side.
+    /// Listens on `port` of `address`. For port 0 the kernel picks a port, see [`local_address`](Self::local_address).
+    /// The address may be reused at once after a restart. An IPv6 address accepts only IPv6, so that a server can
+    /// listen on `0.0.0.0` and `::` at the same time.
+    ///
+    /// # Errors
+    /// Fails as the system calls do, for example if the address is in use.
     pub fn tcp(address: IpAddr, port: u16, backlog: u32) -> io::Result<Self> {
         let socket = rustix::net::socket_with(family(address), SocketType::STREAM, FLAGS, None)?;
         Listener::bound(socket, address, port, backlog)
     }
 
-    /// The same for clients that may use several paths (Multipath TCP, RFC 8684). Fails where the kernel has none.
+    /// Listens like [`tcp`](Self::tcp), for clients that may use several paths (Multipath TCP, RFC 8684).
+    ///
+    /// # Errors
+    /// Fails also if the kernel does not support Multipath TCP.
     pub fn multipath_tcp(address: IpAddr, port: u16, backlog: u32) -> io::Result<Self> {
         Listener::bound(multipath_socket(address)?, address, port, backlog)
     }
@@ -47,8 +53,11 @@ impl Listener {
         Ok(Self::Tcp(socket.into()))
     }
 
-    /// Listens on a Unix socket at `path`, which must not exist. `permissions` (as in `0o770`) are
-    /// given to the file before anybody can connect; `None` leaves them to the umask.
+    /// Listens on a Unix socket at `path`, which must not exist. `permissions` (as in `0o770`) are given to the file
+    /// before any client can connect; `None` leaves them to the umask.
+    ///
+    /// # Errors
+    /// Fails as the system calls do, for example if `path` exists.
     pub fn unix(path: &Path, permissions: Option<u32>, backlog: u32) -> io::Result<Self> {
         let address = SocketAddrUnix::new(path)?;
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None)?;
@@ -60,7 +69,7 @@ impl Listener {
         Ok(Self::Unix(socket.into()))
     }
 
-    /// The address and port listened on; `None` for a Unix socket.
+    /// The address and port on which this listens; `None` for a Unix socket.
     pub fn local_address(&self) -> Option<SocketAddr> {
         match self {
             Self::Tcp(listener) => listener.local_addr().ok(),
@@ -68,7 +77,10 @@ impl Listener {
         }
     }
 
-    /// Takes the next waiting connection, non-blocking and closed on exec, or `WouldBlock`.
+    /// Accepts the next waiting connection as non-blocking and close-on-exec.
+    ///
+    /// # Errors
+    /// Fails with `AGAIN` if no connection is waiting.
     pub(crate) fn accept(&self) -> Result<Socket, rustix::io::Errno> {
         let accepted = rustix::net::accept_with(self, FLAGS)?;
         Ok(match self {
@@ -78,11 +90,11 @@ impl Listener {
     }
 }
 
-/// A socket for connections to or from `address` that may use several paths (Multipath TCP, RFC 8684); non-blocking, and
-/// closed on exec.
+/// Creates a socket for connections to or from `address` that may use several paths (Multipath TCP, RFC 8684). It is
+/// non-blocking and close-on-exec.
 ///
 /// # Errors
-/// Where the kernel has none, among others.
+/// Fails if the kernel does not support Multipath TCP, or if descriptors are exhausted.
 pub fn multipath_socket(address: IpAddr) -> io::Result<OwnedFd> {
     let protocol = Some(rustix::net::ipproto::MPTCP);
     let socket = rustix::net::socket_with(family(address), SocketType::STREAM, FLAGS, protocol)?;
@@ -96,7 +108,7 @@ fn family(address: IpAddr) -> AddressFamily {
     }
 }
 
-/// The kernel cuts a backlog down to `somaxconn` itself.
+/// Starts listening. The kernel itself limits the backlog to `somaxconn`.
 fn listen(socket: &OwnedFd, backlog: u32) -> io::Result<()> {
     let backlog = i32::try_from(backlog).unwrap_or(i32::MAX);
     Ok(rustix::net::listen(socket, backlog)?)

@@ -1,4 +1,4 @@
-//! Bytes to send: copied ones, with big shared values spliced in where they belong.
+//! Bytes to send: copied bytes, with large shared values inserted at positions between them.
 //!
 //! ```text
 //!   bytes:   $20000\r\n | \r\n:1\r\n$30000\r\n | \r\n
@@ -6,24 +6,23 @@
 //!   shared:        (8, value A)           (26, value B)
 //! ```
 //!
-//! A shared value is sent from where it lies, between the bytes before its position and those after.
-
-/// A reference-counted value lent to the socket. It is dropped when the kernel has taken all of it,
-/// or when the connection is.
+//! A shared value is sent directly from its own memory, between the bytes before its position and the bytes after it.
+/// A reference-counted value pinned for the socket. It is dropped when the kernel has taken all of it, or when the
+/// connection is dropped.
 pub type SharedBytes = Box<dyn AsRef<[u8]> + Send>;
 
 /// The output of one connection. Reply writers append to [`bytes`](Self::bytes) directly.
 #[derive(Default)]
 pub struct Output {
-    /// The copied bytes. Appending is always fine; shortening is [`truncate`](Self::truncate)'s and
-    /// [`clear`](Self::clear)'s business once shared values are in.
+    /// The copied bytes. Appending is always allowed. Once shared values are present, shorten the output only with
+    /// [`truncate`](Self::truncate) and [`clear`](Self::clear).
     pub bytes: Vec<u8>,
-    /// Positions in `bytes`, ascending, and what is sent when they are reached.
+    /// Positions in `bytes`, ascending, and the value that is sent at each position.
     pub(crate) shared: Vec<(usize, SharedBytes)>,
     pub(crate) shared_len: usize,
 }
 
-/// A place in an [`Output`] to come back to.
+/// A position in an [`Output`] to which it can be truncated later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutputMark {
     bytes: usize,
@@ -31,28 +30,28 @@ pub struct OutputMark {
 }
 
 impl Output {
-    /// An empty output; allocates nothing.
+    /// Creates an empty output without allocating.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Whether there is nothing to send.
+    /// Returns `true` if there is nothing to send.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty() && self.shared.is_empty()
     }
 
-    /// How many bytes there are to send, shared ones included.
+    /// The number of bytes to send, including those of shared values.
     pub fn len(&self) -> usize {
         self.bytes.len() + self.shared_len
     }
 
-    /// Sends `value` after the bytes that are here now.
+    /// Appends `value`: it is sent after the bytes that are present now.
     pub fn push_shared(&mut self, value: SharedBytes) {
         self.shared_len += value.as_ref().as_ref().len();
         self.shared.push((self.bytes.len(), value));
     }
 
-    /// The copied bytes and the shared values apart, for a writer that needs both at once.
+    /// Borrows the copied bytes and the shared values separately, for a writer that needs both at once.
     pub fn parts_mut(&mut self) -> (&mut Vec<u8>, Splices<'_>) {
         let splices = Splices {
             shared: &mut self.shared,
@@ -68,7 +67,7 @@ impl Output {
         self.shared_len = 0;
     }
 
-    /// The current end.
+    /// Returns a mark of the current end.
     pub fn mark(&self) -> OutputMark {
         OutputMark {
             bytes: self.bytes.len(),
@@ -76,7 +75,7 @@ impl Output {
         }
     }
 
-    /// Takes back everything that was appended since `mark` was taken.
+    /// Removes everything that was appended since `mark` was taken.
     pub fn truncate(&mut self, mark: OutputMark) {
         self.bytes.truncate(mark.bytes);
         for (_, value) in self.shared.drain(mark.shared.min(self.shared.len())..) {
@@ -84,7 +83,7 @@ impl Output {
         }
     }
 
-    /// Takes out everything that was appended since `mark` was taken.
+    /// Removes everything that was appended since `mark` was taken, and returns it as a new output.
     pub fn split_off(&mut self, mark: OutputMark) -> Output {
         let base = mark.bytes.min(self.bytes.len());
         let shared: Vec<(usize, SharedBytes)> = self
@@ -101,7 +100,7 @@ impl Output {
         }
     }
 
-    /// Copies the shared values to where they belong, for somebody who wants to look at all bytes.
+    /// Copies the shared values to their positions in `bytes`, for a caller that must inspect all bytes.
     pub fn flatten(&mut self) {
         if self.shared.is_empty() {
             return;
@@ -118,7 +117,8 @@ impl Output {
         self.shared_len = 0;
     }
 
-    /// Appends all of `other`, leaving it empty. Bytes are copied, unless there are none here yet; shared values are moved.
+    /// Appends all of `other` and leaves it empty. Bytes are copied, unless this output is empty. Shared values are
+    /// moved.
     pub fn append(&mut self, other: &mut Output) {
         if self.is_empty() && other.bytes.len() > self.bytes.capacity() {
             std::mem::swap(self, other);
@@ -140,18 +140,18 @@ pub struct Splices<'a> {
 }
 
 impl Splices<'_> {
-    /// Sends `value` when `position` copied bytes have been sent; positions ascend.
+    /// Adds `value`, to be sent after the first `position` copied bytes. Positions must ascend.
     pub fn push(&mut self, position: usize, value: SharedBytes) {
         *self.len += value.as_ref().as_ref().len();
         self.shared.push((position, value));
     }
 
-    /// How many values there are.
+    /// The number of shared values.
     pub fn count(&self) -> usize {
         self.shared.len()
     }
 
-    /// Takes back all but the first `count` values.
+    /// Removes all but the first `count` values.
     pub fn truncate(&mut self, count: usize) {
         for (_, value) in self.shared.drain(count.min(self.shared.len())..) {
             *self.len -= value.as_ref().as_ref().len();

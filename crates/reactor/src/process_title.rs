@@ -1,34 +1,36 @@
-//! What `ps` shows as the command line of this process.
+//! The process title: the command line that `ps` shows for this process.
 //!
-//! The kernel reads it from the memory of the process, between two addresses that it was told. They are moved to a buffer
-//! of our own, so a title may be longer than what the program was started with, and nothing that others point to is
-//! overwritten: arguments and environment stay where they are. The call for that takes all borders of the process's memory
-//! at once; those that do not change come from `/proc/self/stat`, as the kernel has them. One of them is the end of the heap,
-//! which an allocator of another thread may move at that moment. So the call is made once, by the first title, while there is
-//! one thread; later titles are only written into the buffer.
+//! The kernel reads the command line from the memory of the process, between two addresses that it was given. This
+//! module points them at a buffer of its own. A title may then be longer than the original arguments. Arguments and
+//! environment stay unchanged, so other pointers to them remain valid. The call that sets the addresses takes all
+//! bounds of the process's memory at once. Those that do not change come from `/proc/self/stat`, as the kernel reports
+//! them. One of them is the end of the heap, which an allocator of another thread may move at that moment. Therefore
+//! the call is made only once, by the first title, while the process has one thread. Later titles are only written into
+//! the buffer.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Mutex, OnceLock};
 
-/// Room for a title and the zero byte behind it.
+/// The size of the buffer: a title and the zero byte behind it.
 const ROOM: usize = 1024;
 
-/// The title. The kernel reads it whenever somebody asks, so it is never moved or freed. It lies on the heap, for the kernel
-/// looks only at memory that belongs to no file: a static may share a page with the program's data, which does.
+/// The title. The kernel reads it whenever a process requests it, so it is never moved or freed. It is on the heap,
+/// because the kernel reads only memory that is not backed by a file. A static may share a page with the program's
+/// data, which is.
 static TITLE: OnceLock<Box<[AtomicU8]>> = OnceLock::new();
 
-/// Whether the kernel knows of it.
+/// `true` once the kernel reads the title from the buffer.
 static SHOWN: AtomicBool = AtomicBool::new(false);
 
 /// Held while the title changes.
 static CHANGING: Mutex<()> = Mutex::new(());
 
-/// Shows `title` as the command line of this process; what is too long is cut off, and so is what follows a zero byte. The
-/// first title must come while the process has one thread.
+/// Sets the command line of this process to `title`. The title is cut at the size of the buffer and at the first zero
+/// byte. The first title must be set while the process has one thread.
 ///
 /// # Errors
-/// Where the kernel does not let a process do that (it was built without checkpoint and restore).
+/// Fails if the kernel does not allow it (it was built without checkpoint and restore).
 pub fn set_process_title(title: &[u8]) -> io::Result<()> {
     let _changing = CHANGING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let title = title.split(|byte| *byte == 0).next().unwrap_or_default();
@@ -68,7 +70,7 @@ struct MemoryMap {
 }
 
 fn put(map: &MemoryMap) -> io::Result<()> {
-    // SAFETY: rule 1: the call reads a live local of the size that it says.
+    // SAFETY: rule 1: the call reads a live local of the size that it states.
     let result = unsafe {
         libc::prctl(
             libc::PR_SET_MM,
@@ -85,12 +87,12 @@ fn put(map: &MemoryMap) -> io::Result<()> {
     }
 }
 
-/// The borders of the process's memory as `/proc/self/stat` has them, in the order of that file.
+/// The bounds of the process's memory as `/proc/self/stat` reports them, in the order of that file.
 #[derive(Debug, PartialEq, Eq)]
 struct MemoryBounds {
     code: [u64; 2],
     stack: u64,
-    /// Data, and the beginning of the heap.
+    /// The data segment, and the start of the heap.
     data: [u64; 3],
     environment: [u64; 2],
 }
@@ -101,7 +103,8 @@ impl MemoryBounds {
         MemoryBounds::parse(&String::from_utf8_lossy(&text)).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
     }
 
-    /// The name of the process, in parentheses, may hold anything, so fields are counted from behind it.
+    /// Parses the content of `/proc/self/stat`. The name of the process, in parentheses, may contain any character, so
+    /// fields are counted from behind it.
     fn parse(text: &str) -> Option<MemoryBounds> {
         /// The number that proc(5) gives to the first field behind the name.
         const FIRST: usize = 3;
@@ -116,9 +119,10 @@ impl MemoryBounds {
         })
     }
 
-    /// The same for the kernel, without arguments. The program itself and its auxiliary vector stay.
+    /// Converts the bounds to the kernel's structure, without arguments. The program file and its auxiliary vector stay
+    /// unchanged.
     fn map(&self) -> MemoryMap {
-        // SAFETY: rule 1; the call takes a number and tells where the heap ends.
+        // SAFETY: rule 1; the call takes a number and returns the end of the heap.
         let brk = unsafe { libc::sbrk(0) }.addr() as u64;
         MemoryMap {
             start_code: self.code[0],

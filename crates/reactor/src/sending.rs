@@ -1,8 +1,8 @@
 //! Output in flight: a queue of batches, sent from the front, in order, across partial writes.
 //!
-//! The front batch may be in the kernel's hands (a completion backend hands out pointers into it), so
-//! it is only ever advanced, never appended to. Batches behind it still absorb small output, so that
-//! a stream of short messages to a slow reader costs bytes and not one allocation each.
+//! The kernel may be reading the front batch, since a completion backend passes it pointers into the batch. The front
+//! batch is therefore only advanced, never appended to. Batches behind it still absorb small output. A stream of short
+//! messages to a slow reader then costs bytes, and not one allocation per message.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -13,26 +13,27 @@ use rustix::net::{SendAncillaryBuffer, SendFlags};
 
 use crate::{Output, SharedBytes, Socket};
 
-/// The most pieces the kernel takes in one call (`UIO_MAXIOV`).
+/// The maximum number of pieces that the kernel accepts in one call (`UIO_MAXIOV`).
 const MOST_PIECES: usize = 1024;
 
-/// The most bytes that one connection sends in a turn: a socket may take megabytes at once, and all others wait meanwhile.
+/// The maximum number of bytes that one connection sends in a turn. A socket may accept megabytes at once, and all
+/// other connections wait meanwhile.
 pub(crate) const SHARE_BYTES: usize = 512 * 1024;
 
-/// Output up to this size is copied behind what waits instead of being queued on its own.
+/// Output up to this size is copied into the last waiting batch instead of being queued separately.
 const ABSORBED_BYTES: usize = 16 * 1024;
 
-/// A waiting batch that has grown to this size absorbs no more.
+/// A waiting batch of at least this size absorbs no more output.
 const FULL_BATCH_BYTES: usize = 64 * 1024;
 
-/// One output, and how far it has been sent.
+/// One output and its send progress.
 struct Batch {
     bytes: Vec<u8>,
-    /// How many of `bytes` the kernel has taken.
+    /// The number of leading bytes of `bytes` that the kernel has taken.
     sent: usize,
-    /// What is not sent yet; the front one possibly in part.
+    /// The values not completely sent yet. The front one may be sent in part.
     shared: VecDeque<(usize, SharedBytes)>,
-    /// How much of the front shared value the kernel has taken.
+    /// The number of bytes of the front shared value that the kernel has taken.
     shared_sent: usize,
 }
 
@@ -46,7 +47,7 @@ impl Batch {
         }
     }
 
-    /// The allocations of a batch that is sent, as an empty output.
+    /// Returns the allocations of a completely sent batch as an empty output.
     fn into_output(mut self) -> Output {
         self.bytes.clear();
         self.shared.clear();
@@ -57,8 +58,8 @@ impl Batch {
         }
     }
 
-    /// Takes note that the kernel took `count` more bytes. What is left of `count` belongs to the
-    /// batches behind: the batch is finished then.
+    /// Records that the kernel took `count` more bytes. Returns the part of `count` that exceeds this batch: it belongs
+    /// to the next batches, and this batch is finished.
     fn advance(&mut self, mut count: usize) -> usize {
         loop {
             let boundary = self
@@ -82,7 +83,7 @@ impl Batch {
         }
     }
 
-    /// What is sent next, in one piece.
+    /// The next contiguous bytes to send.
     fn front(&self) -> &[u8] {
         let Some((at, value)) = self.shared.front() else {
             return &self.bytes[self.sent..];
@@ -93,8 +94,8 @@ impl Batch {
         }
     }
 
-    /// A shared value's position, held between what is sent and the end. It always lies there unless
-    /// the output's owner cut `bytes` by hand.
+    /// A shared value's position, clamped to the range between the sent bytes and the end. It is always inside that
+    /// range unless the owner of the output shortened `bytes` directly.
     fn position(&self, position: usize) -> usize {
         position.clamp(self.sent, self.bytes.len())
     }
@@ -115,8 +116,8 @@ impl Batch {
         output.clear();
     }
 
-    /// Appends the pieces still to be sent, in order, until `pieces` is full or they have `share` bytes; what is left of
-    /// the share stays there.
+    /// Appends the pieces still to be sent, in order, until `pieces` is full or they have `share` bytes. Subtracts the
+    /// appended bytes from `share`.
     fn pieces<'a>(&'a self, pieces: &mut Vec<IoSlice<'a>>, share: &mut usize) {
         let mut add = |piece: &'a [u8]| {
             let piece = &piece[..piece.len().min(*share)];
@@ -142,7 +143,7 @@ impl Batch {
     }
 }
 
-/// Output the kernel has not taken yet, in order. Travels with a connection that changes reactors.
+/// Output that the kernel has not taken yet, in order. It moves with a connection that changes reactors.
 #[derive(Default)]
 pub struct Unsent {
     batches: VecDeque<Batch>,
@@ -150,36 +151,38 @@ pub struct Unsent {
 }
 
 impl Unsent {
-    /// How many bytes the kernel has not taken.
+    /// The number of bytes that the kernel has not taken.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether the kernel has taken everything.
+    /// Returns `true` if the kernel has taken everything.
     pub fn is_empty(&self) -> bool {
         self.batches.is_empty()
     }
 
-    /// Puts `output` behind all that is here and leaves it empty: this is also a queue for who has to look at bytes before
-    /// they are sent.
+    /// Appends `output` to the queue and leaves it empty. With this method the type also serves as a queue for a caller
+    /// that must process bytes before they are sent.
     pub fn push(&mut self, output: &mut Output) {
         self.enqueue(output);
     }
 
-    /// The next bytes, as many as lie in one piece. Empty at a place where there is only something to be let go of:
-    /// [`consume`](Self::consume) moves on all the same.
+    /// The next contiguous bytes. The slice is empty if the front only has an empty part that must be dropped;
+    /// [`consume`](Self::consume) then still advances.
     pub fn front(&self) -> &[u8] {
         self.batches.front().map_or(&[], Batch::front)
     }
 
-    /// Lets go of the first `count` bytes.
+    /// Removes the first `count` bytes.
     pub fn consume(&mut self, count: usize) {
         self.advance(count);
     }
 
-    /// Sends `output`, of which nothing precedes it in flight. What the socket does not take now, or is too much for a turn,
-    /// stays here; otherwise `output` is left empty, with its allocation. On an error `output` is
-    /// emptied: the stream is broken, and a part of it may have been sent.
+    /// Sends `output`; nothing may be in flight before it. The part that the socket does not accept now, or that
+    /// exceeds the limit of a turn, stays here. Otherwise `output` is left empty, with its allocation.
+    ///
+    /// # Errors
+    /// Fails if the stream is broken. `output` is emptied then, since a part of it may have been sent.
     pub(crate) fn send(&mut self, socket: &Socket, output: &mut Output) -> io::Result<()> {
         debug_assert!(self.is_empty(), "output would overtake what is in flight");
         let total = output.len();
@@ -224,7 +227,7 @@ impl Unsent {
         }
     }
 
-    /// Queues `output` behind what is in flight and leaves it empty.
+    /// Queues `output` behind the output in flight and leaves it empty.
     pub(crate) fn enqueue(&mut self, output: &mut Output) {
         self.len += output.len();
         let behind_front = self.batches.len() > 1;
@@ -238,8 +241,8 @@ impl Unsent {
         }
     }
 
-    /// Sends until the socket takes no more, the share of a turn is used up or nothing is left. Whether the socket will
-    /// say when it takes more.
+    /// Sends until the socket accepts no more, the limit of a turn is reached or nothing is left. Returns `true` if the
+    /// kernel will report when the socket accepts more.
     pub(crate) fn flush(&mut self, socket: &Socket) -> io::Result<bool> {
         let mut share = SHARE_BYTES;
         while !self.is_empty() && share > 0 {
@@ -272,8 +275,8 @@ impl std::fmt::Debug for Unsent {
     }
 }
 
-/// Offers the pieces of `batches`, at most `share` bytes, in one call. Returns what was taken, and whether the socket is
-/// full: it took less than it was offered.
+/// Passes the pieces of `batches`, at most `share` bytes, to the kernel in one call. Returns the number of bytes taken,
+/// and `true` if the socket is full, that is, if it took less than it was given.
 fn send_vectored<'a>(
     socket: &Socket,
     batches: impl Iterator<Item = &'a Batch>,
@@ -295,7 +298,7 @@ fn send_vectored<'a>(
     Ok((sent, sent < offered))
 }
 
-/// Bytes taken by the kernel: none if the socket is full.
+/// Returns the number of bytes taken by the kernel: none if the socket is full. Retries interrupted calls.
 fn taken(mut send: impl FnMut() -> Result<usize, Errno>) -> io::Result<usize> {
     loop {
         match send() {

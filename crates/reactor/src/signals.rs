@@ -1,8 +1,9 @@
-//! SIGTERM, SIGINT and SIGALRM as requests the coordinator finds after a wait; SIGHUP and SIGPIPE ignored.
+//! Signal handling: SIGTERM, SIGINT and SIGALRM become requests that the coordinator finds after a wait; SIGHUP and
+//! SIGPIPE are ignored.
 //!
-//! The handler notes the signal in an atomic and writes to the coordinator's eventfd. It runs also
-//! while the coordinator is busy (loading a file), so a second SIGINT can end the process there and
-//! then: somebody who presses Ctrl-C twice does not want to wait for a snapshot.
+//! The handler stores the signal in an atomic and writes to the coordinator's eventfd. It also runs while the
+//! coordinator is busy (loading a file). A second SIGINT therefore ends the process immediately: a user who presses
+//! Ctrl-C twice does not want to wait for a snapshot.
 
 use std::ffi::{c_int, c_void};
 use std::io;
@@ -22,7 +23,7 @@ pub enum Signal {
 }
 
 impl Signal {
-    /// Its name in log lines.
+    /// The signal's name in log lines.
     pub fn name(self) -> &'static str {
         match self {
             Self::Interrupt => "SIGINT",
@@ -32,19 +33,22 @@ impl Signal {
 }
 
 static WAKER: OnceLock<Waker> = OnceLock::new();
-/// The signal nobody has taken yet; 0 for none.
+/// The signal that was received and not yet taken; 0 for none.
 static PENDING: AtomicI32 = AtomicI32::new(0);
-/// Somebody wants to know what the process is doing.
+/// Set while a SIGALRM is pending, which requests a report of what the process is doing.
 static REPORT: AtomicBool = AtomicBool::new(false);
-/// A shutdown was asked for and has not been called off.
+/// Set while a shutdown has been requested and not aborted.
 static SHUTTING_DOWN: AtomicBool = AtomicBool::new(false);
 
-/// The process's signals. There is one.
+/// The signal handling of the process. There is one instance.
 #[derive(Debug)]
 pub struct Signals(());
 
 impl Signals {
-    /// Routes signals to the reactor `waker` belongs to. Fails with `AlreadyExists` the second time.
+    /// Routes signals to the reactor that `waker` belongs to.
+    ///
+    /// # Errors
+    /// Fails with `AlreadyExists` on the second call, or if the system refuses a handler.
     pub fn install(waker: Waker) -> io::Result<Self> {
         WAKER
             .set(waker)
@@ -60,12 +64,13 @@ impl Signals {
         Ok(Self(()))
     }
 
-    /// Whether SIGALRM came since the last call: somebody wants to know what the process is doing.
+    /// Returns `true` if SIGALRM was received since the last call: it requests a report of what the process is doing.
     pub fn take_report(&self) -> bool {
         REPORT.load(Ordering::Relaxed) && REPORT.swap(false, Ordering::Acquire)
     }
 
-    /// The signal that came since the last call, if any: the later of two. Costs an atomic load.
+    /// Returns the signal that was received since the last call, if any; of two signals, the later one. Costs an atomic
+    /// load.
     pub fn take(&self) -> Option<Signal> {
         if PENDING.load(Ordering::Relaxed) == 0 {
             return None;
@@ -77,15 +82,16 @@ impl Signals {
         }
     }
 
-    /// Tells whether a shutdown is under way, whoever asked for it. While it is, SIGINT ends the
-    /// process at once; a signal sets it by itself, and a shutdown that was called off clears it.
+    /// Records that a shutdown is in progress, or that it was aborted. While it is in progress, SIGINT ends the process
+    /// immediately. A signal sets the flag by itself; the caller sets it for other shutdowns and clears it after an
+    /// abort.
     pub fn set_shutting_down(&self, shutting_down: bool) {
         SHUTTING_DOWN.store(shutting_down, Ordering::Release);
     }
 }
 
-/// Rule 2 holds: atomics, a `OnceLock` that is set before installation, `write`, `_exit`; `errno` is
-/// not touched, because rustix makes the system calls itself.
+/// Handles SIGTERM and SIGINT. Rule 2 holds: it uses atomics, a `OnceLock` that is set before installation, `write` and
+/// `_exit`. It does not touch `errno`, because rustix makes the system calls itself.
 extern "C" fn note(signal: c_int, _: *mut libc::siginfo_t, _: *mut c_void) {
     let insisting = SHUTTING_DOWN.swap(true, Ordering::AcqRel);
     if insisting && signal == libc::SIGINT {
@@ -99,7 +105,7 @@ extern "C" fn note(signal: c_int, _: *mut libc::siginfo_t, _: *mut c_void) {
     }
 }
 
-/// Rule 2 holds, as above.
+/// Handles SIGALRM. Rule 2 holds, as above.
 extern "C" fn ask_for_report(_: c_int, _: *mut libc::siginfo_t, _: *mut c_void) {
     REPORT.store(true, Ordering::Release);
     if let Some(waker) = WAKER.get() {

@@ -1,4 +1,4 @@
-//! A connected stream socket, TCP or Unix, with the names and options Valkey gives it.
+//! A connected stream socket, TCP or Unix, with the address format and options of Valkey.
 
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
-/// What is printed for an address that cannot be had.
+/// The text printed for an address that is not available.
 const UNKNOWN_ADDRESS: &str = "?:0";
 
-/// How many unanswered keep-alive probes end a connection.
+/// The number of unanswered keep-alive probes after which a connection ends.
 const KEEPALIVE_PROBES: u32 = 3;
 
-/// A connected socket. Closing it is dropping it.
+/// A connected socket. Dropping it closes it.
 #[derive(Debug)]
 pub enum Socket {
     /// A TCP connection, over IPv4 or IPv6.
@@ -24,10 +24,13 @@ pub enum Socket {
 }
 
 impl Socket {
-    /// Begins to connect to `address` without waiting for the outcome.
+    /// Begins to connect to `address` without waiting for the result.
     ///
-    /// The socket can be registered and sent to at once: output waits in flight until the
-    /// connection stands. A refusal is reported as readable, and receiving returns the reason.
+    /// The socket can be registered and sent to at once: output waits in flight until the connection is established. A
+    /// refused connection is reported as readable, and receiving returns the reason.
+    ///
+    /// # Errors
+    /// Fails if no socket can be created, or if connecting fails at once.
     pub fn connect_tcp(address: SocketAddr) -> io::Result<Self> {
         let family = if address.is_ipv4() {
             AddressFamily::INET
@@ -42,8 +45,8 @@ impl Socket {
         }
     }
 
-    /// The other end's address as Valkey prints it: `127.0.0.1:6379`, `[::1]:6379`,
-    /// `/tmp/weft.sock:0`, or `?:0` when the peer is gone already.
+    /// The peer's address as Valkey prints it: `127.0.0.1:6379`, `[::1]:6379`, `/tmp/weft.sock:0`, or `?:0` when the
+    /// peer has already disconnected.
     pub fn peer_name(&self) -> String {
         match self {
             Self::Tcp(stream) => tcp_name(stream.peer_addr()),
@@ -51,7 +54,7 @@ impl Socket {
         }
     }
 
-    /// Our end's address, printed like [`peer_name`](Self::peer_name).
+    /// The address of this end, printed like [`peer_name`](Self::peer_name).
     pub fn local_name(&self) -> String {
         match self {
             Self::Tcp(stream) => tcp_name(stream.local_addr()),
@@ -59,18 +62,21 @@ impl Socket {
         }
     }
 
-    /// The descriptor's number, as CLIENT LIST shows it.
+    /// The number of the file descriptor, as CLIENT LIST shows it.
     pub fn fd(&self) -> i32 {
         self.as_fd().as_raw_fd()
     }
 
-    /// Whether this is a Unix domain socket.
+    /// Returns `true` if this is a Unix domain socket.
     pub fn is_unix(&self) -> bool {
         matches!(self, Self::Unix(_))
     }
 
-    /// Probes an idle peer after `seconds`, and then three times, each a third of that apart, before
-    /// giving it up. Zero switches probing off. Unix sockets need no probes: success.
+    /// Probes an idle peer after `seconds`. Up to three probes follow, each a third of that time apart, before the
+    /// connection is closed. Zero disables probing. A Unix socket needs no probes, so the call succeeds without effect.
+    ///
+    /// # Errors
+    /// Fails if the kernel refuses an option.
     pub fn set_keepalive(&self, seconds: u32) -> io::Result<()> {
         let Self::Tcp(stream) = self else {
             return Ok(());
@@ -85,8 +91,11 @@ impl Socket {
         Ok(())
     }
 
-    /// Sends small segments at once (`true`) or lets TCP gather them (`false`). Unix sockets always
-    /// send at once: success.
+    /// Sends small segments at once (`true`) or lets TCP coalesce them (`false`). A Unix socket always sends at once,
+    /// so the call succeeds without effect.
+    ///
+    /// # Errors
+    /// Fails if the kernel refuses the option.
     pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => stream.set_nodelay(nodelay),
@@ -94,7 +103,10 @@ impl Socket {
         }
     }
 
-    /// Ends both directions; the peer sees the end of the stream. Fails if the peer already did.
+    /// Shuts down both directions; the peer sees the end of the stream.
+    ///
+    /// # Errors
+    /// Fails if the peer has already closed the connection.
     pub fn shutdown_both(&self) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => stream.shutdown(Shutdown::Both),
@@ -134,14 +146,14 @@ impl From<UnixStream> for Socket {
 fn tcp_name(address: io::Result<SocketAddr>) -> String {
     match address {
         Ok(SocketAddr::V4(address)) => address.to_string(),
-        // Not Display of the whole address: that would add a scope, which Valkey does not print.
+        // Display of the whole address would add a scope, which Valkey does not print.
         Ok(SocketAddr::V6(address)) => format!("[{}]:{}", address.ip(), address.port()),
         Err(_) => UNKNOWN_ADDRESS.to_owned(),
     }
 }
 
-/// A Unix client has no name of its own, so both ends go by the path that was listened on: the local
-/// address of an accepted socket, the peer's address of a connecting one.
+/// Returns the name of both ends of a Unix connection. A Unix client has no name of its own, so both ends use the path
+/// of the listener: it is the local address of an accepted socket and the peer's address of a connecting one.
 fn unix_name(stream: &UnixStream) -> String {
     let path_of = |address: UnixAddress| address.as_pathname().map(|path| path.display().to_string());
     let local = stream.local_addr().ok().and_then(path_of);

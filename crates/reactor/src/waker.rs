@@ -1,4 +1,4 @@
-//! Ending another thread's wait.
+//! A handle with which another thread ends a reactor's wait.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use rustix::event::{EventfdFlags, eventfd};
 
-/// Wakes the [`Reactor`](crate::Reactor) it was taken from; clones wake the same one.
+/// Wakes the [`Reactor`](crate::Reactor) from which it was taken. All clones wake the same reactor.
 ///
-/// Each call is a system call, so callers with much to say coalesce (wake only when the mailbox was
-/// empty). A wake-up that comes while the reactor is not waiting ends its next wait: none is lost.
+/// Each call is a system call, so a caller that sends many messages coalesces wake-ups: it wakes the reactor only if
+/// the mailbox was empty. A wake-up that comes while the reactor is not waiting ends its next wait, so none is lost.
 #[derive(Clone, Debug)]
 pub struct Waker {
     eventfd: Arc<OwnedFd>,
@@ -23,10 +23,10 @@ impl Waker {
         })
     }
 
-    /// Makes the reactor's current wait, or else its next one, return.
+    /// Ends the reactor's current wait, or else its next one.
     ///
-    /// The eventfd is watched for edges and never read: every write is an edge. Its counter would
-    /// overflow after 2^64 - 2 writes, which no process lives to see, so the write cannot fail.
+    /// The eventfd is watched for edges and never read: every write is an edge. Its counter would overflow after 2^64 -
+    /// 2 writes, which no process reaches, so the write cannot fail.
     pub fn wake(&self) {
         let written = rustix::io::write(&self.eventfd, &1u64.to_ne_bytes());
         debug_assert!(written.is_ok(), "writing to an eventfd failed: {written:?}");

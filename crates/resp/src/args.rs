@@ -1,8 +1,8 @@
-//! The arguments of one request, where they lie in the input buffer.
+//! The arguments of one request, as ranges of the input buffer.
 
 use crate::ArgRange;
 
-/// The words of a request, the command's name first.
+/// The arguments of a request, including the command name as the first one.
 #[derive(Clone, Copy, Debug)]
 pub struct Args<'a> {
     request: &'a [u8],
@@ -10,35 +10,35 @@ pub struct Args<'a> {
 }
 
 impl<'a> Args<'a> {
-    /// The arguments of `request` at `ranges`.
+    /// Creates the list of the arguments that lie at `ranges` in `request`.
     #[inline]
     pub const fn new(request: &'a [u8], ranges: &'a [ArgRange]) -> Self {
         Args { request, ranges }
     }
 
-    /// How many there are.
+    /// The number of arguments, including the command name.
     #[inline]
     pub const fn len(self) -> usize {
         self.ranges.len()
     }
 
-    /// Whether there is none.
+    /// Returns `true` if there are no arguments.
     pub const fn is_empty(self) -> bool {
         self.ranges.is_empty()
     }
 
-    /// The argument at `index`; empty if there are fewer.
+    /// The argument at `index`, or an empty slice if `index` is out of range.
     #[inline]
     pub fn at(self, index: usize) -> &'a [u8] {
         self.ranges.get(index).map_or(&[], |range| range.of(self.request))
     }
 
-    /// All of them, in order.
+    /// Iterates over all arguments in order.
     pub fn iter(self) -> impl ExactSizeIterator<Item = &'a [u8]> + Clone {
         self.ranges.iter().map(move |range| range.of(self.request))
     }
 
-    /// Length of the whole request in bytes.
+    /// The length of the whole request in bytes.
     pub const fn request_len(self) -> usize {
         self.request.len()
     }

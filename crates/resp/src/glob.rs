@@ -1,21 +1,20 @@
-//! Glob patterns as KEYS, SCAN, PSUBSCRIBE and ACL rules use them.
+//! Glob-style patterns of KEYS, SCAN, PSUBSCRIBE and ACL rules.
 //!
-//! `*` stands for any bytes, `?` for one, `[abc]`, `[a-z]` and `[^a]` for one of a class or not of
-//! it, and a backslash takes the special meaning from the byte after it. Patterns that make no
-//! sense have the meaning that they have in Valkey: a class that is not closed ends with the
-//! pattern, the ends of a range may be swapped, and bytes from 0x80 come *before* the others in a
-//! range unless case is ignored. An empty string is matched by the empty pattern alone, not even by `*`.
+//! `*` matches any sequence of bytes and `?` any one byte. `[abc]` and `[a-z]` match one byte of a class, `[^a]` one
+//! byte outside it. A backslash makes the byte after it literal.
 //!
-//! Matching takes time proportional to both lengths per star. A star tries to match the rest of the
-//! pattern at every place of the string. Where one star fails at all places, so would it for
-//! every longer match of an earlier star, which would only leave it fewer places to try; so then
-//! the whole match has failed. Without this rule patterns such as `a*a*a*a*b` take exponential time.
-
-/// Stars in a pattern are followed to this depth; then it matches nothing.
+//! Malformed patterns behave as in Valkey: a class that is not closed extends to the end of the pattern, and the ends
+//! of a range may be swapped. In ranges, bytes from 0x80 sort *before* the other bytes unless case is ignored. The
+//! empty string matches only the empty pattern, not even `*`.
+//!
+//! Matching takes time proportional to the product of both lengths per star. A star tries to match the rest of the
+//! pattern at every position of the string. If one star fails at all positions, it would also fail for every longer
+//! match of an earlier star, because that leaves it fewer positions. So the whole match fails at that point. Without
+//! this rule, patterns such as `a*a*a*a*b` take exponential time.
+/// The maximum number of stars that are matched recursively. A pattern that needs more matches nothing.
 const STAR_MAX_DEPTH: u32 = 1000;
 
-/// Whether `string` as a whole matches `pattern`. With `ignore_case` ASCII letters are equal to
-/// their other case.
+/// Returns `true` if `pattern` matches all of `string`. With `ignore_case`, ASCII letters match regardless of case.
 pub fn matches(pattern: &[u8], string: &[u8], ignore_case: bool) -> bool {
     Matcher {
         ignore_case,
@@ -26,7 +25,7 @@ pub fn matches(pattern: &[u8], string: &[u8], ignore_case: bool) -> bool {
 
 struct Matcher {
     ignore_case: bool,
-    /// A star has failed at all places, so the match has failed.
+    /// Set once a star has failed at all positions, which means that the whole match fails.
     failed: bool,
 }
 
@@ -55,7 +54,7 @@ impl Matcher {
         pattern.is_empty() && string.is_empty()
     }
 
-    /// Matches `string`, which is not empty, with a star and the pattern after it.
+    /// Matches a star followed by `pattern` against `string`, which must not be empty.
     fn star(&mut self, pattern: &[u8], string: &[u8], depth: u32) -> bool {
         if pattern.is_empty() {
             return true;
@@ -72,7 +71,8 @@ impl Matcher {
         false
     }
 
-    /// Whether `byte` is in the class whose pattern after `[` is given, and the pattern after the class.
+    /// Matches `byte` against the class whose pattern after `[` is given. Returns the result and the pattern after the
+    /// class.
     fn class<'p>(&self, pattern: &'p [u8], byte: u8) -> (bool, &'p [u8]) {
         let (negated, mut rest) = match pattern {
             [b'^', rest @ ..] => (true, rest),
@@ -82,7 +82,7 @@ impl Matcher {
         loop {
             rest = match rest {
                 [] => break,
-                // Case is not ignored for an escaped byte.
+                // An escaped byte is compared case-sensitively even with `ignore_case`.
                 [b'\\', escaped, after @ ..] => {
                     found |= *escaped == byte;
                     after
@@ -104,7 +104,7 @@ impl Matcher {
         (found != negated, rest)
     }
 
-    /// The ends are put in order before they are ranked.
+    /// Returns `true` if `byte` is in the range. The ends are swapped if needed before `ignore_case` applies to them.
     fn in_range(&self, start: u8, end: u8, byte: u8) -> bool {
         let (low, high) = if start as i8 > end as i8 {
             (end, start)
@@ -114,8 +114,8 @@ impl Matcher {
         (self.rank(low)..=self.rank(high)).contains(&self.rank(byte))
     }
 
-    /// Where a byte stands in ranges. Bytes are signed, but to ignore their case makes them
-    /// unsigned, save 0xff, which that takes for the end of a file.
+    /// The position of a byte in the order that ranges use. Bytes compare as signed. With `ignore_case` they compare as
+    /// unsigned, because Valkey applies `tolower` to them, except 0xff, which `tolower` takes for `EOF` (-1).
     fn rank(&self, byte: u8) -> i16 {
         match byte {
             0xff => -1,

@@ -1,7 +1,7 @@
-//! Numbers as text: the strict parsers for what clients send, and the formats of what replies hold.
+//! Numbers as text: strict parsers for the input of clients, and the formats used in replies.
 //!
-//! Each function follows what Valkey 9.1 accepts and prints, to the byte, since clients and data
-//! files depend on it. None of them accepts white space in front or behind.
+//! Each function accepts and prints exactly what Valkey 9.1 does, byte for byte, because clients and data files depend
+//! on it. Unless stated otherwise, white space before or after a number is refused.
 
 mod grisu;
 mod long_double;
@@ -10,11 +10,11 @@ pub use long_double::LongDouble;
 
 use grisu::shortest_digits;
 
-/// The longest text [`write_f64`] makes, in bytes.
+/// The maximum length of the text that [`write_f64`] writes, in bytes.
 pub(crate) const F64_TEXT_MAX_LEN: usize = 32;
 
-/// Parses a decimal integer in the one form in which it would be printed: no plus sign, no leading
-/// zero, no `-0`. So a text that parses is equal to the text of its number.
+/// Parses a decimal integer in its canonical form: no plus sign, no leading zero, no `-0`. A text that parses is
+/// therefore equal to the text that its number prints as.
 #[inline]
 pub fn parse_i64(text: &[u8]) -> Option<i64> {
     let (negative, digits) = match text {
@@ -25,7 +25,7 @@ pub fn parse_i64(text: &[u8]) -> Option<i64> {
     if !matches!(digits.first(), Some(b'1'..=b'9')) || digits.len() > 19 {
         return None;
     }
-    // 19 digits fit in 64 bits without a sign.
+    // 19 digits fit in an unsigned 64-bit integer.
     let mut magnitude = 0u64;
     for &byte in digits {
         let digit = byte.wrapping_sub(b'0');
@@ -41,9 +41,11 @@ pub fn parse_i64(text: &[u8]) -> Option<i64> {
     }
 }
 
-/// Parses an unsigned integer as stream IDs are parsed: what [`parse_i64`] accepts and is not
-/// negative, or else whatever C's `strtoull` accepts whole, such as leading white space, a sign
-/// (a minus sign wraps around) and leading zeros. The text ends at its first zero byte.
+/// Parses an unsigned integer in the form that stream IDs allow.
+///
+/// A text that [`parse_i64`] accepts must not be negative. Any other text must be accepted as a whole by C's
+/// `strtoull`, which allows leading white space, leading zeros and a sign (a minus sign wraps around). The text ends at
+/// its first zero byte.
 #[inline]
 pub fn parse_u64(text: &[u8]) -> Option<u64> {
     match parse_i64(text) {
@@ -73,7 +75,7 @@ fn parse_loose_u64(text: &[u8]) -> Option<u64> {
     Some(if negative { magnitude.wrapping_neg() } else { magnitude })
 }
 
-/// Parses one or more decimal digits; `None` for anything else or a number above `u64::MAX`.
+/// Parses one or more decimal digits. Returns `None` for any other text and for a number above `u64::MAX`.
 fn parse_digits(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
@@ -87,9 +89,11 @@ fn parse_digits(digits: &[u8]) -> Option<u64> {
     })
 }
 
-/// Parses a floating point number such as a score: decimal, with an optional sign, fraction and
-/// exponent, or `inf` or `infinity` in any case. Refused are NaN, hexadecimal, a finite number too
-/// large for an `f64`, and a number that is not zero but too small.
+/// Parses a floating-point number such as a score: decimal, with an optional sign, fraction and exponent, or `inf` or
+/// `infinity` in any case.
+///
+/// Returns `None` for NaN, for hexadecimal, for a finite number that overflows `f64`, and for a non-zero number that
+/// underflows to zero.
 #[inline]
 pub fn parse_f64(text: &[u8]) -> Option<f64> {
     let number = decimal_f64(text)?;
@@ -99,8 +103,8 @@ pub fn parse_f64(text: &[u8]) -> Option<f64> {
     Some(number)
 }
 
-/// Parses the end of a score range, without its `(`. Unlike [`parse_f64`] this takes numbers that
-/// are out of range as infinite or zero, an empty text as zero, and ends the text at a zero byte.
+/// Parses the bound of a score range, without its `(`. Unlike [`parse_f64`], this function turns overflow into infinity
+/// and underflow into zero, reads an empty text as zero, and ends the text at a zero byte.
 pub fn parse_score_bound(text: &[u8]) -> Option<f64> {
     let end = memchr::memchr(0, text).unwrap_or(text.len());
     if end == 0 {
@@ -109,14 +113,14 @@ pub fn parse_score_bound(text: &[u8]) -> Option<f64> {
     decimal_f64(&text[..end])
 }
 
-/// What the standard library parses, but for NaN.
+/// Parses the numbers that the standard library accepts, except NaN.
 #[inline]
 fn decimal_f64(text: &[u8]) -> Option<f64> {
     let number: f64 = std::str::from_utf8(text).ok()?.parse().ok()?;
     (!number.is_nan()).then_some(number)
 }
 
-/// Tells a zero or infinity that was written as such from one that stands for a number out of range.
+/// Returns `number` if the zero or infinity was written as such, and `None` if it results from underflow or overflow.
 #[cold]
 fn check_extreme_f64(text: &[u8], number: f64) -> Option<f64> {
     if number.is_infinite() {
@@ -126,15 +130,15 @@ fn check_extreme_f64(text: &[u8], number: f64) -> Option<f64> {
     is_zero_mantissa(text).then_some(number)
 }
 
-/// Whether the digits of a decimal number before its exponent are all zero.
+/// Returns `true` if all digits before the exponent of a decimal number are zero.
 fn is_zero_mantissa(text: &[u8]) -> bool {
     let mut mantissa = text.iter().take_while(|byte| !matches!(byte, b'e' | b'E'));
     !mantissa.any(|byte| matches!(byte, b'1'..=b'9'))
 }
 
-/// Parses an amount of memory in bytes: digits and an optional unit in any case: `b`, `k` (1000),
-/// `kb` (1024), and so on for `m` and `g`. No digits mean 0, and a product above 64 bits wraps
-/// around, as in Valkey.
+/// Parses an amount of memory in bytes: digits, then an optional unit in any case. The units are `b`, `k` (1000), `kb`
+/// (1024), and `m`, `mb`, `g`, `gb` accordingly. As in Valkey, missing digits mean 0, and a product above 64 bits wraps
+/// around.
 pub fn parse_memory(text: &[u8]) -> Option<u64> {
     let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let (digits, unit) = text.split_at(digits);
@@ -159,19 +163,21 @@ pub fn format_i64(number: i64, buffer: &mut [u8; 20]) -> &str {
     let text = digits.format(number);
     let target = &mut buffer[..text.len()];
     target.copy_from_slice(text.as_bytes());
-    // The text is ASCII digits and at most a minus sign.
+    // The text consists of ASCII digits and at most one minus sign.
     std::str::from_utf8(target).unwrap_or_default()
 }
 
-/// Appends `number` in decimal.
+/// Appends `number` to `out` in decimal.
 #[inline]
 pub fn append_i64(number: i64, out: &mut Vec<u8>) {
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
-/// Appends `number` as replies print it: `inf`, `-inf`, `nan`, `-0`, integers below 2^62 in full,
-/// other numbers with the fewest digits that read back as the same number (in rare cases one more,
-/// as Valkey), with an exponent such as `1e+20` or `1.5e-7` where it is short.
+/// Appends `number` to `out` as replies print it.
+///
+/// Special values are `inf`, `-inf`, `nan` and `-0`. Integers of a magnitude up to 2^62 are printed in full. Other
+/// numbers are printed with the fewest digits that parse back to the same number (in rare cases one more, as in
+/// Valkey), with an exponent such as `1e+20` or `1.5e-7` where that is shorter.
 #[inline]
 pub fn format_f64(number: f64, out: &mut Vec<u8>) {
     let mut buffer = [0; F64_TEXT_MAX_LEN];
@@ -179,8 +185,8 @@ pub fn format_f64(number: f64, out: &mut Vec<u8>) {
     out.extend_from_slice(&buffer[..len]);
 }
 
-/// Appends `number` as [`format_f64`] does, but for large integers, which have an exponent where it is short. So
-/// fingerprints of data show scores.
+/// Appends `number` to `out` as [`format_f64`] does, except that large integers also get an exponent where that is
+/// shorter. The commands of an append-only file use this form for scores.
 pub fn format_f64_shortest(number: f64, out: &mut Vec<u8>) {
     if number == 0.0 || !number.is_finite() {
         return format_f64(number, out);
@@ -196,7 +202,7 @@ pub fn format_f64_shortest(number: f64, out: &mut Vec<u8>) {
     out.extend_from_slice(&text.buffer[..text.len]);
 }
 
-/// Writes `number` at the start of `buffer` as [`format_f64`] does. Returns its length.
+/// Writes `number` at the start of `buffer` in the form of [`format_f64`]. Returns the length of the text in bytes.
 pub(crate) fn write_f64(number: f64, buffer: &mut [u8; F64_TEXT_MAX_LEN]) -> usize {
     let mut text = Text { buffer, len: 0 };
     if number.is_nan() {
@@ -216,7 +222,7 @@ pub(crate) fn write_f64(number: f64, buffer: &mut [u8; F64_TEXT_MAX_LEN]) -> usi
     text.len
 }
 
-/// The integer equal to `number`, if it is one of at most 2^62.
+/// Returns the integer equal to `number` if there is one of a magnitude up to 2^62.
 fn exact_integer(number: f64) -> Option<i64> {
     const LIMIT: f64 = (1u64 << 62) as f64;
     if !(-LIMIT..=LIMIT).contains(&number) {
@@ -226,14 +232,14 @@ fn exact_integer(number: f64) -> Option<i64> {
     (integer as f64 == number).then_some(integer)
 }
 
-/// Decimal digits of a number: `digits` (without leading zeros) times ten to the power of `exponent`.
+/// The decimal digits of a number: `digits` (without leading zeros) times ten to the power of `exponent`.
 pub(crate) struct Decimal {
     digits: [u8; 18],
     count: usize,
     exponent: i32,
 }
 
-/// Lays out a number as an integer, a fraction or with an exponent.
+/// Appends a number as an integer, as a fraction or with an exponent.
 fn append_digits(decimal: &Decimal, text: &mut Text) {
     let digits = &decimal.digits[..decimal.count];
     let count = decimal.count as i32;
@@ -266,7 +272,7 @@ fn append_digits(decimal: &Decimal, text: &mut Text) {
     }
 }
 
-/// A text being written into a fixed buffer.
+/// A text that is written into a fixed-size buffer.
 struct Text<'a> {
     buffer: &'a mut [u8; F64_TEXT_MAX_LEN],
     len: usize,
@@ -283,8 +289,10 @@ impl Text<'_> {
     }
 }
 
-/// Appends `number`, of which the product with `10^fraction_digits` must be below 2^63, rounded to
-/// that many digits after the point, as distances are printed. Ties go to even.
+/// Appends `number` to `out`, rounded to `fraction_digits` digits after the point, as GEODIST prints distances. Ties
+/// round to even. The product of `number` and `10^fraction_digits` must be below 2^63.
+///
+/// # Panics
 ///
 /// Panics if `fraction_digits` is not in 1..=17.
 pub fn format_fixed(number: f64, fraction_digits: u32, out: &mut Vec<u8>) {

@@ -1,18 +1,17 @@
-//! Splits a line into arguments as a shell would, and quotes bytes so that such a line can hold them.
+//! Splits a line into arguments as a shell does, and quotes bytes so that such a line can contain them.
 //!
-//! Used for inline requests, lines of configuration files, and wherever a reply shows bytes as text.
-//! The rules, which clients can see, are those of Valkey 9.1 to the byte:
+//! This module is used for inline requests, for lines of configuration files, and for replies that show bytes as text.
+//! The rules are visible to clients and equal those of Valkey 9.1, byte for byte:
 //!
-//! - Arguments are separated by white space. Before an argument that includes vertical tab and form
-//!   feed; after its first byte those two belong to it.
+//! - White space separates arguments. Before an argument, it includes vertical tab and form feed; after the first byte
+//!   of an argument, those two belong to the argument.
 //! - Quotes may begin and end anywhere: `a"b c"'d'` is the one argument `ab cd`.
-//! - In double quotes `\xHH`, `\n`, `\r`, `\t`, `\b`, `\a` stand for a byte, and any other `\c` for `c`.
-//!   In single quotes only `\'` means something.
+//! - In double quotes, `\xHH`, `\n`, `\r`, `\t`, `\b` and `\a` stand for a byte, and any other `\c` for `c`. In single
+//!   quotes, only `\'` is an escape sequence.
 //! - A backslash just before the last byte of the line escapes nothing: `"a\"` is `a\`.
-//! - Quotes left open make the line invalid.
-//! - The byte 0xff, written raw, begins an argument but is not part of it. A zero byte ends the line.
-
-/// Splits `line` into arguments; `None` if its quotes are not balanced.
+//! - Quotes that are not closed make the line invalid.
+//! - A literal 0xff byte begins an argument but is not part of it. A zero byte ends the line.
+/// Splits `line` into arguments. Returns `None` if its quotes are not balanced.
 pub fn split_arguments(line: &[u8]) -> Option<Vec<Vec<u8>>> {
     let end = memchr::memchr(0, line).unwrap_or(line.len());
     let mut rest = &line[..end];
@@ -28,15 +27,15 @@ pub fn split_arguments(line: &[u8]) -> Option<Vec<Vec<u8>>> {
     }
 }
 
-/// Whether [`plain_arguments`] could split a line.
+/// The outcome of [`plain_arguments`]: `Yes` if it could split the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Plain {
     Yes,
     No,
 }
 
-/// Splits `line` if its arguments are pieces of it, that is if it holds neither quotes nor 0xff,
-/// calling `argument` with the offset and length of each. Else `argument` is not called.
+/// Splits `line` if its arguments are slices of it, that is, if it contains no quotes, no 0xff and no zero byte. Calls
+/// `argument` with the offset and length of each. Otherwise `argument` is not called.
 pub(crate) fn plain_arguments(line: &[u8], mut argument: impl FnMut(usize, usize)) -> Plain {
     if line.iter().any(|&byte| matches!(byte, b'"' | b'\'' | 0xff | 0)) {
         return Plain::No;
@@ -50,7 +49,7 @@ pub(crate) fn plain_arguments(line: &[u8], mut argument: impl FnMut(usize, usize
     Plain::Yes
 }
 
-/// Appends `bytes` to `out` in double quotes, so that [`split_arguments`] gives them back.
+/// Appends `bytes` to `out` in double quotes, so that [`split_arguments`] returns them unchanged.
 pub fn append_quoted(out: &mut Vec<u8>, bytes: &[u8]) {
     const HEX: &[u8; 16] = b"0123456789abcdef";
     out.reserve(bytes.len() + 2);
@@ -73,8 +72,8 @@ pub fn append_quoted(out: &mut Vec<u8>, bytes: &[u8]) {
     out.push(b'"');
 }
 
-/// Whether `bytes` must be quoted to be one argument of a line that reads back the same: true if
-/// they hold white space, quotes of the double kind, a backslash or anything unprintable.
+/// Returns `true` if `bytes` must be quoted to be read back as one argument, that is, if they contain white space,
+/// double quotes, a backslash or a byte that is not printable ASCII.
 pub fn needs_quotes(bytes: &[u8]) -> bool {
     bytes
         .iter()
@@ -89,12 +88,12 @@ fn skip_blanks(line: &[u8]) -> &[u8] {
     &line[blanks..]
 }
 
-/// White space that ends an argument outside quotes.
+/// Returns `true` for white space that ends an argument outside quotes.
 fn ends_argument(byte: u8) -> bool {
     matches!(byte, b' ' | b'\n' | b'\r' | b'\t')
 }
 
-/// Reads the argument at the start of `line`. Returns it and how many bytes of the line it took.
+/// Reads the argument at the start of `line`. Returns it and the number of bytes of the line that it takes.
 fn one_argument(line: &[u8]) -> Option<(Vec<u8>, usize)> {
     let mut argument = Vec::new();
     let mut quote = None;
@@ -117,8 +116,8 @@ fn one_argument(line: &[u8]) -> Option<(Vec<u8>, usize)> {
     quote.is_none().then_some((argument, at))
 }
 
-/// Reads the escape sequence at the start of `line`, inside quotes opened by `quote`. Returns the
-/// byte it stands for and its length.
+/// Reads the escape sequence at the start of `line`, inside quotes opened by `quote`. Returns the byte it stands for
+/// and the length of the sequence.
 fn escape(line: &[u8], quote: u8) -> (Option<u8>, usize) {
     let double = quote == b'"';
     match *line {
@@ -141,7 +140,7 @@ fn escape(line: &[u8], quote: u8) -> (Option<u8>, usize) {
     }
 }
 
-/// What a byte that stands for itself adds to an argument.
+/// Returns the byte that an unescaped `byte` adds to an argument, which is none for 0xff.
 fn raw(byte: u8) -> Option<u8> {
     (byte != 0xff).then_some(byte)
 }

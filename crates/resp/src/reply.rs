@@ -1,35 +1,35 @@
-//! Writes replies in RESP2 or RESP3 at the end of a connection's output buffer.
+//! Writes replies in RESP2 or RESP3 to the end of a connection's output buffer.
 //!
-//! Types that only RESP3 has are written in RESP2 as what Valkey sends there: a map as an array of
-//! keys and values, a set as an array, a double or big number as a bulk string, and so on.
+//! Types that only RESP3 has are written in RESP2 in the form that Valkey uses there: a map as an array of keys and
+//! values, a set as an array, a double or big number as a bulk string, and so on.
 //!
-//! Most replies are headers with small numbers, so those are appended as arrays of a fixed size,
-//! which compile to one or two stores.
+//! Most replies are headers with small numbers. Those are appended as arrays of a fixed size, which compile to one or
+//! two stores.
 
 use crate::number::{F64_TEXT_MAX_LEN, LongDouble, write_f64};
 use crate::request::ProtocolError;
 
-/// The version of the protocol in which a connection gets its replies.
+/// The protocol version of a connection's replies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protocol {
-    /// What a connection begins with.
+    /// RESP2, the initial protocol of a connection.
     #[default]
     Resp2,
-    /// What it may change to with `HELLO 3`.
+    /// RESP3, which the client selects with `HELLO 3`.
     Resp3,
 }
 
-/// Appends replies to an output buffer.
+/// A writer that appends replies to an output buffer.
 #[derive(Debug)]
 pub struct Reply<'a> {
-    /// Where the replies go.
+    /// The output buffer.
     pub out: &'a mut Vec<u8>,
-    /// The protocol they are written in.
+    /// The protocol version of the replies.
     pub protocol: Protocol,
 }
 
-/// Where the header of a collection goes whose length is not known yet. It must be given back to
-/// the `end_` function that belongs to the `begin_` function it came from.
+/// The position of a collection's header, which is written once the length is known. It must be passed to the `end_`
+/// function that corresponds to the `begin_` function that returned it.
 #[derive(Debug)]
 #[must_use = "a collection that is begun must be ended"]
 pub struct Deferred {
@@ -37,7 +37,7 @@ pub struct Deferred {
 }
 
 impl<'a> Reply<'a> {
-    /// A writer that appends to `out`.
+    /// Creates a writer that appends to `out`.
     #[inline]
     pub fn new(out: &'a mut Vec<u8>, protocol: Protocol) -> Self {
         Self { out, protocol }
@@ -45,31 +45,32 @@ impl<'a> Reply<'a> {
 }
 
 impl Reply<'_> {
-    /// `OK`, the answer of a command that has nothing to say.
+    /// Writes `OK`, the reply of a command that returns no data.
     #[inline]
     pub fn ok(&mut self) {
         self.raw(b"+OK\r\n");
     }
 
-    /// `QUEUED`, the answer of a command inside MULTI.
+    /// Writes `QUEUED`, the reply to a command inside MULTI.
     #[inline]
     pub fn queued(&mut self) {
         self.raw(b"+QUEUED\r\n");
     }
 
-    /// A simple string. The text must be one line.
+    /// Writes a simple string. The text must be a single line.
     pub fn simple(&mut self, text: &str) {
         debug_assert!(!text.contains(['\r', '\n']), "a simple string is one line");
         self.line(b'+', text.as_bytes());
     }
 
-    /// An error. The text begins with its code, such as `ERR` or `WRONGTYPE`. Line ends at its end
-    /// are dropped, others become spaces.
+    /// Writes an error. The text begins with its error code, such as `ERR` or `WRONGTYPE`. Trailing line breaks are
+    /// removed; other CR and LF bytes become spaces.
     pub fn error(&mut self, text: &str) {
         self.error_bytes(text.as_bytes());
     }
 
-    /// An error, as [`Self::error`], for a text that may not be UTF-8, as it repeats what a client sent.
+    /// Writes an error like [`Self::error`]. The text may not be UTF-8, because it can repeat bytes that the client
+    /// sent.
     pub fn error_bytes(&mut self, text: &[u8]) {
         let is_line_end = |byte: &u8| matches!(byte, b'\r' | b'\n');
         let trimmed = text.iter().rev().skip_while(|byte| is_line_end(byte)).count();
@@ -81,12 +82,12 @@ impl Reply<'_> {
         self.crlf();
     }
 
-    /// The error for bytes that are not a request, after which the connection is closed.
+    /// Writes the error reply to malformed input. The connection is closed after it.
     pub fn protocol_error(&mut self, error: &ProtocolError) {
         self.line(b'-', &[b"ERR ", &*error.message()].concat());
     }
 
-    /// An integer.
+    /// Writes an integer.
     #[inline]
     pub fn integer(&mut self, number: i64) {
         match usize::try_from(number) {
@@ -99,7 +100,7 @@ impl Reply<'_> {
         self.line(b':', itoa::Buffer::new().format(number).as_bytes());
     }
 
-    /// A bulk string.
+    /// Writes a bulk string.
     #[inline]
     pub fn bulk(&mut self, bytes: &[u8]) {
         self.out.reserve(bytes.len() + HEADER_MAX_LEN + 2);
@@ -108,32 +109,32 @@ impl Reply<'_> {
         self.crlf();
     }
 
-    /// An integer as a bulk string.
+    /// Writes an integer as a bulk string.
     #[inline]
     pub fn bulk_integer(&mut self, number: i64) {
         self.bulk(itoa::Buffer::new().format(number).as_bytes());
     }
 
-    /// The header of a bulk string of `len` bytes, which must follow with [`Self::raw`], and then
+    /// Writes the header of a bulk string of `len` bytes. The bytes must follow with [`Self::raw`], then
     /// [`Self::crlf`].
     #[inline]
     pub fn bulk_header(&mut self, len: usize) {
         self.header(b'$', len);
     }
 
-    /// Bytes as they are.
+    /// Appends `bytes` unchanged.
     #[inline]
     pub fn raw(&mut self, bytes: &[u8]) {
         self.out.extend_from_slice(bytes);
     }
 
-    /// A line end.
+    /// Writes CR LF.
     #[inline]
     pub fn crlf(&mut self) {
         self.raw(b"\r\n");
     }
 
-    /// The null that stands for a missing value.
+    /// Writes the null that stands for a missing value.
     #[inline]
     pub fn null(&mut self) {
         match self.protocol {
@@ -142,7 +143,7 @@ impl Reply<'_> {
         }
     }
 
-    /// The null that stands for a missing collection. RESP3 does not tell it from [`Self::null`].
+    /// Writes the null that stands for a missing array. In RESP3 it is the same as [`Self::null`].
     #[inline]
     pub fn null_array(&mut self) {
         match self.protocol {
@@ -151,26 +152,26 @@ impl Reply<'_> {
         }
     }
 
-    /// The header of an array of `len` elements, which must follow.
+    /// Writes the header of an array of `len` elements, which must follow.
     #[inline]
     pub fn array(&mut self, len: usize) {
         self.header(b'*', len);
     }
 
-    /// The header of a map of `len` pairs of a key and a value, which must follow.
+    /// Writes the header of a map of `len` pairs of a key and a value, which must follow.
     #[inline]
     pub fn map(&mut self, len: usize) {
         let (prefix, len) = self.map_header(len);
         self.header(prefix, len);
     }
 
-    /// The header of a set of `len` elements, which must follow.
+    /// Writes the header of a set of `len` elements, which must follow.
     #[inline]
     pub fn set(&mut self, len: usize) {
         self.header(self.set_prefix(), len);
     }
 
-    /// The header of a message of `len` elements that answers no request. They must follow.
+    /// Writes the header of an out-of-band message of `len` elements, which must follow.
     #[inline]
     pub fn push(&mut self, len: usize) {
         match self.protocol {
@@ -179,14 +180,13 @@ impl Reply<'_> {
         }
     }
 
-    /// The header of `len` pairs of attributes of the reply after them. Only in RESP3: clients of
-    /// RESP2 cannot read it.
+    /// Writes the header of `len` attribute pairs that describe the reply after them. Only valid in RESP3.
     pub fn attribute(&mut self, len: usize) {
         debug_assert!(self.protocol == Protocol::Resp3, "RESP2 has no attributes");
         self.header(b'|', len);
     }
 
-    /// A floating point number.
+    /// Writes a floating-point number.
     #[inline]
     pub fn double(&mut self, number: f64) {
         let mut text = [0; F64_TEXT_MAX_LEN];
@@ -194,8 +194,8 @@ impl Reply<'_> {
         self.number_text(&text[..len]);
     }
 
-    /// A floating point number that is printed without exponent and without digits that come from
-    /// rounding alone.
+    /// Writes a floating-point number without an exponent, rounded so that digits that only result from binary rounding
+    /// do not appear.
     pub fn long_double(&mut self, number: LongDouble) {
         let mut text = Vec::new();
         number.format_human(&mut text);
@@ -210,7 +210,7 @@ impl Reply<'_> {
         }
     }
 
-    /// An integer of any size, given in decimal.
+    /// Writes an integer of any size, given in decimal.
     pub fn big_number(&mut self, digits: &str) {
         match self.protocol {
             Protocol::Resp2 => self.bulk(digits.as_bytes()),
@@ -218,7 +218,7 @@ impl Reply<'_> {
         }
     }
 
-    /// A truth value.
+    /// Writes a Boolean.
     #[inline]
     pub fn boolean(&mut self, value: bool) {
         self.raw(match (self.protocol, value) {
@@ -229,8 +229,8 @@ impl Reply<'_> {
         });
     }
 
-    /// A text to be shown as it is. `extension` names its format in three characters, such as
-    /// `txt`; a shorter one is filled with spaces, of a longer one the rest is ignored.
+    /// Writes a verbatim string. `extension` names its format in three characters, such as `txt`. A shorter name is
+    /// padded with spaces, a longer one is truncated.
     pub fn verbatim(&mut self, extension: &str, text: &[u8]) {
         if self.protocol == Protocol::Resp2 {
             return self.bulk(text);
@@ -245,8 +245,8 @@ impl Reply<'_> {
         self.crlf();
     }
 
-    /// Begins an array whose length is not known yet. Its elements must follow. Collections begun
-    /// inside it must be ended first.
+    /// Begins an array whose length is not known yet. Its elements must follow. Collections begun inside it must be
+    /// ended first.
     pub fn begin_array(&mut self) -> Deferred {
         Deferred {
             position: self.out.len(),
@@ -258,7 +258,7 @@ impl Reply<'_> {
         self.insert_header(begun, b'*', len);
     }
 
-    /// Begins a map whose length is not known yet, as [`Self::begin_array`].
+    /// Begins a map whose length is not known yet. The rules of [`Self::begin_array`] apply.
     pub fn begin_map(&mut self) -> Deferred {
         Deferred {
             position: self.out.len(),
@@ -271,7 +271,7 @@ impl Reply<'_> {
         self.insert_header(begun, prefix, len);
     }
 
-    /// Begins a set whose length is not known yet, as [`Self::begin_array`].
+    /// Begins a set whose length is not known yet. The rules of [`Self::begin_array`] apply.
     pub fn begin_set(&mut self) -> Deferred {
         Deferred {
             position: self.out.len(),
@@ -283,14 +283,14 @@ impl Reply<'_> {
         self.insert_header(begun, self.set_prefix(), len);
     }
 
-    /// Length of the output buffer in bytes.
+    /// The length of the output buffer in bytes.
     #[inline]
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
         self.out.len()
     }
 
-    /// Takes back what was appended since the output buffer had `len` bytes.
+    /// Shortens the output buffer to `len` bytes, which removes what was appended since it had that length.
     pub fn truncate(&mut self, len: usize) {
         self.out.truncate(len);
     }
@@ -311,7 +311,7 @@ impl Reply<'_> {
         }
     }
 
-    /// A line of a type that is one line.
+    /// Writes a reply of a type that consists of one line.
     fn line(&mut self, prefix: u8, text: &[u8]) {
         self.out.reserve(text.len() + 3);
         self.out.push(prefix);
@@ -319,7 +319,7 @@ impl Reply<'_> {
         self.crlf();
     }
 
-    /// A line with a prefix and a number.
+    /// Writes a line that consists of a prefix and a number.
     #[inline]
     fn header(&mut self, prefix: u8, number: usize) {
         match number {
@@ -341,7 +341,7 @@ impl Reply<'_> {
         self.line(prefix, itoa::Buffer::new().format(number).as_bytes());
     }
 
-    /// Moves what follows the position of `begun` to make room for a header.
+    /// Inserts a header at the position of `begun` by moving the bytes after it.
     fn insert_header(&mut self, begun: Deferred, prefix: u8, len: usize) {
         let end = self.out.len();
         assert!(
@@ -357,10 +357,10 @@ impl Reply<'_> {
     }
 }
 
-/// Length of the longest header: a prefix, 20 digits, a line end.
+/// The length of the longest header in bytes: a prefix, 20 digits, CR LF.
 const HEADER_MAX_LEN: usize = 23;
 
-/// The digit of a number below ten.
+/// Returns the ASCII digit of a number below ten.
 #[inline]
 fn ascii(digit: usize) -> u8 {
     b'0' + digit as u8

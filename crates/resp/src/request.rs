@@ -1,7 +1,7 @@
-//! Parses requests: RESP arrays of bulk strings, and inline lines.
+//! Parses requests: RESP arrays of bulk strings, and inline requests.
 //!
-//! A connection keeps one [`Parser`] and one input buffer. It calls [`Parser::parse`] with the bytes
-//! from the start of the current request to the end of what was received:
+//! A connection keeps one [`Parser`] and one input buffer. It calls [`Parser::parse`] with the bytes from the start of
+//! the current request to the end of the received bytes:
 //!
 //! ```text
 //!            start of request            end of received bytes
@@ -11,19 +11,18 @@
 //!                                   the parser stopped here
 //! ```
 //!
-//! A request that is not all there yet leaves its finished arguments, the place where the work
-//! stopped and the count of arguments still to come inside the parser. The next call goes on from
-//! there: a byte is looked at a bounded number of times, however small the pieces are in which it
-//! arrives. Everything is an offset from the start of the request, so the buffer may move or grow
-//! between two calls.
+//! For an incomplete request, the parser keeps the complete arguments, the position at which it stopped and the number
+//! of missing arguments. The next call continues from there. So each byte is examined a bounded number of times,
+//! however small the pieces are in which the input arrives. All positions are offsets from the start of the request, so
+//! the buffer may move or grow between two calls.
 //!
-//! The outcome depends on the bytes alone, never on how they were cut into pieces. For the 64 KiB
-//! limit of a line this is stricter than Valkey, which applies the limit only to what happens to
-//! be in its buffer when the line end is still missing.
+//! The outcome depends only on the bytes, never on how they were cut into pieces. For the 64 KiB limit of a line, this
+//! is stricter than Valkey, which applies the limit only to the bytes that happen to be in its buffer while the line
+//! end is still missing.
 //!
-//! Lines end differently in the two forms. A count line of an array ends at the first `\r`, which
-//! `\n` must follow. An inline line ends at `\n`, one `\r` before it is dropped, and it cannot be
-//! seen through a zero byte: a line with one never ends, and fails once it passes 64 KiB.
+//! The two forms end their lines differently. A count line of an array ends at the first `\r`, which must be followed
+//! by `\n`. An inline request ends at `\n`, and one `\r` before that is dropped. The search for the `\n` stops at a
+//! zero byte: an inline request that contains one never ends, and fails once it exceeds 64 KiB.
 
 use std::borrow::Cow;
 
@@ -32,92 +31,94 @@ use memchr::{memchr, memchr2};
 use crate::number::parse_i64;
 use crate::quote::{Plain, plain_arguments, split_arguments};
 
-/// The longest line, in bytes before its line end: an inline request, or the count in front of an
+/// The maximum length of a line in bytes, without its line end. It applies to an inline request and to the count of an
 /// array or a bulk string.
 const LINE_MAX_LEN: usize = 64 * 1024;
-/// The largest bulk string, in bytes, that a connection may send before it is authenticated.
+/// The maximum length of a bulk string, in bytes, before the connection is authenticated.
 const UNAUTHENTICATED_BULK_MAX_LEN: u64 = 16384;
-/// The largest number of arguments that a connection may send before it is authenticated.
+/// The maximum number of arguments of a request before the connection is authenticated.
 const UNAUTHENTICATED_MAX_ARGS: i64 = 10;
-/// How many arguments' worth of memory a parser keeps between requests that arrive in pieces.
+/// The maximum capacity, in arguments, that a parser keeps between requests that arrive in pieces.
 const KEPT_PARTIAL_ARGS: usize = 64;
 
-/// One argument: a range relative to the start of its request in the connection's input buffer.
+/// One argument: a range of the connection's input buffer, relative to the start of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ArgRange {
-    /// Offset of the argument's first byte from the start of the request.
+    /// The offset of the argument's first byte from the start of the request.
     pub start: u32,
-    /// Length of the argument in bytes.
+    /// The length of the argument in bytes.
     pub len: u32,
 }
 
 impl ArgRange {
-    /// The argument's bytes, where `request` begins at the start of the request this range came from.
+    /// Returns the argument's bytes. `request` must begin at the start of the request that this range belongs to.
     ///
-    /// Panics if `request` is shorter than the request that was parsed.
+    /// # Panics
+    ///
+    /// Panics if `request` ends before the argument does.
     #[inline]
     pub fn of(self, request: &[u8]) -> &[u8] {
         &request[self.start as usize..][..self.len as usize]
     }
 }
 
-/// What a connection may send.
+/// The limits on the input of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// The longest bulk string in bytes (`proto-max-bulk-len`).
+    /// The maximum length of a bulk string in bytes (`proto-max-bulk-len`).
     pub max_bulk_len: u64,
-    /// Whether the connection has authenticated, or need not. One that has not may send at most 10
+    /// `true` if the connection is authenticated or no authentication is required. Otherwise it may send at most 10
     /// arguments of at most 16384 bytes.
     pub authenticated: bool,
 }
 
-/// Outcome of one call of [`Parser::parse`].
+/// The outcome of one call of [`Parser::parse`].
 #[derive(Debug, PartialEq, Eq)]
 pub enum Parsed {
     /// More bytes are needed.
     Incomplete {
-        /// How many bytes of the current bulk string, with its line end, are missing; 0 if unknown.
+        /// The number of missing bytes of the current bulk string including its line end, or 0 if unknown.
         wanted: usize,
     },
-    /// A request of `consumed` bytes ended and its arguments were appended to `args`.
+    /// A request of `consumed` bytes is complete and its arguments were appended to `args`.
     Request {
-        /// Length of the request in bytes.
+        /// The length of the request in bytes.
         consumed: usize,
-        /// Number of arguments; 0 for an empty line or an array without elements, which ask for nothing.
+        /// The number of arguments. It is 0 for an empty line or an empty array, which get no reply.
         argc: usize,
     },
-    /// An inline request ended whose quotes had to be resolved, so that its arguments are not
-    /// pieces of the buffer. It has at least one argument.
+    /// An inline request with quotes is complete. Its arguments are not slices of the buffer, because quotes and escape
+    /// sequences were resolved. It has at least one argument.
     Inline {
-        /// Length of the request in bytes.
+        /// The length of the request in bytes.
         consumed: usize,
         /// The arguments.
         args: Vec<Vec<u8>>,
     },
-    /// The bytes are no request. The connection gets the error and is closed.
+    /// The bytes are not a valid request. The connection gets the error and is closed.
     Error(ProtocolError),
 }
 
-/// Why bytes are not a request.
+/// The reason why bytes are not a valid request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProtocolError {
-    /// An inline line is longer than 64 KiB.
+    /// An inline request is longer than 64 KiB.
     TooBigInlineRequest,
     /// The count of an array is longer than 64 KiB.
     TooBigArrayCount,
-    /// The count of an array is not a number, or above `i32::MAX`.
+    /// The count of an array is not a number, or is above `i32::MAX`.
     InvalidArrayLength,
-    /// More than 10 arguments before authentication.
+    /// A request has more than 10 arguments before authentication.
     UnauthenticatedArrayLength,
-    /// The length of a bulk string is longer than 64 KiB.
+    /// The length line of a bulk string is longer than 64 KiB.
     TooBigBulkCount,
-    /// A bulk string was expected, but this byte came.
+    /// This byte was found where a bulk string must begin.
     ExpectedBulk(u8),
-    /// The length of a bulk string is not a number, negative, or above `proto-max-bulk-len`.
+    /// The length of a bulk string is not a number, is negative, or is above `proto-max-bulk-len`.
     InvalidBulkLength,
-    /// A bulk string above 16384 bytes before authentication.
+    /// A bulk string is longer than 16384 bytes before authentication.
     UnauthenticatedBulkLength,
-    /// An inline line ends inside quotes.
+    /// An inline request ends inside quotes.
     UnbalancedQuotes,
     /// A count or a bulk string is not followed by `\r\n`.
     InvalidLineEnd,
@@ -126,8 +127,8 @@ pub enum ProtocolError {
 }
 
 impl ProtocolError {
-    /// The text that follows `-ERR ` in the error reply. It can hold a byte that is not UTF-8: the
-    /// one that the client sent where a bulk string should begin.
+    /// The text that follows `-ERR ` in the error reply. It may not be UTF-8, because it can contain the byte that the
+    /// client sent where a bulk string must begin.
     pub fn message(&self) -> Cow<'static, [u8]> {
         let text: &'static [u8] = match self {
             Self::TooBigInlineRequest => b"Protocol error: too big inline request",
@@ -151,7 +152,7 @@ impl ProtocolError {
     }
 }
 
-/// Why a step of the parser did not finish its piece.
+/// The reason why a parsing step did not complete.
 enum ParseStop {
     Incomplete { wanted: usize },
     Error(ProtocolError),
@@ -167,29 +168,33 @@ impl From<ParseStop> for Parsed {
     }
 }
 
-/// Where a connection's current request stands. Keep one per connection.
+/// The state of a connection's current request. Each connection keeps one.
 #[derive(Debug, Default)]
 pub struct Parser {
-    /// Offset of the first byte that is not yet part of a finished piece of the request.
+    /// The offset of the first byte that is not yet part of a complete element of the request.
     position: usize,
-    /// How many bytes from `position` on are known to hold no complete line end.
+    /// The number of bytes from `position` on that are known to contain no complete line end.
     scanned: usize,
-    /// Arguments still to come; 0 while the first line is not complete.
+    /// The number of missing arguments, or 0 while the first line is incomplete.
     remaining: u32,
-    /// The inline request holds a zero byte, so that it has no end.
+    /// Set if the inline request contains a zero byte, so that it never ends.
     endless: bool,
     /// The length of the bulk string at `position`, once its header is parsed.
     bulk_len: Option<u32>,
-    /// The finished arguments of a request that is not complete.
+    /// The complete arguments of an incomplete request.
     partial: Vec<ArgRange>,
 }
 
 impl Parser {
-    /// Parses one request, appending its arguments to `args`.
+    /// Parses one request and appends its arguments to `args`.
     ///
-    /// `request` holds the bytes from the start of the current request to the end of what was
-    /// received. After [`Parsed::Incomplete`] the next call must begin with the same bytes, though
-    /// they may lie elsewhere; `args` is then as it was. After any other outcome the parser is idle.
+    /// `request` holds the bytes from the start of the current request to the end of the received bytes. After
+    /// [`Parsed::Incomplete`], `args` is unchanged, and the next call must begin with the same bytes, though they may
+    /// be at another address. After any other outcome the parser is idle.
+    ///
+    /// # Panics
+    ///
+    /// Panics if a call that continues a request passes fewer bytes than the parser has already examined.
     #[inline]
     pub fn parse(&mut self, request: &[u8], args: &mut Vec<ArgRange>, limits: &Limits) -> Parsed {
         if !self.is_idle() {
@@ -202,13 +207,13 @@ impl Parser {
         }
     }
 
-    /// Whether no part of a request is held.
+    /// Returns `true` if the parser holds no part of a request.
     #[inline]
     pub fn is_idle(&self) -> bool {
         self.position == 0 && self.scanned == 0
     }
 
-    /// Forgets the partial request.
+    /// Discards the partial request.
     pub fn reset(&mut self) {
         self.position = 0;
         self.scanned = 0;
@@ -222,8 +227,8 @@ impl Parser {
         }
     }
 
-    /// Parses an array from its first byte. Its arguments go straight to `args`; they move into the
-    /// parser only if the request turns out to be incomplete.
+    /// Parses an array from its first byte. Its arguments go directly to `args`; they move into the parser only if the
+    /// request turns out to be incomplete.
     #[inline]
     fn array(&mut self, request: &[u8], args: &mut Vec<ArgRange>, limits: &Limits) -> Parsed {
         let base = args.len();
@@ -239,7 +244,8 @@ impl Parser {
         }
     }
 
-    /// Takes back what an unfinished request appended to `args`.
+    /// Removes the arguments that an unfinished request appended to `args`. Keeps them in the parser if the request is
+    /// incomplete.
     #[cold]
     fn suspend(&mut self, stop: &ParseStop, args: &mut Vec<ArgRange>, base: usize) {
         match stop {
@@ -249,7 +255,7 @@ impl Parser {
         args.truncate(base);
     }
 
-    /// Goes on with a request of which a part was seen.
+    /// Continues a request of which a part was already parsed.
     fn resume(&mut self, request: &[u8], args: &mut Vec<ArgRange>, limits: &Limits) -> Parsed {
         assert!(
             request.len() >= self.position + self.scanned,
@@ -277,8 +283,8 @@ impl Parser {
         }
     }
 
-    /// Parses an array from where it stopped: the count if it is not known, then the bulk strings.
-    /// Returns the length of the request and leaves the parser idle but for `partial`.
+    /// Parses an array from the position at which it stopped: the count if it is not known yet, then the bulk strings.
+    /// Returns the length of the request and leaves the parser idle except for `partial`.
     #[inline]
     fn elements(&mut self, request: &[u8], sink: &mut Vec<ArgRange>, limits: &Limits) -> Result<usize, ParseStop> {
         if self.remaining == 0 {
@@ -324,8 +330,8 @@ impl Parser {
         Ok(position)
     }
 
-    /// Parses `*<count>\r\n` at the start of the request. Returns the count and the line's end. A
-    /// negative count is 0.
+    /// Parses `*<count>\r\n` at the start of the request. Returns the count and the end of the line. A negative count
+    /// is returned as 0.
     #[inline]
     fn array_count(&mut self, request: &[u8], limits: &Limits) -> Result<(u32, usize), ParseStop> {
         if let [b'*', digit @ b'0'..=b'9', b'\r', b'\n', ..] = request {
@@ -348,7 +354,7 @@ impl Parser {
         Ok((u32::try_from(count).unwrap_or(0), line.end))
     }
 
-    /// Parses `$<len>\r\n` at `self.position`. Returns the length and the line's end.
+    /// Parses `$<len>\r\n` at `self.position`. Returns the length and the end of the line.
     fn bulk_len(&mut self, request: &[u8], limits: &Limits) -> Result<(u32, usize), ParseStop> {
         let line = self.count_line(request, ProtocolError::TooBigBulkCount)?;
         let first = line.text.first().copied().unwrap_or(b'\r');
@@ -372,8 +378,8 @@ impl Parser {
         }
     }
 
-    /// The line at `self.position`, which must end within 64 KiB or is `too_big`. The byte after
-    /// its `\r` has been received.
+    /// Returns the line at `self.position` once the byte after its `\r` has been received. Fails with `too_big` if the
+    /// line is longer than 64 KiB.
     fn count_line<'b>(&mut self, request: &'b [u8], too_big: ProtocolError) -> Result<CountLine<'b>, ParseStop> {
         let rest = &request[self.position..];
         let Some(found) = memchr(b'\r', &rest[self.scanned..]) else {
@@ -415,7 +421,7 @@ impl Parser {
         inline_arguments(line.strip_suffix(b"\r").unwrap_or(line), newline + 1, args)
     }
 
-    /// Offset of the `\n` that ends an inline request.
+    /// Returns the offset of the `\n` that ends an inline request.
     fn find_inline_end(&mut self, request: &[u8]) -> Option<usize> {
         if self.endless {
             return None;
@@ -426,17 +432,17 @@ impl Parser {
     }
 }
 
-/// A line of a request in array form.
+/// A count line of a request in array form.
 struct CountLine<'b> {
     /// The bytes before `\r`.
     text: &'b [u8],
-    /// Whether `\n` follows the `\r`.
+    /// `true` if `\n` follows the `\r`.
     ends_well: bool,
-    /// Offset in the request of the byte after the line end.
+    /// The offset in the request of the byte after the line end.
     end: usize,
 }
 
-/// Splits the inline request `line`, of which `consumed` bytes belong to the buffer.
+/// Splits the inline request `line`, which takes `consumed` bytes of the buffer.
 fn inline_arguments(line: &[u8], consumed: usize, args: &mut Vec<ArgRange>) -> Parsed {
     let base = args.len();
     let plain = plain_arguments(line, |start, len| {
@@ -459,8 +465,8 @@ fn inline_arguments(line: &[u8], consumed: usize, args: &mut Vec<ArgRange>) -> P
     }
 }
 
-/// The header `$<len>\r\n` at `position`, if all of it is there and has one to four digits: almost
-/// every header there is. Returns the length and the header's end.
+/// Parses the header `$<len>\r\n` at `position` if it is complete and has one to four digits, as almost every header
+/// has. Returns the length and the end of the header.
 #[inline]
 fn short_bulk_len(request: &[u8], position: usize) -> Option<(u32, usize)> {
     match *request.get(position..)? {

@@ -1,27 +1,26 @@
-//! Integers of 1 to 64 bits at any bit offset of a string: reading, writing, and what happens on overflow.
+//! Integers of 1 to 64 bits at any bit offset of a string: reading, writing and overflow handling.
 //!
-//! Bit 0 is the most significant bit of byte 0, and an integer's most significant bit comes first.
-
-/// The form of an integer: `i1` to `i64`, `u1` to `u63`.
+//! Bit 0 is the most significant bit of byte 0. The most significant bit of an integer comes first.
+/// The type of an integer: `i1` to `i64`, `u1` to `u63`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Form {
     signed: bool,
     bits: u32,
 }
 
-/// What becomes of a result that does not fit its form.
+/// The overflow behavior of BITFIELD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overflow {
-    /// Its lowest bits are taken.
+    /// Keeps the lowest bits of the result (WRAP).
     Wrap,
-    /// The nearest number that fits is taken.
+    /// Clamps the result to the nearest number that fits (SAT).
     Saturate,
-    /// Nothing is written.
+    /// Does not write the result (FAIL).
     Fail,
 }
 
 impl Form {
-    /// A form that exists; `None` for widths that do not.
+    /// Returns the type with this width, or `None` if the width is not supported.
     pub fn new(signed: bool, bits: i64) -> Option<Self> {
         let widest = if signed { 64 } else { 63 };
         (1..=widest).contains(&bits).then_some(Form {
@@ -30,7 +29,7 @@ impl Form {
         })
     }
 
-    /// Width in bits.
+    /// The width in bits.
     pub fn bits(self) -> u32 {
         self.bits
     }
@@ -44,7 +43,7 @@ impl Form {
         (1 << value_bits) - 1
     }
 
-    /// The number that the lowest bits of `raw` stand for.
+    /// Interprets the lowest bits of `raw` as a number of this type.
     fn number(self, raw: u64) -> i64 {
         let unused = 64 - self.bits;
         if self.signed {
@@ -54,7 +53,7 @@ impl Form {
         }
     }
 
-    /// The integer at bit `offset`; bits beyond the end of the string are clear.
+    /// Reads the integer at bit `offset`. Bits beyond the end of the string are 0.
     pub fn read(self, bytes: &[u8], offset: u64) -> i64 {
         let start = usize::try_from(offset >> 3).unwrap_or(usize::MAX);
         let mut window = [0; 16];
@@ -79,17 +78,17 @@ impl Form {
         available[..count].copy_from_slice(&filled.to_be_bytes()[..count]);
     }
 
-    /// What is stored when a client sets `value`; `None` when it does not fit and that is a failure.
+    /// Returns the number to store for SET with `value`. Returns `None` on overflow with [`Overflow::Fail`].
     pub fn assign(self, value: i64, overflow: Overflow) -> Option<i64> {
-        // An unsigned field takes a negative value for the large number with the same bits.
+        // For an unsigned type, a negative value means the large number with the same bits.
         let wide = if self.signed {
             i128::from(value)
         } else {
             i128::from(value as u64)
         };
         if self.signed && self.bits < 64 && overflow == Overflow::Saturate {
-            // Valkey measures the room above a value in 64 bits. Values so far below the range that
-            // the measure overflows count as above it.
+            // Valkey computes the distance from `value` to the maximum in 64 bits. If `value` is so far below the range
+            // that this overflows, Valkey treats it as above the range.
             let room = (self.largest() as i64).wrapping_sub(value);
             if room < 0 {
                 return Some(self.largest() as i64);
@@ -98,7 +97,8 @@ impl Form {
         self.fit(wide, overflow)
     }
 
-    /// What is stored when a client adds `increment` to `value`; `None` when it does not fit and that is a failure.
+    /// Returns the number to store for INCRBY, which adds `increment` to `value`. Returns `None` on overflow with
+    /// [`Overflow::Fail`].
     pub fn add(self, value: i64, increment: i64, overflow: Overflow) -> Option<i64> {
         self.fit(i128::from(value) + i128::from(increment), overflow)
     }

@@ -1,9 +1,8 @@
-//! Strings as arrays of bits: reading one, counting, finding the first, and combining whole strings.
+//! Strings as arrays of bits: reading a bit, counting bits, finding the first bit, and combining whole strings.
 //!
-//! Bit 0 is the most significant bit of byte 0. All loops work on blocks that the compiler turns into
-//! vector instructions; what is left at the ends goes byte by byte.
-
-/// The bit at `offset`; bits beyond the end are clear.
+//! Bit 0 is the most significant bit of byte 0. All loops work on blocks that the compiler vectorizes. The remaining
+//! bytes at the ends are processed one by one.
+/// Returns the bit at `offset`. Bits beyond the end of the string are 0.
 #[inline]
 pub fn bit_at(bytes: &[u8], offset: u64) -> bool {
     usize::try_from(offset >> 3)
@@ -12,27 +11,26 @@ pub fn bit_at(bytes: &[u8], offset: u64) -> bool {
         .is_some_and(|byte| byte & mask_of(offset) != 0)
 }
 
-/// The mask of the bit at `offset` within its byte.
+/// Returns the mask of the bit at `offset` within its byte.
 #[inline]
 pub fn mask_of(offset: u64) -> u8 {
     0x80 >> (offset & 7)
 }
 
 // ---- counting ---------------------------------------------------------------------------------------
-
-/// Words that are added up side by side.
+/// The number of words that are added in parallel.
 const LANES: usize = 4;
 type Lanes = [u64; LANES];
-/// Rows of lanes that make up a step of the counting loop.
+/// The number of rows of lanes in one step of the counting loop.
 const ROWS: usize = 16;
 const ROW_BYTES: usize = LANES * 8;
 const STEP_BYTES: usize = ROWS * ROW_BYTES;
 
-/// Number of bits that are set.
+/// Returns the number of set bits.
 ///
-/// Counting the bits of a word costs a dozen operations where the processor's own instruction may not be
-/// relied upon. So sixteen words are first added up bitwise by carry-save adders, and only the column of
-/// carries worth sixteen is counted at each step; the smaller columns are counted once, at the end.
+/// Counting the bits of a word takes a dozen operations if the popcount instruction of the processor cannot be assumed.
+/// Therefore sixteen rows are first added bitwise by carry-save adders, and each step counts only the column of carries
+/// that are worth sixteen. The columns of lower worth are counted once, at the end.
 pub fn count_ones(bytes: &[u8]) -> u64 {
     let (steps, rest) = bytes.as_chunks::<STEP_BYTES>();
     let mut columns = Columns::default();
@@ -44,7 +42,7 @@ pub fn count_ones(bytes: &[u8]) -> u64 {
     16 * sixteens + 8 * eights + 4 * fours + 2 * twos + ones + count_short(rest)
 }
 
-/// The sums of the rows so far, bit by bit, in binary.
+/// The sums of all rows so far, in binary, for each bit position.
 #[derive(Default)]
 struct Columns {
     ones: Lanes,
@@ -54,7 +52,7 @@ struct Columns {
 }
 
 impl Columns {
-    /// Adds sixteen rows; returns the carries worth sixteen.
+    /// Adds sixteen rows. Returns the carries that are worth sixteen.
     #[inline(always)]
     fn add(&mut self, step: &[u8; STEP_BYTES]) -> Lanes {
         let first = self.add_eight(step, 0);
@@ -62,7 +60,7 @@ impl Columns {
         carry_save(&mut self.eights, first, second)
     }
 
-    /// Adds eight rows from `row` on; returns the carries worth eight.
+    /// Adds eight rows from `row` on. Returns the carries that are worth eight.
     #[inline(always)]
     fn add_eight(&mut self, step: &[u8; STEP_BYTES], row: usize) -> Lanes {
         let first = self.add_four(step, row);
@@ -78,7 +76,7 @@ impl Columns {
     }
 }
 
-/// Adds two rows to a column; returns the carries.
+/// Adds two rows to a column. Returns the carries.
 #[inline(always)]
 fn carry_save(column: &mut Lanes, first: Lanes, second: Lanes) -> Lanes {
     let mut carries = Lanes::default();
@@ -110,7 +108,7 @@ fn count_short(bytes: &[u8]) -> u64 {
     in_words + rest.iter().map(|byte| u64::from(byte.count_ones())).sum::<u64>()
 }
 
-/// Number of bits that are set from bit `first` to bit `last`, both included and within the string.
+/// Returns the number of set bits from bit `first` to bit `last`, both inclusive and within the string.
 pub fn count_ones_between(bytes: &[u8], first: u64, last: u64) -> u64 {
     let Some(range) = edges(bytes, first, last) else {
         return 0;
@@ -120,7 +118,7 @@ pub fn count_ones_between(bytes: &[u8], first: u64, last: u64) -> u64 {
     count_ones(range.bytes) - u64::from(outside.count_ones()) - u64::from(behind.count_ones())
 }
 
-/// The bytes that a range of bits touches, and which bits of the first and the last are not in it.
+/// The bytes that a range of bits touches, and masks of the bits outside the range in the first and the last byte.
 struct Edges<'a> {
     bytes: &'a [u8],
     before: u8,
@@ -140,11 +138,10 @@ fn edges(bytes: &[u8], first: u64, last: u64) -> Option<Edges<'_>> {
 }
 
 // ---- finding ----------------------------------------------------------------------------------------
-
-/// Bytes that are skipped at once while they hold nothing but the other bit.
+/// The number of bytes that are skipped at once while they contain only the opposite bit.
 const SKIP_BYTES: usize = 64;
 
-/// The offset of the first bit that is `bit`.
+/// Returns the offset of the first bit that equals `bit`.
 pub fn find_bit(bytes: &[u8], bit: bool) -> Option<u64> {
     let flip = if bit { 0 } else { 0xff };
     let uniform = |block: &&[u8]| block.iter().fold(0, |any, byte| any | (byte ^ flip)) == 0;
@@ -153,8 +150,8 @@ pub fn find_bit(bytes: &[u8], bit: bool) -> Option<u64> {
     Some(at as u64 * 8 + u64::from((bytes[at] ^ flip).leading_zeros()))
 }
 
-/// The offset of the first bit that is `bit` among the bits from `first` to `last`, both included and
-/// within the string.
+/// Returns the offset of the first bit that equals `bit` from bit `first` to bit `last`, both inclusive and within the
+/// string.
 pub fn find_bit_between(bytes: &[u8], bit: bool, first: u64, last: u64) -> Option<u64> {
     let range = edges(bytes, first, last)?;
     let base = first & !7;
@@ -169,27 +166,26 @@ pub fn find_bit_between(bytes: &[u8], bit: bool, first: u64, last: u64) -> Optio
 }
 
 // ---- combining --------------------------------------------------------------------------------------
-
-/// What BITOP does to the bits of its sources.
+/// The operation of BITOP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Set where all are.
+    /// Sets the bits that are set in all sources.
     And,
-    /// Set where any is.
+    /// Sets the bits that are set in any source.
     Or,
-    /// Set where an odd number is.
+    /// Sets the bits that are set in an odd number of sources.
     Xor,
-    /// Set where the only source is not.
+    /// Inverts the bits of the only source.
     Not,
 }
 
-/// Bytes of the result that are finished before the next ones are begun, so that they stay in the cache
-/// however many sources there are.
+/// The number of bytes of the result that are completed before the next ones. A block of this size stays in the cache
+/// regardless of the number of sources.
 const BLOCK_BYTES: usize = 16 * 1024;
 
-/// Combines `sources`; the result is as long as the longest, and shorter ones count as padded with zeros.
+/// Combines `sources`. The result is as long as the longest source; shorter ones are padded with zero bytes.
 ///
-/// [`Operation::Not`] looks at the first source alone.
+/// [`Operation::Not`] uses only the first source.
 pub fn combine(operation: Operation, sources: &[&[u8]]) -> Vec<u8> {
     let length = sources.iter().map(|source| source.len()).max().unwrap_or(0);
     let Some((first, others)) = sources.split_first() else {
@@ -213,7 +209,7 @@ pub fn combine(operation: Operation, sources: &[&[u8]]) -> Vec<u8> {
     result
 }
 
-/// The bytes of `source` from `start` to `end` as far as it has them.
+/// Returns the bytes of `source` from `start` to `end`, or as many of them as exist.
 fn part(source: &[u8], start: usize, end: usize) -> &[u8] {
     &source[start.min(source.len())..end.min(source.len())]
 }
@@ -228,7 +224,7 @@ fn combine_block(operation: Operation, block: &mut [u8], source: &[u8]) {
         }
         Operation::Or => pairs.for_each(|(byte, other)| *byte |= other),
         Operation::Xor => pairs.for_each(|(byte, other)| *byte ^= other),
-        // It has no second source.
+        // NOT has no second source.
         Operation::Not => {}
     }
 }

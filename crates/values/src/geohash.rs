@@ -1,59 +1,58 @@
-//! Positions on Earth as numbers of 52 bits, and shapes that are searched through ranges of them.
+//! Positions on Earth as 52-bit numbers, and shapes that are searched through ranges of such numbers.
 //!
-//! Longitude and latitude are halved 26 times each; the bits of the two, taken in turn, are the number. So positions with
-//! the same first bits lie in one cell, cells of any size are ranges of numbers, and a shape is covered by the cell of
-//! its centre and the eight around it.
+//! The ranges of longitude and latitude are halved 26 times each, and the resulting bits are interleaved. So positions
+//! with the same leading bits are in one cell, a cell of any size is a range of numbers, and a shape is covered by the
+//! cell of its centre and the eight cells around it.
 //!
 //! ```text
 //!    +----+----+----+
 //!    | NW | N  | NE |        a cell is as large as the shape, or somewhat larger:
-//!    +----+----+----+        those that the shape's bounds do not touch are left out
+//!    +----+----+----+        cells outside the bounds of the shape are left out
 //!    | W  | *  |  E |
 //!    +----+----+----+
 //!    | SW | S  | SE |
 //!    +----+----+----+
 //! ```
 //!
-//! Numbers, the order of the cells and the results of the floating point operations are those of Valkey, as they are
-//! visible to clients.
-
-/// The largest longitude, in degrees; the smallest is its opposite.
+//! The numbers, the order of the cells and the results of floating-point operations are those of Valkey, because
+//! clients can see them.
+/// The maximum longitude in degrees. The minimum is its negative.
 pub const LONGITUDE_MAX: f64 = 180.0;
-/// The largest latitude, in degrees; the smallest is its opposite. The map has no poles.
+/// The maximum latitude in degrees. The minimum is its negative. The poles are outside the map.
 pub const LATITUDE_MAX: f64 = 85.051_128_78;
-/// How often each coordinate of a stored position is halved.
+/// The number of times each coordinate of a stored position is halved.
 const STEPS: u32 = 26;
-/// Earth's quadratic mean radius.
+/// The quadratic mean radius of Earth in metres.
 const EARTH_RADIUS_M: f64 = 6_372_797.560_856;
-/// Half the width of the map.
+/// Half the width of the map in metres.
 const MAP_MAX_M: f64 = 20_037_726.37;
 const RADIANS_PER_DEGREE: f64 = std::f64::consts::PI / 180.0;
-/// The digits of a geohash as it is written elsewhere.
+/// The digits of a standard geohash string.
 const ALPHABET: &[u8; 32] = b"0123456789bcdefghjkmnpqrstuvwxyz";
 
-/// A position, in degrees.
+/// A position in degrees.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Position {
-    /// East is positive.
+    /// The longitude; east is positive.
     pub longitude: f64,
-    /// North is positive.
+    /// The latitude; north is positive.
     pub latitude: f64,
 }
 
 impl Position {
-    /// Whether the map has it.
+    /// Returns `true` if the position is within the limits of the map.
     pub fn is_on_map(self) -> bool {
         self.longitude.abs() <= LONGITUDE_MAX && self.latitude.abs() <= LATITUDE_MAX
     }
 
-    /// The score under which it is stored.
+    /// Returns the score under which the position is stored.
     pub fn score(self) -> f64 {
         Cell::of(self, STEPS, LATITUDE_MAX).bits as f64
     }
 
-    /// The position that is stored under a score: the middle of its cell.
+    /// Returns the position stored under a score, which is the middle of its cell.
     pub fn of_score(score: f64) -> Self {
-        // Scores that are no positions are taken as they are in 64 bits.
+        // The bits of a score that is not a position are also used as they are.
         let bits = if score < 0.0 { score as i64 as u64 } else { score as u64 };
         let area = Cell { bits, steps: STEPS }.area();
         let middle = |low: f64, high: f64, max: f64| f64::clamp((low + high) / 2.0, -max, max);
@@ -63,7 +62,8 @@ impl Position {
         }
     }
 
-    /// Its geohash of 11 digits, in which the map reaches to the poles. The last digit is always 0: 52 bits are ten.
+    /// Returns the standard geohash of 11 digits, whose map extends to the poles. The last digit is always 0, because
+    /// 52 bits only give ten digits.
     pub fn geohash(self) -> [u8; 11] {
         let bits = Cell::of(self, STEPS, 90.0).bits;
         std::array::from_fn(|digit| match digit {
@@ -72,7 +72,7 @@ impl Position {
         })
     }
 
-    /// The distance to another position along the surface, in metres.
+    /// Returns the distance to another position along the surface, in metres.
     pub fn distance_m(self, other: Self) -> f64 {
         let from_east = (radians(other.longitude) - radians(self.longitude)) / 2.0;
         let v = from_east.sin();
@@ -107,7 +107,7 @@ struct Area {
     north: f64,
 }
 
-/// A cell: a position's first bits.
+/// A cell, identified by the leading bits of its positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Cell {
     bits: u64,
@@ -117,7 +117,7 @@ struct Cell {
 const LATITUDE_BITS: u64 = 0x5555_5555_5555_5555;
 const LONGITUDE_BITS: u64 = !LATITUDE_BITS;
 
-/// Puts the bits of a number at the even places.
+/// Moves the bits of a number to the even bit positions.
 fn spread(number: u32) -> u64 {
     let mut bits = u64::from(number);
     for (shift, mask) in [
@@ -132,7 +132,7 @@ fn spread(number: u32) -> u64 {
     bits
 }
 
-/// The number whose bits stand at the even places.
+/// Returns the number formed by the bits at the even bit positions.
 fn gather(bits: u64) -> u32 {
     let mut number = bits & LATITUDE_BITS;
     for (shift, mask) in [
@@ -148,7 +148,7 @@ fn gather(bits: u64) -> u32 {
 }
 
 impl Cell {
-    /// The cell of a position on a map of this height.
+    /// Returns the cell of a position on a map that extends to `latitude_max`.
     fn of(position: Position, steps: u32, latitude_max: f64) -> Self {
         let share = |coordinate: f64, max: f64| {
             let share = (coordinate + max) / (max + max);
@@ -166,7 +166,7 @@ impl Cell {
         let parts = (1u64 << self.steps) as f64;
         let edge = |number: f64, max: f64| -max + (number / parts) * (max - -max);
         let (latitude, longitude) = (gather(self.bits), gather(self.bits >> 1));
-        // The number of the next cell wraps around in 32 bits, for scores that are no positions.
+        // The number of the next cell wraps around in 32 bits, which matters for scores that are not positions.
         let after = |number: u32| f64::from(number.wrapping_add(1));
         Area {
             south: edge(f64::from(latitude), LATITUDE_MAX),
@@ -176,13 +176,14 @@ impl Cell {
         }
     }
 
-    /// The cell so many cells to the east and to the north; the map is round in both directions.
+    /// Returns the cell at this distance to the east and to the north, in cells (-1, 0 or 1). The map wraps around in
+    /// both directions.
     fn neighbour(self, east: i64, north: i64) -> Self {
         let unused = 64 - self.steps * 2;
         let step = |bits: u64, all: u64, by: i64| {
             let (own, fill) = (all >> unused, !all >> unused);
             match by {
-                // The bits between are set, so that a carry runs over them.
+                // The bits of the other coordinate are set, so that a carry passes over them.
                 1 => (bits & own).wrapping_add(fill.wrapping_add(1)) & own,
                 -1 => (bits & own | fill).wrapping_sub(fill.wrapping_add(1)) & own,
                 // The easternmost longitude has a cell of its own, outside the map.
@@ -195,33 +196,33 @@ impl Cell {
         }
     }
 
-    /// The scores of the positions in the cell: from the first, up to the second.
+    /// Returns the range of scores of the positions in the cell: from the first (inclusive) to the second (exclusive).
     fn scores(self) -> (f64, f64) {
         let shift = 2 * (STEPS - self.steps);
         ((self.bits << shift) as f64, ((self.bits + 1) << shift) as f64)
     }
 }
 
-/// A part of Earth's surface.
+/// The outline of a search area.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outline {
-    /// All that is no farther from the centre than this, in metres.
+    /// All positions up to a distance from the centre.
     Circle {
-        /// The distance.
+        /// The distance in metres.
         radius_m: f64,
     },
     /// A box around the centre.
     Box {
-        /// From west to east.
+        /// The extent from west to east in metres.
         width_m: f64,
-        /// From south to north.
+        /// The extent from south to north in metres.
         height_m: f64,
     },
-    /// What is inside the polygon of these corners, of which there are at least three.
+    /// The interior of the polygon with these corners, of which there are at least three.
     Polygon(Vec<Position>),
 }
 
-/// An outline around a centre, from which distances are measured.
+/// An outline and its centre, from which distances are measured.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shape {
     centre: Position,
@@ -229,12 +230,12 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// An outline around a centre.
+    /// Creates a shape from an outline and its centre.
     pub fn new(centre: Position, outline: Outline) -> Self {
         Self { centre, outline }
     }
 
-    /// A polygon, whose centre is the mean of its corners on the sphere.
+    /// Creates a polygon. Its centre is the mean of its corners on the sphere.
     pub fn polygon(corners: Vec<Position>) -> Self {
         let (mut x, mut y, mut z) = (0.0, 0.0, 0.0);
         for corner in &corners {
@@ -243,7 +244,7 @@ impl Shape {
             y += latitude.cos() * longitude.sin();
             z += latitude.sin();
         }
-        // The sum points where the mean does.
+        // The sum of the vectors has the same direction as their mean.
         let centre = Position {
             longitude: degrees(f64::atan2(y, x)),
             latitude: degrees(f64::atan2(z, (x * x + y * y).sqrt())),
@@ -251,7 +252,7 @@ impl Shape {
         Self::new(centre, Outline::Polygon(corners))
     }
 
-    /// The distance of a position from the centre, in metres, if it is inside.
+    /// Returns the distance of a position from the centre in metres, or `None` if it is outside the shape.
     pub fn distance_m(&self, position: Position) -> Option<f64> {
         let inside = match &self.outline {
             Outline::Circle { radius_m } => {
@@ -271,7 +272,7 @@ impl Shape {
         inside.then(|| self.centre.distance_m(position))
     }
 
-    /// Half the height and width of the outline.
+    /// Returns half the height and half the width of the outline in metres.
     fn half_extent_m(&self) -> (f64, f64) {
         match &self.outline {
             Outline::Circle { radius_m } => (*radius_m, *radius_m),
@@ -287,7 +288,8 @@ impl Shape {
         let Position { longitude, latitude } = self.centre;
         let (height, width) = self.half_extent_m();
         let latitude_delta = degrees(height / EARTH_RADIUS_M);
-        // A degree is shorter the nearer it is to a pole: on the southern half at the lower edge.
+        // A degree of longitude is shorter closer to a pole, so the edge closer to the pole is used: the lower edge on
+        // the southern half.
         let edge = if latitude < 0.0 {
             latitude - latitude_delta
         } else {
@@ -302,7 +304,7 @@ impl Shape {
         }
     }
 
-    /// About how far the outline reaches from its centre.
+    /// Returns the approximate maximum distance of the outline from its centre, in metres.
     fn reach_m(&self, bounds: &Area) -> f64 {
         match &self.outline {
             Outline::Circle { radius_m } => *radius_m,
@@ -312,7 +314,8 @@ impl Shape {
             }
             Outline::Polygon(_) => {
                 let far = |longitude, latitude| self.centre.distance_m(Position { longitude, latitude });
-                // The corners' mean lies anywhere within their bounds, or even outside when those go around Earth.
+                // The mean of the corners can be anywhere within their bounds, or even outside if those go around
+                // Earth.
                 [
                     far(bounds.west, bounds.north),
                     far(bounds.east, bounds.north),
@@ -325,10 +328,10 @@ impl Shape {
         }
     }
 
-    /// Ranges of scores, from the first up to the second, that hold all positions inside; in the order in which they are
-    /// to be searched. They do not overlap.
+    /// Returns ranges of scores, from the first (inclusive) to the second (exclusive), that contain all positions
+    /// inside the shape. The ranges are in search order and do not overlap.
     ///
-    /// A polygon whose centre lies beyond the map, near a pole, is found empty.
+    /// A polygon whose centre is outside the map, close to a pole, gives no ranges.
     pub fn score_ranges(&self) -> Vec<(f64, f64)> {
         if !self.centre.is_on_map() {
             return Vec::new();
@@ -340,7 +343,7 @@ impl Shape {
         }
         let cell = Cell::of(self.centre, steps, LATITUDE_MAX);
         let area = cell.area();
-        // In a map of four cells, each may be reached from either side.
+        // On a map of four cells, each cell can be reached from either side.
         let narrow = steps < 2;
         let wanted = |east: i64, north: i64| {
             narrow
@@ -370,7 +373,8 @@ impl Shape {
         cells.into_iter().map(Cell::scores).collect()
     }
 
-    /// Whether the cells around the centre's, in so many steps, reach over the bounds on all sides.
+    /// Returns `true` if the cells around the cell of the centre extend beyond the bounds on all sides, with this
+    /// number of steps.
     fn reaches_over(&self, bounds: &Area, steps: u32) -> bool {
         let cell = Cell::of(self.centre, steps, LATITUDE_MAX);
         let area = |east, north| cell.neighbour(east, north).area();
@@ -396,7 +400,8 @@ fn bounds_of(corners: &[Position]) -> Area {
     })
 }
 
-/// Whether a position is inside a polygon: whether a line from it to the east crosses an odd number of edges.
+/// Returns `true` if a position is inside a polygon, that is, if a line from it to the east crosses an odd number of
+/// edges.
 fn is_inside(corners: &[Position], position: Position) -> bool {
     let mut inside = false;
     let mut before = corners.last();
@@ -413,7 +418,8 @@ fn is_inside(corners: &[Position], position: Position) -> bool {
     inside
 }
 
-/// How often the map is to be halved so that the nine cells around a centre hold what is within a distance of it.
+/// Returns the number of times the map must be halved so that the nine cells around a centre contain everything within
+/// a distance of it.
 fn steps_for(reach_m: f64, latitude: f64) -> u32 {
     if reach_m == 0.0 {
         return STEPS;
@@ -449,8 +455,8 @@ mod tests {
         assert_eq!((distance * 10_000.0).round(), 1_662_741_516.0);
     }
 
-    /// The mean of corners on either side of the date line lies between them, far from the middle of their bounds; half of
-    /// their bounds' diagonal did not reach from there to what is inside.
+    /// The mean of corners on both sides of the date line is between them, far from the middle of their bounds. Half
+    /// the diagonal of the bounds is then too short to reach the positions inside.
     #[test]
     fn a_polygon_whose_edges_go_around_earth_is_searched_as_far_as_its_bounds() {
         let shape = Shape::polygon(vec![

@@ -1,16 +1,18 @@
 //! Hashes: fields with values, and fields that expire.
 //!
-//! A small hash is *packed*: a run of fields, each followed by its value, in its table entry ([`Fields::Packed`]). A
-//! larger one, or one with fields that expire, is a [`Hash`]: records of field, value and perhaps expiry.
+//! A small hash is *packed*: its table entry contains a run of fields, each followed by its value
+//! ([`HashRef::Packed`]). A larger hash, or one with fields that expire, is a [`Hash`]: records of a field, its value
+//! and an optional expiry.
 //!
-//! Fields that expire are also in a queue by time, so that those which are due are found without looking at the others:
+//! Fields that expire are also in a queue ordered by time, so that the due ones are found without a scan of the others:
 //!
 //! ```text
 //!   records:  | field value | field expiry value | ...
 //!   queue:    (expiry, hash of the field), earliest first; only if some field expires
 //! ```
 //!
-//! An expired field remains until somebody removes it: it counts in the length, and nothing else shows it.
+//! An expired field stays in memory until it is removed explicitly. It counts in the length, but no other read
+//! operation returns it.
 
 use std::collections::BTreeSet;
 
@@ -18,13 +20,13 @@ use crate::listpack::{self, Element, Run};
 use crate::packed::PackedKind;
 use crate::records::{Id, Record, Records, Shape, hash_of};
 
-/// Whether something that expires at a time is gone at another: it lives through the millisecond it expires in.
+/// Returns `true` if an expiry time has passed. A field is still valid in the millisecond in which it expires.
 #[inline]
 fn is_expired(expire_at_ms: Option<u64>, now_ms: u64) -> bool {
     expire_at_ms.is_some_and(|at_ms| now_ms > at_ms)
 }
 
-/// The form that a hash reports; what it is laid out as is another matter.
+/// The encoding that a hash reports. The actual layout is independent of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reported {
     /// `listpack`
@@ -33,76 +35,77 @@ pub enum Reported {
     Hashtable,
 }
 
-/// How far a hash may grow while it reports `listpack`.
+/// The limits within which a hash reports `listpack`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Fields.
+    /// The maximum number of fields.
     pub fields: usize,
-    /// Bytes of a name or value.
+    /// The maximum length of a field name or value in bytes.
     pub value_bytes: usize,
 }
 
-/// What becomes of the expiry of a field whose value is set.
+/// The treatment of a field's expiry when its value is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldExpiry {
-    /// As it was.
+    /// Keeps the current expiry.
     Keep,
-    /// None.
+    /// Removes the expiry.
     Never,
-    /// At this time, ms since the Unix epoch.
+    /// Sets the expiry to this time, in milliseconds since the Unix epoch.
     At(u64),
 }
 
-/// What a field was before it was set or removed.
+/// The state of a field before it was set or removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PreviousField {
-    /// Not there.
+    /// The field did not exist.
     Absent,
-    /// There, but expired.
+    /// The field existed but had expired.
     Expired,
-    /// There.
+    /// The field existed.
     Present,
 }
 
-/// A field as it is stored.
+/// A field in its stored form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field<'a> {
-    /// Its name.
+    /// The name of the field.
     pub name: Element<'a>,
-    /// Its value.
+    /// The value of the field.
     pub value: Element<'a>,
 }
 
-/// Records that are a hash.
+/// A hash that is stored as records.
 #[derive(Clone, Debug)]
 pub struct Hash {
     records: Records,
-    /// The fields that expire; `None` if there never was one.
+    /// The fields that expire; `None` if the hash never had such a field.
     expiring: Option<Box<Queue>>,
     reported: Reported,
 }
 
-/// Fields that expire, by time and hash of the field.
+/// The fields that expire, ordered by expiry time in milliseconds and hash of the field.
 #[derive(Clone, Debug, Default)]
 struct Queue {
     times: BTreeSet<(u64, u64)>,
 }
 
-/// Bytes of an entry of the queue, with what a tree leaves unused.
+/// The average memory of a queue entry in bytes, including the unused parts of tree nodes.
 const QUEUE_ENTRY_BYTES: usize = 24;
 
-/// More fields do not keep their order, however many a listpack may have: a change would take too long.
+/// The maximum number of fields up to which their order is kept. Above it, a change would take too long, whatever the
+/// configured limit of a listpack is.
 const ORDERED_FIELDS: usize = 512;
 
 fn ignore_moves(_: Id, _: Id, _: Record<'_>) {}
 
 impl Hash {
-    /// An empty hash.
+    /// Creates an empty hash.
     pub fn new(reported: Reported) -> Self {
         Hash::with_capacity(reported, 0, 0)
     }
 
-    /// An empty hash prepared for so many fields, whose names and values take so many bytes in all.
+    /// Creates an empty hash with capacity for `fields` fields, whose names and values take `bytes` bytes in total.
     pub fn with_capacity(reported: Reported, fields: usize, bytes: usize) -> Self {
         Hash {
             records: Records::with_capacity(Shape::Fields, fields, bytes),
@@ -111,7 +114,7 @@ impl Hash {
         }
     }
 
-    /// What a packed hash becomes.
+    /// Creates a hash from the run of a packed hash.
     pub fn from_run(run: Run<'_>, reported: Reported) -> Self {
         let mut hash = Hash::with_capacity(reported, run.count() / 2, run.bytes().len());
         let (mut name_digits, mut value_digits) = ([0; 20], [0; 20]);
@@ -123,7 +126,7 @@ impl Hash {
         hash
     }
 
-    /// The encoding that Valkey would report.
+    /// The name of the encoding that Valkey would report.
     pub fn encoding_name(&self) -> &'static str {
         match self.reported {
             Reported::Listpack => "listpack",
@@ -131,17 +134,17 @@ impl Hash {
         }
     }
 
-    /// The form that it reports.
+    /// The encoding that the hash reports.
     pub fn reported(&self) -> Reported {
         self.reported
     }
 
-    /// Reports `hashtable` from now on.
+    /// Makes the hash report `hashtable` from now on.
     pub fn report_hashtable(&mut self) {
         self.reported = Reported::Hashtable;
     }
 
-    /// Bytes allocated behind the value itself.
+    /// The number of bytes allocated in addition to the value itself.
     pub fn allocated_bytes(&self) -> usize {
         let queue = self
             .expiring
@@ -150,44 +153,44 @@ impl Hash {
         self.records.allocated_bytes() + queue
     }
 
-    /// Number of fields, expired ones included.
+    /// The number of fields, including expired ones.
     #[inline]
     pub fn len(&self) -> usize {
         self.records.len()
     }
 
-    /// Whether there are no fields.
+    /// Returns `true` if there are no fields.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.records.is_empty()
     }
 
-    /// Whether some field expires.
+    /// Returns `true` if some field has an expiry.
     #[inline]
     pub fn is_volatile(&self) -> bool {
         self.expiring.as_ref().is_some_and(|queue| !queue.times.is_empty())
     }
 
-    /// When the first field expires, ms since the Unix epoch.
+    /// Returns the earliest expiry of all fields, in milliseconds since the Unix epoch.
     #[inline]
     pub fn next_due_ms(&self) -> Option<u64> {
         let first = self.expiring.as_ref()?.times.first()?;
         Some(first.0)
     }
 
-    /// Whether some field has expired.
+    /// Returns `true` if some field has expired.
     #[inline]
     pub fn has_expired_fields(&self, now_ms: u64) -> bool {
         is_expired(self.next_due_ms(), now_ms)
     }
 
-    /// The records: everything that is stored, expired fields included.
+    /// The records, which contain everything that is stored, including expired fields.
     #[inline]
     pub fn records(&self) -> &Records {
         &self.records
     }
 
-    /// The field as it is stored, unless it has expired.
+    /// Returns the record of a field unless it has expired.
     #[inline]
     pub fn find(&self, name: &[u8], now_ms: u64) -> Option<Record<'_>> {
         let id = self.records.find(hash_of(name), name)?;
@@ -195,7 +198,7 @@ impl Hash {
         (!is_expired(record.expire_at_ms, now_ms)).then_some(record)
     }
 
-    /// The fields that have not expired, in the order of memory.
+    /// Iterates over the fields that have not expired, in memory order.
     #[inline]
     pub fn iter(&self, now_ms: u64) -> impl Iterator<Item = Record<'_>> {
         self.records
@@ -204,7 +207,7 @@ impl Hash {
             .filter(move |record| !is_expired(record.expire_at_ms, now_ms))
     }
 
-    /// Sets a field.
+    /// Sets a field. Returns its state before.
     pub fn set(&mut self, name: &[u8], value: &[u8], expiry: FieldExpiry, now_ms: u64) -> PreviousField {
         let hash = hash_of(name);
         let Some(id) = self.records.find(hash, name) else {
@@ -246,7 +249,7 @@ impl Hash {
         }
     }
 
-    /// Sets or removes the expiry of a field, which must be there.
+    /// Sets or removes the expiry of a field. Does nothing if the field does not exist.
     pub fn set_expiry(&mut self, name: &[u8], expire_at_ms: Option<u64>) {
         let hash = hash_of(name);
         if let Some(id) = self.records.find(hash, name) {
@@ -266,12 +269,12 @@ impl Hash {
         }
         if let Some(at_ms) = new {
             times.insert((at_ms, hash));
-            // Valkey's listpacks know no expiry.
+            // Valkey's listpacks cannot store an expiry.
             self.reported = Reported::Hashtable;
         }
     }
 
-    /// Removes a field. One that has expired stays.
+    /// Removes a field unless it has expired. Returns its state before.
     pub fn remove(&mut self, name: &[u8], now_ms: u64) -> PreviousField {
         let hash = hash_of(name);
         let Some(id) = self.records.find(hash, name) else {
@@ -289,13 +292,13 @@ impl Hash {
         PreviousField::Present
     }
 
-    /// Whether the fields stay in the order in which they were added, as in a listpack. Then none expires, and there are
-    /// so few that they can be written anew.
+    /// Returns `true` if the fields stay in insertion order, as in a listpack. In this case no field has an expiry, and
+    /// there are few enough fields to rewrite all of them.
     fn keeps_order(&self) -> bool {
         self.reported == Reported::Listpack && self.expiring.is_none() && self.len() <= ORDERED_FIELDS
     }
 
-    /// Writes all fields anew in their order, one of them with another value or not at all.
+    /// Rewrites all fields in their order. The field `name` gets another value, or is left out if `value` is `None`.
     fn rewrite(&mut self, name: &[u8], value: Option<&[u8]>) {
         let bytes = self.records.stored_bytes() + value.map_or(0, <[u8]>::len);
         let mut records = Records::with_capacity(Shape::Fields, self.len(), bytes);
@@ -316,7 +319,8 @@ impl Hash {
         self.requeue(hash, expire_at_ms, None);
     }
 
-    /// Removes fields that have expired, at most so many, and shows each to `visit` before. Returns how many there were.
+    /// Removes up to `at_most` fields that have expired. Calls `visit` with the name of each before its removal.
+    /// Returns the number of removed fields.
     pub fn remove_expired(&mut self, now_ms: u64, at_most: usize, mut visit: impl FnMut(&[u8])) -> usize {
         let mut removed = 0;
         while removed < at_most
@@ -339,7 +343,7 @@ impl Hash {
         removed
     }
 
-    /// Visits fields from a cursor on, as [`Records::scan`], except those that have expired.
+    /// Visits fields from a cursor on as [`Records::scan`] does, except those that have expired.
     pub fn scan(&self, cursor: u64, at_least: usize, now_ms: u64, visit: &mut dyn FnMut(Record<'_>)) -> u64 {
         self.records.scan(cursor, at_least, &mut |_, record| {
             if !is_expired(record.expire_at_ms, now_ms) {
@@ -348,13 +352,13 @@ impl Hash {
         })
     }
 
-    /// A field chosen at random, perhaps one that has expired.
+    /// Returns a random field, which may have expired.
     pub fn random(&self, below: impl FnMut(usize) -> usize) -> Option<Record<'_>> {
         self.records.random(below).map(|id| self.records.record(id))
     }
 }
 
-/// The fields of a packed hash.
+/// Iterates over the fields of a packed hash.
 #[inline]
 pub fn fields_of(run: Run<'_>) -> impl Iterator<Item = Field<'_>> {
     let mut elements = run.iter();
@@ -365,7 +369,7 @@ pub fn fields_of(run: Run<'_>) -> impl Iterator<Item = Field<'_>> {
     })
 }
 
-/// The run of a packed hash.
+/// Returns the run of a packed hash.
 #[inline]
 pub fn run_of(packed: &[u8]) -> Run<'_> {
     debug_assert_eq!(PackedKind::of(packed), PackedKind::Hash);
@@ -380,7 +384,7 @@ pub struct Packing {
 }
 
 impl Packing {
-    /// Begins with the fields of a packed hash, or none.
+    /// Starts with the fields of a packed hash, or with none, and reserves space for `more_bytes`.
     pub fn of(packed: Option<&[u8]>, more_bytes: usize) -> Self {
         let before = packed.unwrap_or(&[PackedKind::Hash as u8]);
         let mut bytes = Vec::with_capacity(before.len() + more_bytes);
@@ -389,7 +393,7 @@ impl Packing {
         Packing { bytes, fields }
     }
 
-    /// Sets a field; whether it is new.
+    /// Sets a field. Returns `true` if it is new.
     pub fn set(&mut self, name: &[u8], value: &[u8]) -> bool {
         let run = run_of(&self.bytes);
         let Some(at) = run.find(name, 2) else {
@@ -398,13 +402,13 @@ impl Packing {
             self.fields += 1;
             return true;
         };
-        // The offsets of the run are those of the bytes but for the kind in front.
+        // The bytes begin with the kind, so their offsets are those of the run plus one.
         let (start, end) = (1 + run.end_of(at), 1 + run.end_of(run.end_of(at)));
         listpack::splice(&mut self.bytes, start..end, Element::of(value));
         false
     }
 
-    /// Removes a field; whether it was there.
+    /// Removes a field. Returns `true` if it was present.
     pub fn remove(&mut self, name: &[u8]) -> bool {
         let run = run_of(&self.bytes);
         let Some(at) = run.find(name, 2) else {
@@ -416,40 +420,41 @@ impl Packing {
         true
     }
 
-    /// Number of fields.
+    /// The number of fields.
     pub fn len(&self) -> usize {
         self.fields
     }
 
-    /// Whether there are no fields.
+    /// Returns `true` if there are no fields.
     pub fn is_empty(&self) -> bool {
         self.fields == 0
     }
 
-    /// The packed hash.
+    /// The bytes of the packed hash.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-/// Sets an existing field of a packed hash where it is. `None` if that needs other bytes; else the field was there.
+/// Sets an existing field of a packed hash in place. Returns `None` without a change if the field does not exist or the
+/// new value has another encoded size.
 pub fn overwrite(packed: &mut [u8], name: &[u8], value: &[u8]) -> Option<()> {
     let run = run_of(packed);
     let at = 1 + run.end_of(run.find(name, 2)?);
     listpack::overwrite(&mut packed[1..], at - 1, Element::of(value)).then_some(())
 }
 
-/// A hash in either form, to be looked at.
+/// A read-only view of a hash in either form.
 #[derive(Clone, Copy, Debug)]
 pub enum HashRef<'a> {
-    /// In its table entry.
+    /// A hash packed in its table entry.
     Packed(Run<'a>),
-    /// A value of its own.
+    /// A hash stored as a value of its own.
     Large(&'a Hash),
 }
 
 impl<'a> HashRef<'a> {
-    /// Whether some field expires.
+    /// Returns `true` if some field has an expiry.
     #[inline]
     pub fn is_volatile(self) -> bool {
         match self {
@@ -458,7 +463,7 @@ impl<'a> HashRef<'a> {
         }
     }
 
-    /// Number of fields, expired ones included.
+    /// The number of fields, including expired ones.
     #[inline]
     pub fn len(self) -> usize {
         match self {
@@ -467,7 +472,7 @@ impl<'a> HashRef<'a> {
         }
     }
 
-    /// Whether there are no fields.
+    /// Returns `true` if there are no fields.
     #[inline]
     pub fn is_empty(self) -> bool {
         match self {
@@ -476,7 +481,7 @@ impl<'a> HashRef<'a> {
         }
     }
 
-    /// Number of fields that have not expired.
+    /// Returns the number of fields that have not expired.
     pub fn live_len(self, now_ms: u64) -> usize {
         match self {
             HashRef::Large(hash) if hash.has_expired_fields(now_ms) => hash.iter(now_ms).count(),
@@ -484,7 +489,7 @@ impl<'a> HashRef<'a> {
         }
     }
 
-    /// Bytes that names and values take, roughly.
+    /// The approximate number of bytes that names and values take.
     pub fn stored_bytes(self) -> usize {
         match self {
             HashRef::Packed(run) => run.bytes().len(),
@@ -492,7 +497,7 @@ impl<'a> HashRef<'a> {
         }
     }
 
-    /// The value of a field, unless it has expired.
+    /// Returns the value of a field unless it has expired.
     #[inline]
     pub fn value(self, name: &[u8], now_ms: u64) -> Option<Element<'a>> {
         match self {
@@ -501,7 +506,7 @@ impl<'a> HashRef<'a> {
         }
     }
 
-    /// Visits the fields that have not expired, with their values.
+    /// Calls `visit` for the fields that have not expired, with their values.
     #[inline]
     pub fn for_each(self, now_ms: u64, mut visit: impl FnMut(Field<'a>)) {
         let stored = |record: Record<'a>| Field {

@@ -1,33 +1,35 @@
-//! HyperLogLog: how many distinct elements were seen, told from 16384 registers; bit by bit as Valkey stores it.
+//! HyperLogLog: estimates the number of distinct elements from 16384 registers. The stored form equals that of Valkey
+//! bit for bit.
 //!
-//! A HyperLogLog is a string. Every element is hashed; 14 bits of the hash choose a register, and the register keeps
-//! the most zeros (plus one) that any hash had behind those bits.
+//! A HyperLogLog is a string. Every element is hashed. 14 bits of the hash select a register, which stores the maximum
+//! number of trailing zeros (plus one) in the other bits of any hash.
 //!
 //! ```text
-//! "HYLL"  encoding (1)  zeros (3)  cardinality (8, little-endian; its top bit says that it is outdated)  registers
+//! "HYLL"  encoding (1)  zeros (3)  cardinality (8, little-endian; top bit set if it is stale)  registers
 //!
-//! dense (0)    6 bits a register, from the lowest bit of each byte upwards: 12288 bytes
-//! sparse (1)   runs of registers, as long as none is above 32 and the string stays below a limit
+//! dense (0)    6 bits per register, from the lowest bit of each byte upwards: 12288 bytes
+//! sparse (1)   runs of registers, as long as no register is above 32 and the string is below a limit
 //!              00LLLLLL            L+1 registers of 0
 //!              01LLLLLL LLLLLLLL   L+1 registers of 0, up to all of them
 //!              1VVVVVLL            L+1 registers of V+1
 //! ```
 //!
-//! Others read these strings, and compare them, so where sparse runs are split and merged is part of the format: an
-//! update rewrites the run it hits into up to three, then merges what it finds in the next five runs, starting with
-//! the run before. Clients can write such strings themselves; nothing here trusts one.
+//! Clients and other servers read and compare these strings. The points at which sparse runs are split and merged are
+//! therefore part of the format: an update replaces the run that contains the register by up to three runs. Then it
+//! merges equal neighbours among five runs, starting with the run before. Clients can write such strings themselves, so
+//! nothing in this module trusts their contents.
 
 use std::fmt;
 
-/// Bytes before the registers.
+/// The number of bytes before the registers.
 pub const HEADER_BYTES: usize = 16;
-/// Number of registers.
+/// The number of registers.
 pub const REGISTERS: usize = 1 << INDEX_BITS;
-/// Length of every dense HyperLogLog.
+/// The length of every dense HyperLogLog in bytes.
 pub const DENSE_BYTES: usize = HEADER_BYTES + REGISTERS * REGISTER_BITS / 8;
 
 const INDEX_BITS: u32 = 14;
-/// Bits of a hash whose zeros are counted.
+/// The number of bits of a hash in which zeros are counted.
 const COUNTED_BITS: u32 = 64 - INDEX_BITS;
 const REGISTER_BITS: usize = 6;
 const REGISTER_MAX: u8 = (1 << REGISTER_BITS) - 1;
@@ -35,27 +37,27 @@ const MAGIC: &[u8; 4] = b"HYLL";
 const ENCODING_AT: usize = 4;
 const DENSE: u8 = 0;
 const SPARSE: u8 = 1;
-/// Where the cardinality's highest byte is, and the bit of it that says that the cardinality is outdated.
+/// The offset of the highest byte of the cardinality, and its bit that marks the cardinality as stale.
 const OUTDATED_AT: usize = 15;
 const OUTDATED: u8 = 0x80;
 
 const VALUE_MAX: u8 = 32;
 const VALUE_RUN_MAX: usize = 4;
 const SHORT_RUN_MAX: usize = 64;
-/// Runs that are looked at for merging after an update.
+/// The number of runs that are checked for merging after an update.
 const MERGED_RUNS: usize = 5;
 
-/// How the registers are stored.
+/// The encoding of the registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {
-    /// Six bits each.
+    /// Six bits per register.
     Dense,
-    /// As runs.
+    /// Runs of equal registers.
     Sparse,
 }
 
 impl Encoding {
-    /// Its name.
+    /// The name of the encoding.
     pub const fn name(self) -> &'static str {
         match self {
             Encoding::Dense => "dense",
@@ -64,7 +66,7 @@ impl Encoding {
     }
 }
 
-/// The runs of a sparse HyperLogLog do not make up its registers.
+/// The error for a sparse HyperLogLog whose runs do not cover its registers exactly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Corrupted;
 
@@ -76,7 +78,7 @@ impl fmt::Display for Corrupted {
 
 impl std::error::Error for Corrupted {}
 
-/// A HyperLogLog that has seen nothing.
+/// Returns a HyperLogLog without elements.
 pub fn empty() -> Vec<u8> {
     let mut bytes = vec![0; HEADER_BYTES];
     bytes[..MAGIC.len()].copy_from_slice(MAGIC);
@@ -85,7 +87,8 @@ pub fn empty() -> Vec<u8> {
     bytes
 }
 
-/// The encoding of a string that looks like a HyperLogLog from outside; `None` if it does not.
+/// Returns the encoding of a string whose header is that of a HyperLogLog, and `None` for any other string. The runs
+/// are not checked.
 pub fn encoding(bytes: &[u8]) -> Option<Encoding> {
     if bytes.len() < HEADER_BYTES || !bytes.starts_with(MAGIC) {
         return None;
@@ -97,20 +100,20 @@ pub fn encoding(bytes: &[u8]) -> Option<Encoding> {
     }
 }
 
-/// The cardinality that a HyperLogLog remembers, if it is not outdated.
+/// Returns the cached cardinality unless it is stale.
 pub fn remembered_cardinality(bytes: &[u8]) -> Option<u64> {
     let cardinality: [u8; 8] = bytes.get(8..HEADER_BYTES)?.try_into().ok()?;
     (cardinality[7] & OUTDATED == 0).then(|| u64::from_le_bytes(cardinality))
 }
 
-/// Has a HyperLogLog remember its cardinality.
+/// Stores the cached cardinality and marks it as valid.
 pub fn remember_cardinality(bytes: &mut [u8], cardinality: u64) {
     if let Some(place) = bytes.get_mut(8..HEADER_BYTES) {
         place.copy_from_slice(&cardinality.to_le_bytes());
     }
 }
 
-/// Says that the remembered cardinality is outdated.
+/// Marks the cached cardinality as stale.
 pub fn forget_cardinality(bytes: &mut [u8]) {
     if let Some(byte) = bytes.get_mut(OUTDATED_AT) {
         *byte |= OUTDATED;
@@ -118,18 +121,17 @@ pub fn forget_cardinality(bytes: &mut [u8]) {
 }
 
 // ---- elements ---------------------------------------------------------------------------------------
-
-/// What an element does: the register at `index` becomes at least `count`.
+/// The effect of an element: the register at `index` becomes at least `count`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegisterUpdate {
-    /// The register.
+    /// The index of the register.
     pub index: usize,
-    /// The zeros found, plus one.
+    /// The number of trailing zeros, plus one.
     pub count: u8,
 }
 
 impl RegisterUpdate {
-    /// The mark of an element.
+    /// Computes the mark of an element.
     pub fn of(element: &[u8]) -> Self {
         let hash = murmur2(element);
         let zeros = (hash >> INDEX_BITS | 1 << COUNTED_BITS).trailing_zeros();
@@ -140,7 +142,7 @@ impl RegisterUpdate {
     }
 }
 
-/// MurmurHash2 in its 64-bit variant A, with the seed that all HyperLogLogs have.
+/// MurmurHash2 in its 64-bit variant A, with the seed that all HyperLogLogs use.
 fn murmur2(bytes: &[u8]) -> u64 {
     const FACTOR: u64 = 0xc6a4_a793_5bd1_e995;
     const SEED: u64 = 0xadc8_3b19;
@@ -161,24 +163,26 @@ fn murmur2(bytes: &[u8]) -> u64 {
 }
 
 // ---- dense ------------------------------------------------------------------------------------------
-
-/// A register of a dense HyperLogLog.
+/// Reads a register of a dense HyperLogLog.
 ///
 /// # Panics
-/// If `dense` has not [`DENSE_BYTES`], or the index is beyond the last register.
+///
+/// Panics if the length of `dense` is not [`DENSE_BYTES`] or the index is out of range.
 #[inline]
 pub fn dense_register(dense: &[u8], index: usize) -> u8 {
     let (at, shift) = place(index);
     let low = u16::from(dense[at]);
-    // The last register lies in one byte.
+    // The last register is contained in one byte.
     let high = dense.get(at + 1).map_or(0, |byte| u16::from(*byte));
     ((low | high << 8) >> shift) as u8 & REGISTER_MAX
 }
 
-/// Raises a register of a dense HyperLogLog; whether it was lower. The remembered cardinality is left as it is.
+/// Raises a register of a dense HyperLogLog. Returns `true` if it was lower before. The cached cardinality is not
+/// changed.
 ///
 /// # Panics
-/// As [`dense_register`].
+///
+/// Panics under the same conditions as [`dense_register`].
 #[inline]
 pub fn dense_raise(dense: &mut [u8], mark: RegisterUpdate) -> bool {
     let raised = mark.count > dense_register(dense, mark.index);
@@ -194,14 +198,15 @@ pub fn dense_raise(dense: &mut [u8], mark: RegisterUpdate) -> bool {
     raised
 }
 
-/// The first byte that a register has a part in, and its lowest bit there.
+/// Returns the index of the first byte that contains bits of a register, and the position of its lowest bit in that
+/// byte.
 #[inline]
 const fn place(index: usize) -> (usize, usize) {
     let bit = index * REGISTER_BITS;
     (HEADER_BYTES + bit / 8, bit % 8)
 }
 
-/// Sixteen registers from twelve bytes.
+/// Unpacks sixteen registers from twelve bytes.
 #[inline]
 fn sixteen(bytes: &[u8; 12]) -> [u8; 16] {
     let mut registers = [0; 16];
@@ -217,14 +222,14 @@ fn sixteen(bytes: &[u8; 12]) -> [u8; 16] {
 /// A run of registers with the same value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Run {
-    /// So many registers of 0.
+    /// This number of registers of 0.
     Zero(usize),
-    /// So many registers of this value.
+    /// A register value, and the number of registers that have it.
     Value(u8, usize),
 }
 
 impl Run {
-    /// The run at `at`, and the bytes it takes; `None` at the end, or if it is cut off.
+    /// Reads the run at `at`. Returns it and its length in bytes, or `None` at the end or if the run is truncated.
     #[inline]
     fn read(bytes: &[u8], at: usize) -> Option<(Run, usize)> {
         let mark = *bytes.get(at)?;
@@ -246,7 +251,7 @@ impl Run {
         }
     }
 
-    /// The run, with another length.
+    /// Returns the run with another length.
     const fn with_len(self, len: usize) -> Run {
         match self {
             Run::Zero(_) => Run::Zero(len),
@@ -254,7 +259,7 @@ impl Run {
         }
     }
 
-    /// Appends the run; nothing if it is empty.
+    /// Appends the run to `out`, unless it is empty.
     fn write(self, out: &mut Vec<u8>) {
         match self {
             Run::Zero(0) | Run::Value(_, 0) => {}
@@ -265,7 +270,7 @@ impl Run {
     }
 }
 
-/// The runs of a sparse HyperLogLog, in order; `Err` at the place where it ends in the middle of one.
+/// Iterates over the runs of a sparse HyperLogLog in order. A truncated run at the end gives `Err`.
 pub fn runs(sparse: &[u8]) -> impl Iterator<Item = Result<Run, Corrupted>> + '_ {
     let mut at = HEADER_BYTES;
     std::iter::from_fn(move || {
@@ -285,8 +290,9 @@ pub fn runs(sparse: &[u8]) -> impl Iterator<Item = Result<Run, Corrupted>> + '_ 
     })
 }
 
-/// The runs of a sparse HyperLogLog in words: `z` and `Z` for zeros in one and two bytes, `v` for a value. They need not make
-/// up all the registers; a long run of zeros that is cut off has 0 as its second byte, as behind Valkey's strings.
+/// Returns the runs of a sparse HyperLogLog as text for PFDEBUG DECODE: `z` and `Z` for zeros in one and two bytes, `v`
+/// for a value. The runs need not cover all registers. In a long run of zeros that is truncated, the second byte counts
+/// as 0, because Valkey's strings are followed by a zero byte.
 pub fn spelled(sparse: &[u8]) -> String {
     let padded = [sparse, &[0]].concat();
     let mut words = Vec::new();
@@ -304,7 +310,8 @@ pub fn spelled(sparse: &[u8]) -> String {
     words.join(" ")
 }
 
-/// Visits the runs with the index of their first register. They must make up all the registers.
+/// Calls `visit` for each run with the index of its first register. Fails if the runs do not cover all registers
+/// exactly.
 fn each_run(sparse: &[u8], mut visit: impl FnMut(usize, Run)) -> Result<(), Corrupted> {
     let mut first = 0;
     for run in runs(sparse) {
@@ -318,12 +325,12 @@ fn each_run(sparse: &[u8], mut visit: impl FnMut(usize, Run)) -> Result<(), Corr
     if first == REGISTERS { Ok(()) } else { Err(Corrupted) }
 }
 
-/// A place between two runs, from where registers of growing index are found without starting over.
+/// A boundary between two runs. From here, registers with higher indexes are found without a scan from the start.
 #[derive(Clone, Copy)]
 struct RunPosition {
-    /// Where the next run begins.
+    /// The offset of the next run.
     at: usize,
-    /// Its first register.
+    /// The index of the first register of that run.
     first: usize,
 }
 
@@ -332,21 +339,21 @@ const START: RunPosition = RunPosition {
     first: 0,
 };
 
-/// Updates a HyperLogLog of either encoding.
+/// A writer that updates a HyperLogLog of either encoding.
 ///
-/// Registers may come in any order; those that come in growing order are found without walking over all runs again.
+/// Registers may be updated in any order. In ascending order, they are found without scanning all runs again.
 pub struct Writer<'a> {
     bytes: &'a mut Vec<u8>,
     encoding: Encoding,
     sparse_max_bytes: usize,
-    /// The run before the last one that was changed. It stays where it is, whatever it was merged with.
+    /// The run before the last one that was changed. Merging does not move its start.
     resume: RunPosition,
     scratch: Vec<u8>,
 }
 
 impl<'a> Writer<'a> {
-    /// A writer of what [`encoding`] accepts; `None` for anything else. A sparse HyperLogLog that would grow above
-    /// `sparse_max_bytes` becomes dense (`hll-sparse-max-bytes`).
+    /// Creates a writer for a string that [`encoding`] accepts, and returns `None` for any other string. A sparse
+    /// HyperLogLog that would grow above `sparse_max_bytes` (`hll-sparse-max-bytes`) becomes dense.
     pub fn new(bytes: &'a mut Vec<u8>, sparse_max_bytes: usize) -> Option<Self> {
         let encoding = encoding(bytes)?;
         Some(Writer {
@@ -358,10 +365,11 @@ impl<'a> Writer<'a> {
         })
     }
 
-    /// Raises a register; whether it was lower. If so, the remembered cardinality is outdated now.
+    /// Raises a register. Returns `true` if it was lower before; the cached cardinality is then marked as stale.
     ///
     /// # Errors
-    /// When the register is not found; the HyperLogLog is as it was.
+    ///
+    /// Returns an error if the register is not found. The HyperLogLog is then unchanged.
     pub fn raise(&mut self, mark: RegisterUpdate) -> Result<bool, Corrupted> {
         let raised = match self.encoding {
             Encoding::Dense => dense_raise(self.bytes, mark),
@@ -373,10 +381,11 @@ impl<'a> Writer<'a> {
         Ok(raised)
     }
 
-    /// Makes the HyperLogLog dense; whether it was not.
+    /// Converts the HyperLogLog to the dense encoding. Returns `true` if it was sparse.
     ///
     /// # Errors
-    /// When the runs do not make up the registers.
+    ///
+    /// Returns an error if the runs do not cover the registers exactly.
     pub fn make_dense(&mut self) -> Result<bool, Corrupted> {
         if self.encoding == Encoding::Dense {
             return Ok(false);
@@ -430,9 +439,9 @@ impl<'a> Writer<'a> {
         Ok(dense_raise(self.bytes, mark))
     }
 
-    /// Finds the run with the register at `index`.
+    /// Finds the run that contains the register at `index`.
     fn find(&self, index: usize) -> Result<RegisterLocation, Corrupted> {
-        // Who changes a run must know the one before it.
+        // An update needs the run before the one that it changes, so the search must start at least one run earlier.
         let mut place = match Run::read(self.bytes, self.resume.at) {
             Some((run, _)) if self.resume.first + run.len() <= index => self.resume,
             _ => START,
@@ -456,7 +465,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Merges neighbouring runs of the same value, as far as one run can hold them.
+    /// Merges neighbouring runs of the same value, up to the maximum length of a run.
     fn merge(&mut self, mut at: usize) {
         for _ in 0..MERGED_RUNS {
             let Some((run, bytes)) = Run::read(self.bytes, at) else {
@@ -476,19 +485,18 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Where a register was found.
+/// The position at which a register was found.
 struct RegisterLocation {
-    /// The run before it; `None` if it is the first.
+    /// The run before it, or `None` if it is in the first run.
     before: Option<RunPosition>,
     place: RunPosition,
     run: Run,
-    /// Bytes that the run takes.
+    /// The length of the run in bytes.
     bytes: usize,
 }
 
 // ---- counting ---------------------------------------------------------------------------------------
-
-/// How many registers have each value.
+/// The number of registers with each value.
 struct Histogram([u32; REGISTER_MAX as usize + 1]);
 
 impl Histogram {
@@ -502,7 +510,8 @@ impl Histogram {
         histogram
     }
 
-    /// The estimate of Otmar Ertl, "New cardinality estimation algorithms for HyperLogLog sketches", algorithm 6.
+    /// Returns the estimate of algorithm 6 in Otmar Ertl, "New cardinality estimation algorithms for HyperLogLog
+    /// sketches".
     fn cardinality(&self) -> u64 {
         const REGISTER_COUNT: f64 = REGISTERS as f64;
         /// 0.5 / ln 2
@@ -518,7 +527,7 @@ impl Histogram {
     }
 }
 
-/// The part of the registers that are still zero.
+/// The contribution of the registers that are still zero.
 fn sigma(mut x: f64) -> f64 {
     if x == 1.0 {
         return f64::INFINITY;
@@ -535,7 +544,7 @@ fn sigma(mut x: f64) -> f64 {
     }
 }
 
-/// The part of the registers that can grow no further.
+/// The contribution of the registers that have the maximum value.
 fn tau(mut x: f64) -> f64 {
     if x == 0.0 || x == 1.0 {
         return 0.0;
@@ -552,10 +561,11 @@ fn tau(mut x: f64) -> f64 {
     }
 }
 
-/// The cardinality of a HyperLogLog, from its registers.
+/// Computes the cardinality of a HyperLogLog from its registers.
 ///
 /// # Errors
-/// When it is none, or its runs do not make up the registers.
+///
+/// Returns an error if the string is not a HyperLogLog or its runs do not cover the registers exactly.
 pub fn cardinality(bytes: &[u8]) -> Result<u64, Corrupted> {
     let histogram = match encoding(bytes).ok_or(Corrupted)? {
         Encoding::Dense => Histogram::of_registers(bytes[HEADER_BYTES..].as_chunks::<12>().0.iter().flat_map(sixteen)),
@@ -571,7 +581,7 @@ pub fn cardinality(bytes: &[u8]) -> Result<u64, Corrupted> {
     Ok(histogram.cardinality())
 }
 
-/// Registers that several HyperLogLogs were merged into.
+/// The registers of the union of several HyperLogLogs.
 pub struct Union {
     registers: Box<[u8; REGISTERS]>,
 }
@@ -585,10 +595,12 @@ impl Default for Union {
 }
 
 impl Union {
-    /// Adds a HyperLogLog: each register becomes the larger one of both.
+    /// Adds a HyperLogLog: each register becomes the maximum of both.
     ///
     /// # Errors
-    /// When it is none, or its runs do not make up the registers; the union is then of no more use.
+    ///
+    /// Returns an error if the string is not a HyperLogLog or its runs do not cover the registers exactly. The union
+    /// must not be used after that.
     pub fn merge(&mut self, bytes: &[u8]) -> Result<(), Corrupted> {
         match encoding(bytes).ok_or(Corrupted)? {
             Encoding::Dense => {
@@ -610,12 +622,13 @@ impl Union {
         }
     }
 
-    /// The cardinality.
+    /// Returns the estimated cardinality of the union.
     pub fn cardinality(&self) -> u64 {
         Histogram::of_registers(self.registers.iter().copied()).cardinality()
     }
 
-    /// What the registers that are not zero do to another HyperLogLog, in growing order.
+    /// Iterates over the registers that are not zero, as marks for another HyperLogLog, in ascending order of their
+    /// index.
     pub fn marks(&self) -> impl Iterator<Item = RegisterUpdate> + '_ {
         self.registers
             .iter()

@@ -1,59 +1,62 @@
-//! The longest common subsequence of two strings, and where it lies in them.
+//! The longest common subsequence of two strings, and its position in them.
 //!
 //! # Rows of differences
 //!
-//! Let `L(i, j)` be the length of the longest common subsequence of the first `i` bytes of `a` and the
-//! first `j` of `b`. Along a row, `L` grows by 0 or 1 from column to column. Those differences,
+//! Let `L(i, j)` be the length of the longest common subsequence of the first `i` bytes of `a` and the first `j` bytes
+//! of `b`. Along a row, `L` grows by 0 or 1 from column to column. Only those differences are stored, one bit each:
 //!
 //! ```text
 //!   h(i, j) = L(i, j) - L(i, j-1)
 //! ```
 //!
-//! are all that is kept, one bit each, so a row of 64 columns is a word, and a whole row follows from
-//! the one above it in a few operations per word. With `s` for the complement of the row (`s` is set
-//! where `h` is 0, all ones at the top) and `m` for the columns whose byte equals `a[i-1]`:
+//! So 64 columns of a row take one word, and a whole row follows from the row above it in a few operations per word.
+//! Let `s` be the complement of the row (`s` is set where `h` is 0; all bits are set in the top row), and let `m` be
+//! the columns whose byte equals `a[i-1]`:
 //!
 //! ```text
 //!   t = s & m
-//!   s' = (s + t) | (s & !m)          the sum's carry goes on to the next word
+//!   s' = (s + t) | (s & !m)          the carry of the sum goes on to the next word
 //! ```
 //!
-//! An addition finds, in every run of set bits, the lowest that matches: that is where the row gains one.
+//! In every run of set bits, the addition finds the lowest one that matches. That is where `L` grows by one in the row.
 //!
-//! # The way back
+//! # Reconstruction
 //!
-//! From the corner `(i, j)` one goes diagonally where the bytes match. Otherwise one goes up when
-//! `L(i-1, j) > L(i, j-1)` and left when not, as Valkey does, for which of several subsequences is found
-//! depends on it. The row's own bit answers that: without a match `h(i, j)` is 1 exactly if the row above
-//! has a difference there that the column to the left did not have already, and that is the condition.
+//! The reconstruction starts at the corner `(i, j)` and goes diagonally where the bytes match. Otherwise it goes up if
+//! `L(i-1, j) > L(i, j-1)`, and left if not. Valkey does the same, and the choice decides which one of several longest
+//! subsequences is found. The bit of the row answers the question: if the bytes do not match, `h(i, j)` is 1 exactly if
+//! the row above has a difference at this column that the column to the left does not already have, which is that
+//! condition.
 
 use std::collections::TryReserveError;
 
-/// A stretch of both strings that is the same and part of the subsequence; ends are included.
+/// A stretch of both strings that is equal and part of the subsequence. Both ends are inclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Match {
-    /// First and last index in the first string.
+    /// The first and last index in the first string.
     pub first: (usize, usize),
-    /// First and last index in the second string.
+    /// The first and last index in the second string.
     pub second: (usize, usize),
 }
 
 impl Match {
-    /// Its length in bytes.
+    /// The length in bytes.
     pub fn length(&self) -> usize {
         self.first.1 - self.first.0 + 1
     }
 }
 
-/// Steps that comparing strings of these lengths takes, each a few operations on a word (about 1 ns).
+/// The number of steps that comparing strings of these lengths takes. A step is a few operations on a word (about 1
+/// ns).
 pub fn steps(first: usize, second: usize) -> u64 {
     (first as u64).saturating_mul(second.div_ceil(64) as u64)
 }
 
-/// Length of the longest common subsequence.
+/// Returns the length of the longest common subsequence.
 ///
 /// # Errors
-/// When there is not enough memory.
+///
+/// Returns an error if memory cannot be allocated.
 pub fn length(first: &[u8], second: &[u8]) -> Result<usize, TryReserveError> {
     let columns = Columns::of(first, second)?;
     let mut row = columns.top()?;
@@ -63,7 +66,7 @@ pub fn length(first: &[u8], second: &[u8]) -> Result<usize, TryReserveError> {
     Ok(columns.length(&row))
 }
 
-/// Two strings with all rows of differences.
+/// Two strings and all their rows of differences.
 pub struct Comparison<'a> {
     first: &'a [u8],
     second: &'a [u8],
@@ -76,7 +79,8 @@ impl<'a> Comparison<'a> {
     /// Compares two strings.
     ///
     /// # Errors
-    /// When there is not enough memory: a bit for each pair of bytes.
+    ///
+    /// Returns an error if memory cannot be allocated. The comparison takes one bit for each pair of bytes.
     pub fn new(first: &'a [u8], second: &'a [u8]) -> Result<Self, TryReserveError> {
         let columns = Columns::of(first, second)?;
         let mut rows = Vec::new();
@@ -95,12 +99,12 @@ impl<'a> Comparison<'a> {
         })
     }
 
-    /// Length of the longest common subsequence.
+    /// The length of the longest common subsequence.
     pub fn length(&self) -> usize {
         self.length
     }
 
-    /// The subsequence.
+    /// Returns the longest common subsequence.
     pub fn subsequence(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.length);
         self.walk_back(|index, _| bytes.push(self.first[index]));
@@ -108,7 +112,7 @@ impl<'a> Comparison<'a> {
         bytes
     }
 
-    /// The matches it consists of, from the last to the first.
+    /// Returns the matches that form the subsequence, from the last to the first.
     pub fn matches(&self) -> Vec<Match> {
         let mut matches: Vec<Match> = Vec::new();
         self.walk_back(|one, other| match matches.last_mut() {
@@ -124,7 +128,7 @@ impl<'a> Comparison<'a> {
         matches
     }
 
-    /// Visits the pairs of indexes that make up the subsequence, last to first.
+    /// Calls `visit` with the pairs of indexes that form the subsequence, from the last to the first.
     fn walk_back(&self, mut visit: impl FnMut(usize, usize)) {
         let (mut row, mut column) = (self.first.len(), self.second.len());
         while row > 0 && column > 0 {
@@ -140,18 +144,18 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// h(row, column), both counted from 1.
+    /// Returns `true` if `h(row, column)` is 1. Both are counted from 1.
     fn differs(&self, row: usize, column: usize) -> bool {
         let word = self.rows[(row - 1) * self.words + (column - 1) / 64];
         word >> ((column - 1) % 64) & 1 == 0
     }
 }
 
-/// For each byte of the first string, the columns of the second that hold it.
+/// For each byte of the first string, the columns of the second string that contain it.
 struct Columns {
     words: usize,
     count: usize,
-    /// Index of a byte's columns in `matching`, in words.
+    /// The index in `matching` of each byte's columns, in words.
     start: [usize; 256],
     matching: Vec<u64>,
 }
@@ -159,7 +163,7 @@ struct Columns {
 impl Columns {
     fn of(first: &[u8], second: &[u8]) -> Result<Self, TryReserveError> {
         let words = second.len().div_ceil(64);
-        // All bytes that the first string lacks share one set that is never read.
+        // All bytes that do not occur in the first string share one entry that is never read.
         let mut start = [0; 256];
         let mut used = 0;
         for byte in first {
@@ -184,7 +188,7 @@ impl Columns {
         })
     }
 
-    /// The complement of the row above the first byte: no differences.
+    /// Returns the complement of the row above the first byte, which has no differences.
     fn top(&self) -> Result<Vec<u64>, TryReserveError> {
         let mut row = Vec::new();
         row.try_reserve_exact(self.words)?;
@@ -192,7 +196,7 @@ impl Columns {
         Ok(row)
     }
 
-    /// Turns the complement of a row into that of the next, which belongs to `byte`.
+    /// Computes the complement of the next row, which belongs to `byte`, in place.
     fn advance(&self, row: &mut [u64], byte: u8) {
         let start = self.start[usize::from(byte)];
         let mut carry = false;
@@ -204,7 +208,7 @@ impl Columns {
         }
     }
 
-    /// The number of differences in a row, given its complement.
+    /// Returns the number of differences in a row, given its complement.
     fn length(&self, row: &[u64]) -> usize {
         let clear: u32 = row.iter().map(|word| word.count_zeros()).sum();
         debug_assert!(clear as usize <= self.count, "differences beyond the last column");

@@ -1,4 +1,4 @@
-//! Value types that do not live inside a table entry, and algorithms on values.
+//! Collection types whose values are stored outside the table entry, and algorithms on values.
 #![forbid(unsafe_code)]
 
 pub mod bitfield;
@@ -23,8 +23,8 @@ use set::Set;
 use sorted_set::SortedSet;
 use stream::Stream;
 
-/// A collection that is too large, or of a form too rich, to be packed into its table entry; see [`packed`] for those
-/// that are. Strings live in the table's entries.
+/// A collection that is too large or too complex to be packed into its table entry; see [`packed`] for packed
+/// collections. Strings are stored in the table entries.
 #[derive(Clone, Debug)]
 pub enum Value {
     /// A list.
@@ -39,11 +39,12 @@ pub enum Value {
     Stream(Stream),
 }
 
-// A value takes an allocation of its own beside its entry: one of 64 bytes. What a type needs more is behind it.
+// A value occupies one allocation of 64 bytes next to its entry. A type that needs more stores the rest behind a
+// pointer.
 const _: () = assert!(size_of::<Value>() <= 64);
 
 impl Value {
-    /// The name of the type, as TYPE and SCAN know it.
+    /// The name of the type, as TYPE and SCAN use it.
     pub fn type_name(&self) -> &'static str {
         match self {
             Value::List(_) => "list",
@@ -54,7 +55,7 @@ impl Value {
         }
     }
 
-    /// The name of the encoding that Valkey would report (OBJECT ENCODING).
+    /// The name of the encoding that Valkey would report with OBJECT ENCODING.
     pub fn encoding_name(&self) -> &'static str {
         match self {
             Value::List(list) => list.encoding_name(),
@@ -65,7 +66,7 @@ impl Value {
         }
     }
 
-    /// The records among which members or fields are looked up, if the value has such.
+    /// Returns the records in which members or fields are looked up, if the value has any.
     pub fn records(&self) -> Option<&records::Records> {
         match self {
             Value::Hash(hash) => Some(hash.records()),
@@ -74,7 +75,7 @@ impl Value {
         }
     }
 
-    /// The list, if it is one.
+    /// Returns the list if the value is one.
     pub fn list(&self) -> Option<&list::List> {
         match self {
             Value::List(list) => Some(list),
@@ -82,7 +83,8 @@ impl Value {
         }
     }
 
-    /// About how many allocations there would be to free in Valkey, which decides by it who frees a value.
+    /// The approximate number of allocations that freeing the value would involve in Valkey. By this number, Valkey
+    /// decides whether a background thread frees a value.
     pub fn free_effort(&self) -> usize {
         match self {
             Value::Set(set) if set.encoding_name() == "hashtable" => set.len(),
@@ -94,7 +96,7 @@ impl Value {
         }
     }
 
-    /// Bytes allocated behind the value itself.
+    /// The number of bytes allocated in addition to the value itself.
     pub fn allocated_bytes(&self) -> usize {
         match self {
             Value::List(list) => list.allocated_bytes(),

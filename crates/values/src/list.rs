@@ -1,7 +1,7 @@
-//! Lists: elements in order, cheap at both ends.
+//! Lists: sequences of elements that are cheap to change at both ends.
 //!
-//! A list that Valkey calls a listpack is one run of elements, and lives packed in its table entry ([`packed`]) unless
-//! the run is too long for that. One that Valkey calls a quicklist is a row of nodes:
+//! A list that Valkey calls a listpack is one run of elements. It is packed into its table entry ([`packed`]) unless
+//! the run is too long for that. A list that Valkey calls a quicklist is a sequence of nodes:
 //!
 //! ```text
 //!   List
@@ -9,21 +9,21 @@
 //!   | node 0 | node 1 | node 2 | node 3 |           |     ring buffer
 //!   +---|---------|--------|--------|---------------+
 //!       v         v        v        v
-//!   [ run   ] [ element] [LZF] [    run]                  run: elements with free room around them
+//!   [ run   ] [ element] [LZF] [    run]                  run: elements with free space around them
 //!                                                         element: a large one, alone ("plain")
-//!                                                         LZF: either, compressed
+//!                                                         LZF: either of these, compressed
 //! ```
 //!
-//! Where one node ends and the next begins can be seen from outside: DUMP writes node by node, and a list is called a
-//! listpack again only when it has shrunk to one node. So nodes are filled, split and merged exactly as Valkey does it.
-//! How a node lies in memory is our own: its free room lets both ends grow without moving elements, and the nodes'
-//! descriptions stand side by side, so that an index is found by running over 32 bytes for every 8 KiB of elements.
+//! The boundaries between nodes are visible to clients: DUMP writes node by node, and a list becomes a listpack again
+//! only when it has shrunk to one node. So nodes are filled, split and merged exactly as in Valkey. The memory layout
+//! of a node is Weft's own: its free space allows both ends to grow without moving elements. The node headers are
+//! contiguous, so a search by index reads 32 bytes for every 8 KiB of elements.
 //!
 //! Rules:
-//! 1. No node is empty; `count` is the sum of the nodes' counts, `node_bytes` that of their allocations.
-//! 2. With a compress depth of n, the n nodes at either end are not compressed; the others are, if they get smaller.
-//!    A depth of 0 compresses none.
-//! 3. A list that reports `listpack` has one node, a run, of any length.
+//! 1. No node is empty. `count` is the sum of the nodes' counts, and `node_bytes` the sum of their allocations.
+//! 2. With a compress depth of n, the n nodes at either end are not compressed. The other nodes are compressed if that
+//!    makes them smaller. A depth of 0 disables compression.
+//! 3. A list that reports `listpack` has one node, which is a run of any length.
 
 mod change;
 mod either;
@@ -44,16 +44,16 @@ pub use limits::{Limits, set_alone_from};
 pub use node::Container;
 use node::{Content, Node};
 
-/// The largest `list-max-listpack-size` and `list-compress-depth` that a list remembers.
+/// The range to which a list clamps `list-max-listpack-size` when it stores it.
 const LARGEST_FILL: i64 = i16::MAX as i64;
 const SMALLEST_FILL: i64 = -5;
 
-/// In which order elements are looked at.
+/// The order in which elements are visited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// From the first to the last.
+    /// From the first element to the last.
     Forward,
-    /// From the last to the first.
+    /// From the last element to the first.
     Backward,
 }
 
@@ -69,41 +69,41 @@ pub struct List {
     quicklist: bool,
 }
 
-/// A list on its way into the keyspace.
+/// A new list in the form in which it will be stored.
 #[derive(Debug)]
 pub enum Form {
-    /// Packed, as bytes of an entry.
+    /// The bytes of a packed list, for a table entry.
     Packed(Vec<u8>),
-    /// An object.
+    /// A list that is stored as a value of its own.
     Large(List),
 }
 
-/// A node as it goes into a file.
+/// A node in the form in which it is written to a file.
 #[derive(Debug)]
 pub struct StoredNode<'a> {
-    /// What it holds.
+    /// The type of the node.
     pub container: Container,
-    /// The LZF form that it has in memory, and the length of what that stands for.
+    /// The LZF data of a node that is compressed in memory, and its uncompressed length in bytes.
     pub compressed: Option<(&'a [u8], usize)>,
-    /// The whole listpack or the element; empty if the node is compressed.
+    /// The whole listpack or the element. Empty if the node is compressed.
     pub whole: Cow<'a, [u8]>,
 }
 
-/// What can be told of a list's nodes.
+/// Statistics of the nodes of a list.
 #[derive(Clone, Copy, Debug)]
 pub struct Figures {
-    /// How many there are.
+    /// The number of nodes.
     pub nodes: usize,
-    /// Bytes of what they hold, before compression, as files have it.
+    /// The total size of the nodes in bytes before compression, as in files.
     pub bytes: usize,
-    /// The `list-max-listpack-size` that they follow.
+    /// The `list-max-listpack-size` of the list.
     pub fill: i16,
-    /// The `list-compress-depth` that they follow.
+    /// The `list-compress-depth` of the list.
     pub depth: u16,
 }
 
 impl List {
-    /// An empty quicklist under these settings (`list-max-listpack-size`, `list-compress-depth`).
+    /// Creates an empty quicklist with these settings (`list-max-listpack-size`, `list-compress-depth`).
     pub fn quicklist(fill: i64, depth: i64) -> Self {
         let mut list = List {
             nodes: VecDeque::new(),
@@ -117,7 +117,7 @@ impl List {
         list
     }
 
-    /// A list that reports `listpack`, of `count` elements.
+    /// Creates a list of `count` elements that reports `listpack`.
     pub fn listpack(run: &[u8], count: usize) -> Self {
         let mut list = Self::quicklist(-1, 0);
         list.quicklist = false;
@@ -125,46 +125,46 @@ impl List {
         list
     }
 
-    /// From now on the list reports `quicklist`.
+    /// Makes the list report `quicklist` from now on, with these settings.
     pub fn become_quicklist(&mut self, fill: i64, depth: i64) {
         self.fill = fill.clamp(SMALLEST_FILL, LARGEST_FILL) as i16;
         self.depth = depth.clamp(0, i64::from(u16::MAX)) as u16;
         self.quicklist = true;
     }
 
-    /// From now on the list reports `listpack`.
+    /// Makes the list report `listpack` from now on.
     pub fn become_listpack(&mut self) {
         debug_assert!(self.single_run().is_some());
         self.quicklist = false;
     }
 
-    /// Whether the list reports `quicklist`.
+    /// Returns `true` if the list reports `quicklist`.
     pub fn is_quicklist(&self) -> bool {
         self.quicklist
     }
 
-    /// Number of elements.
+    /// The number of elements.
     #[inline]
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether there is no element.
+    /// Returns `true` if there are no elements.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// The encoding that Valkey would report.
+    /// The name of the encoding that Valkey would report.
     pub fn encoding_name(&self) -> &'static str {
         if self.quicklist { "quicklist" } else { "listpack" }
     }
 
-    /// Bytes allocated behind the value itself.
+    /// The number of bytes allocated in addition to the value itself.
     pub fn allocated_bytes(&self) -> usize {
         self.node_bytes + self.nodes.capacity() * size_of::<Node>()
     }
 
-    /// The nodes as they go into a file.
+    /// Iterates over the nodes in the form in which they are written to a file.
     pub fn stored_nodes(&self) -> impl ExactSizeIterator<Item = StoredNode<'_>> {
         self.nodes.iter().map(|node| {
             let compressed = node.compressed();
@@ -180,7 +180,7 @@ impl List {
         })
     }
 
-    /// The nodes in figures.
+    /// Returns statistics of the nodes.
     pub fn figures(&self) -> Figures {
         Figures {
             nodes: self.nodes.len(),
@@ -190,7 +190,7 @@ impl List {
         }
     }
 
-    /// The elements, if they are one run.
+    /// Returns the run of the list if its elements are in a single uncompressed run.
     pub fn single_run(&self) -> Option<Run<'_>> {
         match &self.nodes {
             nodes if nodes.len() == 1 && nodes[0].container() == Container::Packed && !nodes[0].is_compressed() => {
@@ -200,14 +200,15 @@ impl List {
         }
     }
 
-    /// Whether Valkey would call this quicklist a listpack from now on.
+    /// Returns `true` if Valkey would convert this quicklist to a listpack. `shrinking` has the meaning it has in
+    /// `Limits::allow_listpack`.
     pub fn fits_listpack(&self, limits: Limits, shrinking: bool) -> bool {
         self.nodes.len() == 1
             && self.nodes[0].container() == Container::Packed
             && limits.allow_listpack(self.nodes[0].limit_bytes(), self.count, shrinking)
     }
 
-    /// Chooses the form of a list that a decoder made, node by node.
+    /// Selects the form of a list that a decoder built node by node.
     pub fn into_form(mut self, limits: Limits) -> Form {
         if self.fits_listpack(limits, false) && self.single_run().is_some() {
             self.become_listpack();
@@ -223,14 +224,15 @@ impl List {
         }
     }
 
-    /// The memory that a change at one end reads first, behind the list itself: an address and a length. To be fetched in
-    /// advance, together with that of other lists.
+    /// Returns the address and length of the memory that a change at one end reads first, apart from the list itself.
+    /// The caller prefetches it together with that of other lists.
     pub fn node_place(&self, end: End) -> Option<(*const u8, usize)> {
         let node = self.end_node(end)?;
         Some((std::ptr::from_ref(node).cast(), size_of::<Node>()))
     }
 
-    /// The memory that it reads and writes next, once the first is near: the last elements at that end, and free room.
+    /// Returns the memory that a change at one end reads and writes next: the last elements at that end, and free
+    /// space. It should be called once the memory of [`Self::node_place`] is in the cache.
     pub fn end_place(&self, end: End) -> Option<&[u8]> {
         self.end_node(end).map(|node| node.end_place(end))
     }
@@ -242,12 +244,12 @@ impl List {
         }
     }
 
-    /// The limits of this list's nodes.
+    /// The limits of the nodes of this list.
     fn limits(&self) -> Limits {
         Limits::new(i64::from(self.fill))
     }
 
-    /// The node of element `index`, and how many elements of the node are before it.
+    /// Returns the node of element `index`, and the number of elements of the node before it.
     fn locate(&self, index: usize) -> Option<(usize, usize)> {
         if index >= self.count {
             return None;
@@ -272,7 +274,7 @@ impl List {
         None
     }
 
-    /// Runs `view` on element `index`.
+    /// Calls `view` with element `index` and returns its result, or `None` if the index is out of range.
     pub fn with<R>(&self, index: usize, view: impl FnOnce(Element<'_>) -> R) -> Option<R> {
         let (at, offset) = self.locate(index)?;
         let node = self.nodes.get(at)?;
@@ -282,7 +284,7 @@ impl List {
         }
     }
 
-    /// Shows elements to `view`, from element `start` on, until it breaks.
+    /// Calls `view` for the elements from element `start` on, until it returns `Break`.
     pub fn visit(&self, start: usize, direction: Direction, mut view: impl FnMut(Element<'_>) -> ControlFlow<()>) {
         let Some((mut at, mut offset)) = self.locate(start) else {
             return;
@@ -308,7 +310,7 @@ impl List {
     }
 }
 
-/// Shows elements of a run to `view`, from the one at `offset` on, until it breaks.
+/// Calls `view` for the elements of a run from the one at `offset` on, until it returns `Break`.
 #[inline]
 fn visit_run(
     run: Run<'_>,

@@ -1,7 +1,7 @@
-//! Runs of small elements, encoded as in Valkey's listpacks.
+//! Sequences of small elements, encoded as in Valkey's listpacks.
 //!
-//! A run is elements one behind the other and nothing else; a whole listpack, as it stands in files, is a run between a
-//! header and an end mark:
+//! A run is a sequence of consecutive elements and nothing else. A whole listpack, as stored in files, is a run between
+//! a header and an end mark:
 //!
 //! ```text
 //!            element 0             element 1                 whole:
@@ -18,22 +18,23 @@
 //!   F1 F2 F3 F4  integer of 16, 24, 32, 64 bits       3, 4, 5, 9
 //! ```
 //!
-//! The backlen is the length of header and body in groups of 7 bits, to be read backwards: its last byte has the lowest
-//! bits, and every byte but the first has its top bit set. So a run can be walked from both ends.
+//! The backlen is the length of header and body in groups of 7 bits, to be read backwards: its last byte holds the
+//! lowest bits, and every byte except the first has its top bit set. So a run can be traversed from both ends.
 //!
-//! A string that is the decimal form of a 64-bit integer is stored as one. The functions here trust that a run is one;
-//! bytes from outside pass [`validate`] first. On a broken run they end early or panic, never worse.
+//! A string that is the decimal form of a 64-bit integer is stored as an integer. The functions in this module trust
+//! that a run is valid; bytes from outside must pass [`validate`] first. On an invalid run they stop early or panic,
+//! but memory safety does not depend on it.
 
 use std::ops::Range;
 
-/// The most bytes that the decimal form of an integer takes.
+/// The maximum number of bytes of the decimal form of an integer.
 pub const DECIMAL_MAX_BYTES: usize = 20;
 
 const WHOLE_HEADER_BYTES: usize = 6;
 const END: u8 = 0xFF;
 const COUNT_UNKNOWN: usize = u16::MAX as usize;
 
-/// An element as it is stored.
+/// An element in its stored form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Element<'a> {
     /// A string that is the decimal form of this integer.
@@ -43,13 +44,13 @@ pub enum Element<'a> {
 }
 
 impl<'a> Element<'a> {
-    /// The form in which a string is stored.
+    /// Returns the form in which a string is stored.
     #[inline]
     pub fn of(bytes: &'a [u8]) -> Self {
         integer_of(bytes).map_or(Self::Bytes(bytes), Self::Int)
     }
 
-    /// Bytes that the element takes in a run.
+    /// The number of bytes that the element takes in a run.
     #[inline]
     pub fn run_bytes(self) -> usize {
         let unmarked = match self {
@@ -59,7 +60,7 @@ impl<'a> Element<'a> {
         unmarked + backlen_bytes(unmarked)
     }
 
-    /// The element as a string; an integer is written into `scratch`.
+    /// Returns the element as a string. An integer is written into `scratch`.
     #[inline]
     pub fn text<'b>(self, scratch: &'b mut [u8; DECIMAL_MAX_BYTES]) -> &'b [u8]
     where
@@ -71,18 +72,18 @@ impl<'a> Element<'a> {
         }
     }
 
-    /// The length of the element as a string, in bytes.
+    /// The length in bytes of the element as a string.
     pub fn text_bytes(self) -> usize {
         self.text(&mut [0; DECIMAL_MAX_BYTES]).len()
     }
 
-    /// A copy of the element as a string.
+    /// Copies the element as a string.
     pub fn to_vec(self) -> Vec<u8> {
         self.text(&mut [0; DECIMAL_MAX_BYTES]).to_vec()
     }
 }
 
-/// What a search looks for. An element equals it if they are equal as strings, in whichever form it is stored.
+/// The string that a search looks for. An element matches if it is equal as a string, regardless of its stored form.
 #[derive(Clone, Copy, Debug)]
 pub struct Needle<'a> {
     bytes: &'a [u8],
@@ -90,7 +91,7 @@ pub struct Needle<'a> {
 }
 
 impl<'a> Needle<'a> {
-    /// A search for this string.
+    /// Creates a search for this string.
     #[inline]
     pub fn new(bytes: &'a [u8]) -> Self {
         Self {
@@ -99,7 +100,7 @@ impl<'a> Needle<'a> {
         }
     }
 
-    /// Whether an element is what is looked for.
+    /// Returns `true` if the element matches.
     #[inline]
     pub fn is(&self, element: Element<'_>) -> bool {
         match element {
@@ -109,7 +110,8 @@ impl<'a> Needle<'a> {
     }
 }
 
-/// The integer whose decimal form a string is: no sign but `-`, no leading zeros, no blanks.
+/// Returns the integer whose canonical decimal form the string is: no sign except `-`, no leading zeros, no white
+/// space.
 #[inline]
 pub fn integer_of(bytes: &[u8]) -> Option<i64> {
     let (negative, digits) = match bytes {
@@ -118,7 +120,7 @@ pub fn integer_of(bytes: &[u8]) -> Option<i64> {
         [b'-', digits @ ..] => (true, digits),
         digits => (false, digits),
     };
-    // Nineteen digits fit an unsigned integer of 64 bits, and no signed one has more.
+    // Nineteen digits fit in an unsigned 64-bit integer, and no signed one has more.
     if digits.len() > 19 || !matches!(digits.first(), Some(b'1'..=b'9')) {
         return None;
     }
@@ -137,7 +139,7 @@ pub fn integer_of(bytes: &[u8]) -> Option<i64> {
     }
 }
 
-/// The decimal form of an integer, written to the end of `scratch`.
+/// Writes the decimal form of an integer to the end of `scratch` and returns it.
 #[inline]
 pub fn decimal(number: i64, scratch: &mut [u8; DECIMAL_MAX_BYTES]) -> &[u8] {
     let mut start = DECIMAL_MAX_BYTES;
@@ -178,7 +180,7 @@ fn string_header_bytes(length: usize) -> usize {
     }
 }
 
-/// Bytes of a backlen. The borders are Valkey's: at each the next larger size begins one early.
+/// The number of bytes of a backlen. The limits are Valkey's: each larger size begins one early.
 #[inline]
 fn backlen_bytes(unmarked: usize) -> usize {
     match unmarked {
@@ -190,7 +192,7 @@ fn backlen_bytes(unmarked: usize) -> usize {
     }
 }
 
-/// An element ready to be written: what stands before its body, and what behind.
+/// An encoded element: the bytes before its body and the bytes after it.
 struct Encoded<'a> {
     header: [u8; 9],
     header_bytes: usize,
@@ -300,7 +302,7 @@ fn backlen(unmarked: usize) -> ([u8; 5], usize) {
     (bytes, count)
 }
 
-/// Appends a string, as an integer if it is the form of one.
+/// Appends a string. It is stored as an integer if it is the decimal form of one.
 #[inline]
 pub fn push(run: &mut Vec<u8>, bytes: &[u8]) {
     push_element(run, Element::of(bytes));
@@ -312,24 +314,24 @@ pub fn push_int(run: &mut Vec<u8>, number: i64) {
     push_element(run, Element::Int(number));
 }
 
-/// Appends an element in its own form.
+/// Appends an element in the given form.
 #[inline]
 pub fn push_element(run: &mut Vec<u8>, element: Element<'_>) {
     Encoded::new(element).append(run);
 }
 
-/// Puts a string in front of the element at `offset`, or at the end of the run.
+/// Inserts a string before the element at `offset`, or at the end of the run.
 pub fn insert(run: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
     splice(run, offset..offset, Element::of(bytes));
 }
 
-/// Puts a string in place of the element at `offset`.
+/// Replaces the element at `offset` by a string.
 pub fn replace(run: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
     let end = Run::new(run).end_of(offset);
     splice(run, offset..end, Element::of(bytes));
 }
 
-/// Takes up to `count` elements out, from the one at `offset` on. Returns how many there were.
+/// Removes up to `count` elements from the one at `offset` on. Returns the number of removed elements.
 pub fn remove(run: &mut Vec<u8>, offset: usize, count: usize) -> usize {
     let mut end = offset;
     let mut removed = 0;
@@ -341,7 +343,7 @@ pub fn remove(run: &mut Vec<u8>, offset: usize, count: usize) -> usize {
     removed
 }
 
-/// Puts one element in place of a range of whole elements.
+/// Replaces a range of whole elements by one element.
 pub fn splice(run: &mut Vec<u8>, range: Range<usize>, element: Element<'_>) {
     let encoded = Encoded::new(element);
     let (old_length, new_end) = (run.len(), range.start + encoded.bytes());
@@ -354,7 +356,7 @@ pub fn splice(run: &mut Vec<u8>, range: Range<usize>, element: Element<'_>) {
     encoded.fill(&mut run[range.start..new_end]);
 }
 
-/// Writes an element over the one at `offset` if both take the same room. Returns whether it did.
+/// Overwrites the element at `offset` if the new element has the same encoded size. Returns `true` if it did.
 pub fn overwrite(run: &mut [u8], offset: usize, element: Element<'_>) -> bool {
     let end = Run::new(run).end_of(offset);
     let same = end - offset == element.run_bytes();
@@ -364,12 +366,13 @@ pub fn overwrite(run: &mut [u8], offset: usize, element: Element<'_>) -> bool {
     same
 }
 
-/// Writes an element into a place of exactly its size ([`Element::run_bytes`]).
+/// Writes an element into a slice of exactly its encoded size ([`Element::run_bytes`]).
 pub fn fill(place: &mut [u8], element: Element<'_>) {
     Encoded::new(element).fill(place);
 }
 
-/// The element that begins `bytes`, and the length of its header and body. `None` if it is none or is cut short.
+/// Decodes the element at the start of `bytes`. Returns it and the length of its header and body, or `None` if it is
+/// invalid or truncated.
 #[inline]
 fn decode(bytes: &[u8]) -> Option<(Element<'_>, usize)> {
     let string = |header: usize, length: usize| {
@@ -382,7 +385,7 @@ fn decode(bytes: &[u8]) -> Option<(Element<'_>, usize)> {
         0x80..=0xBF => string(1, usize::from(first & 0x3F)),
         0xC0..=0xDF => {
             let raw = u16::from_be_bytes([first & 0x1F, *bytes.get(1)?]);
-            // The top bit of thirteen is the sign.
+            // The top bit of the thirteen is the sign.
             Some((Element::Int(i64::from((raw << 3) as i16 >> 3)), 2))
         }
         0xE0..=0xEF => string(2, usize::from(first & 0x0F) << 8 | usize::from(*bytes.get(1)?)),
@@ -405,7 +408,7 @@ fn decode(bytes: &[u8]) -> Option<(Element<'_>, usize)> {
     }
 }
 
-/// The length of header and body that the backlen at the end of `bytes` tells, and its own length.
+/// Decodes the backlen at the end of `bytes`. Returns the length of header and body that it holds, and its own length.
 #[inline]
 fn decode_backlen(bytes: &[u8]) -> Option<(usize, usize)> {
     let mut unmarked = 0usize;
@@ -418,14 +421,14 @@ fn decode_backlen(bytes: &[u8]) -> Option<(usize, usize)> {
     None
 }
 
-/// Elements one behind the other.
+/// A sequence of consecutive elements.
 #[derive(Clone, Copy, Debug)]
 pub struct Run<'a> {
     bytes: &'a [u8],
 }
 
 impl<'a> Run<'a> {
-    /// The run that these bytes are: written by this module, or passed by [`validate`].
+    /// Creates a run from bytes that this module wrote or that passed [`validate`].
     #[inline]
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { bytes }
@@ -437,39 +440,39 @@ impl<'a> Run<'a> {
         self.bytes
     }
 
-    /// Whether there is no element.
+    /// Returns `true` if there are no elements.
     #[inline]
     pub fn is_empty(self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// The element at an offset; `None` at the end.
+    /// Returns the element at an offset, or `None` at the end.
     #[inline]
     pub fn at(self, offset: usize) -> Option<Element<'a>> {
         Some(decode(self.bytes.get(offset..)?)?.0)
     }
 
-    /// The element at an offset and the offset behind it; `None` at the end.
+    /// Returns the element at an offset and the offset after it, or `None` at the end.
     #[inline]
     pub fn step(self, offset: usize) -> Option<(Element<'a>, usize)> {
         let (element, unmarked) = decode(self.bytes.get(offset..)?)?;
         Some((element, offset + unmarked + backlen_bytes(unmarked)))
     }
 
-    /// The offset behind the element at an offset.
+    /// Returns the offset after the element at an offset.
     #[inline]
     pub fn end_of(self, offset: usize) -> usize {
         self.step(offset).map_or(self.bytes.len(), |(_, end)| end)
     }
 
-    /// The offset of the element that ends at an offset; `None` at the start.
+    /// Returns the offset of the element that ends at an offset, or `None` at the start.
     #[inline]
     pub fn before(self, end: usize) -> Option<usize> {
         let (unmarked, own) = decode_backlen(self.bytes.get(..end)?)?;
         end.checked_sub(unmarked + own)
     }
 
-    /// Every element and its offset, from either end.
+    /// Iterates over all elements and their offsets, from either end.
     #[inline]
     pub fn iter(self) -> Iter<'a> {
         Iter {
@@ -479,7 +482,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The elements whose offsets are in a range that begins and ends at elements.
+    /// Iterates over the elements whose offsets are in `range`, which must begin and end at element boundaries.
     #[inline]
     pub fn range(self, range: Range<usize>) -> Iter<'a> {
         Iter {
@@ -489,12 +492,13 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// How many elements there are: counts them.
+    /// Counts the elements in a traversal of the run.
     pub fn count(self) -> usize {
         self.iter().count()
     }
 
-    /// The offset of element `index` of `count`, walked to from the nearer end. `None` if there are not so many.
+    /// Returns the offset of element `index` of `count`, found from the closer end, or `None` if the index is out of
+    /// range.
     #[inline]
     pub fn offset_of(self, index: usize, count: usize) -> Option<usize> {
         if index >= count {
@@ -515,14 +519,15 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Element `index` of `count` and its offset. `None` if there are not so many.
+    /// Returns element `index` of `count` and its offset, or `None` if the index is out of range.
     #[inline]
     pub fn get(self, index: usize, count: usize) -> Option<(usize, Element<'a>)> {
         let offset = self.offset_of(index, count)?;
         Some((offset, self.at(offset)?))
     }
 
-    /// The first element that equals a string, among elements 0, `stride`, 2 x `stride` and so on.
+    /// Returns the offset of the first element that equals a string, among elements 0, `stride`, 2 x `stride` and so
+    /// on.
     pub fn find(self, bytes: &[u8], stride: usize) -> Option<usize> {
         let needle = Needle::new(bytes);
         let mut offset = 0;
@@ -548,7 +553,7 @@ impl<'a> IntoIterator for Run<'a> {
     }
 }
 
-/// Elements of a run and their offsets, from either end.
+/// An iterator over the elements of a run and their offsets, from either end.
 #[derive(Clone, Debug)]
 pub struct Iter<'a> {
     run: Run<'a>,
@@ -584,7 +589,7 @@ impl DoubleEndedIterator for Iter<'_> {
 
 impl std::iter::FusedIterator for Iter<'_> {}
 
-/// The run of a whole listpack, and its number of elements, if every byte of it is as it must be.
+/// Returns the run of a whole listpack and its number of elements, or `None` if any byte is invalid.
 pub fn validate(whole: &[u8]) -> Option<(Run<'_>, usize)> {
     let (header, rest) = whole.split_first_chunk::<WHOLE_HEADER_BYTES>()?;
     let (&end, run) = rest.split_last()?;
@@ -597,7 +602,7 @@ pub fn validate(whole: &[u8]) -> Option<(Run<'_>, usize)> {
     (declared == COUNT_UNKNOWN || declared == count).then_some((Run::new(run), count))
 }
 
-/// The number of elements, if the bytes are a run.
+/// Returns the number of elements, or `None` if the bytes are not a valid run.
 pub fn validate_run(bytes: &[u8]) -> Option<usize> {
     let (mut offset, mut count) = (0, 0);
     while offset < bytes.len() {
@@ -614,16 +619,17 @@ pub fn validate_run(bytes: &[u8]) -> Option<usize> {
     Some(count)
 }
 
-/// The run of a whole listpack that was made here, or validated before.
+/// Returns the run of a whole listpack that this module created or validated.
 pub fn run_of_whole(whole: &[u8]) -> Run<'_> {
     let end = whole.len().saturating_sub(1);
     Run::new(whole.get(WHOLE_HEADER_BYTES..end).unwrap_or_default())
 }
 
-/// Appends the whole listpack that holds a run of `count` elements.
+/// Appends the whole listpack that contains a run of `count` elements.
 ///
 /// # Panics
-/// If the run has 4 GiB or more: collections change their form long before.
+///
+/// Panics if the listpack would have 4 GiB or more. Collections change their encoding long before that.
 pub fn write_whole(out: &mut Vec<u8>, run: &[u8], count: usize) {
     let total = u32::try_from(whole_bytes(run.len())).expect("a listpack is smaller than 4 GiB");
     out.extend_from_slice(&total.to_le_bytes());
@@ -632,7 +638,7 @@ pub fn write_whole(out: &mut Vec<u8>, run: &[u8], count: usize) {
     out.push(END);
 }
 
-/// Bytes of the whole listpack that holds a run of so many bytes.
+/// The size in bytes of the whole listpack that contains a run of `run` bytes.
 pub const fn whole_bytes(run: usize) -> usize {
     WHOLE_HEADER_BYTES + run + 1
 }

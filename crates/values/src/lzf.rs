@@ -1,15 +1,16 @@
-//! LZF, the compression of strings in RDB files; bit by bit what liblzf makes in its "very fast" setting.
+//! LZF, the compression of strings in RDB files. The output is identical to that of liblzf with its "very fast"
+//! setting.
 //!
 //! ```text
-//! 000LLLLL  bytes              L+1 bytes as they are (1 to 32)
+//! 000LLLLL  bytes              L+1 literal bytes (1 to 32)
 //! LLLOOOOO  OOOOOOOO           L+2 bytes from O+1 bytes back, L from 1 to 6
 //! 111OOOOO  LLLLLLLL OOOOOOOO  L+9 bytes from O+1 bytes back
 //! ```
 //!
-//! The compressor remembers, by a hash of three bytes, where it last saw them. The hash is part of the format in so far
-//! as other servers' dumps are to be met to the byte: another table would find other matches. The table outlives a
-//! string: positions are counted on from one string to the next, so an older one is known by being too small, and
-//! nothing is cleared.
+//! The compressor stores in a hash table where it last saw each group of three bytes. The hash function is part of the
+//! format because RDB files must equal those of other servers byte for byte: another table would find other matches.
+//! The table is reused for the next string without clearing it. Positions continue to count up from one string to the
+//! next, so an entry of an earlier string is recognized by its lower position.
 
 use std::cell::RefCell;
 
@@ -17,16 +18,17 @@ const HASH_BITS: u32 = 16;
 const LITERALS_MAX: usize = 1 << 5;
 const OFFSET_MAX: usize = 1 << 13;
 const MATCH_MAX: usize = (1 << 8) + (1 << 3);
-/// A match that has as much room as this and runs through it is compared further than one near the end.
+/// The number of bytes that are compared without a check of the maximum length, if the maximum is larger. Such a match
+/// can get longer than one near the end of the input.
 const STRIDE: usize = 16;
-/// No byte of compressed data stands for more than this many bytes.
+/// The maximum number of bytes that one byte of compressed data can expand to.
 const EXPANSION_MAX: usize = MATCH_MAX / 3 + 1;
 
 thread_local! {
     static COMPRESSOR: RefCell<Compressor> = const { RefCell::new(Compressor { seen: Vec::new(), base: 1 }) };
 }
 
-/// Compresses `input` if the result has at most `limit` bytes.
+/// Compresses `input`. Returns `None` if the result would exceed `limit` bytes.
 pub fn compress(input: &[u8], limit: usize) -> Option<Vec<u8>> {
     if input.is_empty() || limit == 0 || u32::try_from(input.len()).is_err() {
         return None;
@@ -34,9 +36,9 @@ pub fn compress(input: &[u8], limit: usize) -> Option<Vec<u8>> {
     COMPRESSOR.with_borrow_mut(|compressor| compressor.compress(input, limit))
 }
 
-/// Unpacks `input`, which must become exactly `len` bytes. `None` for anything damaged.
+/// Decompresses `input`, which must expand to exactly `len` bytes. Returns `None` if it is damaged.
 pub fn decompress(input: &[u8], len: usize) -> Option<Vec<u8>> {
-    // A length of nothing is all that other servers check in this case.
+    // Other servers check nothing but the length in this case.
     if len == 0 {
         return Some(Vec::new());
     }
@@ -61,7 +63,7 @@ pub fn decompress(input: &[u8], len: usize) -> Option<Vec<u8>> {
     (out.len() == len).then_some(out)
 }
 
-/// Carries out one back reference; returns what follows it.
+/// Performs one back reference. Returns the input after it.
 fn repeat<'a>(out: &mut Vec<u8>, control: usize, after: &'a [u8]) -> Option<&'a [u8]> {
     let (longer, after) = match control >> 5 {
         7 => {
@@ -77,7 +79,7 @@ fn repeat<'a>(out: &mut Vec<u8>, control: usize, after: &'a [u8]) -> Option<&'a 
     if distance >= count {
         out.extend_from_within(start..start + count);
     } else {
-        // The copy reads what it writes.
+        // The source and the target overlap, so the copy must read the bytes that it writes.
         for index in start..start + count {
             out.push(out[index]);
         }
@@ -86,9 +88,9 @@ fn repeat<'a>(out: &mut Vec<u8>, control: usize, after: &'a [u8]) -> Option<&'a 
 }
 
 struct Compressor {
-    /// Where the last bytes with a hash were seen, counted from `base`.
+    /// The last position of the bytes with each hash, offset by `base`.
     seen: Vec<u32>,
-    /// The number of the current string's first position.
+    /// The number that stands for the first position of the current string.
     base: u32,
 }
 
@@ -102,7 +104,7 @@ impl Compressor {
         }
         let mut output = Output::new(limit);
         let packed = self.pack(input, &mut output);
-        // A string that takes all the numbers there are is followed by a fresh table.
+        // If a string uses up all position numbers, the next string starts with a new table.
         self.base = self.base.saturating_add(len);
         packed?;
         Some(output.finish())
@@ -129,7 +131,7 @@ impl Compressor {
         output.rest(&input[at..])
     }
 
-    /// Notes the three bytes at `at`; returns where bytes with the same hash were seen before.
+    /// Records the three bytes at `at`. Returns the previous position of bytes with the same hash.
     fn note(&mut self, input: &[u8], at: usize) -> Option<usize> {
         let value = u32::from(input[at]) << 16 | u32::from(input[at + 1]) << 8 | u32::from(input[at + 2]);
         let hash = (value >> (24 - HASH_BITS)).wrapping_sub(value.wrapping_mul(5)) & ((1 << HASH_BITS) - 1);
@@ -138,12 +140,13 @@ impl Compressor {
     }
 }
 
-/// Whether three bytes agree, near enough to be referred to. The first byte of all is never referred to.
+/// Returns `true` if three bytes are equal and within the maximum offset. The first byte of the input is never
+/// referenced.
 fn is_match(input: &[u8], from: usize, at: usize) -> bool {
     from > 0 && from < at && at - from <= OFFSET_MAX && input[from..from + 3] == input[at..at + 3]
 }
 
-/// How many bytes agree, at least three.
+/// Returns the number of equal bytes, which is at least three.
 fn match_len(input: &[u8], from: usize, at: usize) -> usize {
     let room = (input.len() - at - 2).min(MATCH_MAX);
     let mut index = 2;
@@ -163,7 +166,7 @@ fn match_len(input: &[u8], from: usize, at: usize) -> usize {
     }
 }
 
-/// What has been written, with the run of literals at its end still open.
+/// The compressed output. The run of literals at its end is still open.
 struct Output {
     bytes: Vec<u8>,
     limit: usize,
@@ -179,7 +182,7 @@ impl Output {
         }
     }
 
-    /// Adds a literal; `None` if there is no room.
+    /// Appends a literal. Returns `None` if the limit is reached.
     fn literal(&mut self, byte: u8) -> Option<()> {
         if self.bytes.len() >= self.limit {
             return None;
@@ -197,7 +200,7 @@ impl Output {
         }
     }
 
-    /// Writes the length of the run in front of it; a run of nothing disappears.
+    /// Writes the length of the literal run before it. An empty run is removed.
     fn close_run(&mut self) {
         if self.literals == 0 {
             self.bytes.pop();
@@ -208,7 +211,8 @@ impl Output {
         self.literals = 0;
     }
 
-    /// Refers `offset + 1` bytes back for `count` bytes; `None` if there might be no room.
+    /// Appends a reference to the `count` bytes that begin `offset + 1` bytes back. Returns `None` if the output could
+    /// exceed the limit.
     fn reference(&mut self, offset: usize, count: usize) -> Option<()> {
         let closed = self.bytes.len() - usize::from(self.literals == 0);
         if closed + 4 >= self.limit {
@@ -224,7 +228,7 @@ impl Output {
         Some(())
     }
 
-    /// Adds the last bytes, of which there are at most two after a reference and two without one.
+    /// Appends the last bytes, of which there are at most two.
     fn rest(&mut self, bytes: &[u8]) -> Option<()> {
         if self.bytes.len() + 3 > self.limit {
             return None;

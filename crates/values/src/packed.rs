@@ -1,18 +1,18 @@
-//! Small collections as plain bytes inside their table entry: one allocation for key and members.
+//! Small collections as plain bytes inside their table entry: one allocation holds the key and all members.
 //!
 //! ```text
-//!   +------+-------------------------+
-//!   | kind | what the type puts here |
-//!   +------+-------------------------+
+//!   +------+----------------------+
+//!   | kind | data of the type     |
+//!   +------+----------------------+
 //! ```
 //!
-//! The first byte tells the type. A collection that outgrows its limits becomes a [`Value`](crate::Value) and never
-//! comes back, as in Valkey.
-
-/// A packed collection of more bytes than this becomes a value of its own: a change rewrites it whole.
+//! The first byte identifies the type. A collection that exceeds its limits becomes a [`ParameterValue`](crate::ParameterValue) and is
+//! never packed again, as in Valkey.
+/// The maximum size of a packed collection in bytes. A larger collection is stored as a value of its own, because a
+/// change rewrites a packed collection completely.
 pub const LARGEST_BYTES: usize = 2048;
 
-/// The type of a packed collection; its first byte.
+/// The type of a packed collection, which is its first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum PackedKind {
@@ -20,7 +20,7 @@ pub enum PackedKind {
     List = 1,
     /// A hash without field expiry.
     Hash = 2,
-    /// A set of any members.
+    /// A set of arbitrary members.
     Set = 3,
     /// A set of integers.
     IntegerSet = 4,
@@ -29,10 +29,11 @@ pub enum PackedKind {
 }
 
 impl PackedKind {
-    /// The kind of a packed collection.
+    /// Returns the kind of a packed collection.
     ///
     /// # Panics
-    /// If the bytes are none: they never come from outside, decoders make them anew.
+    ///
+    /// Panics if the bytes are not a packed collection. Such bytes never come from outside; decoders build them anew.
     #[inline]
     pub fn of(packed: &[u8]) -> Self {
         match packed.first() {
@@ -45,7 +46,7 @@ impl PackedKind {
         }
     }
 
-    /// The name of the type, as TYPE and SCAN know it.
+    /// The name of the type, as TYPE and SCAN use it.
     pub fn type_name(self) -> &'static str {
         match self {
             Self::List => "list",
@@ -55,7 +56,7 @@ impl PackedKind {
         }
     }
 
-    /// The name of the encoding that Valkey would report (OBJECT ENCODING).
+    /// The name of the encoding that Valkey would report with OBJECT ENCODING.
     pub fn encoding_name(self) -> &'static str {
         match self {
             Self::IntegerSet => "intset",

@@ -1,27 +1,28 @@
-//! Records of bytes, laid out one behind the other, and found through a compact index by hash.
+//! Records of bytes, stored consecutively, and found by hash through a compact index.
 //!
-//! The members of large sets, the fields of large hashes and the members of large sorted sets are such records. Two
-//! layouts serve them, and whoever uses records does not notice which:
+//! The members of large sets, the fields of large hashes and the members of large sorted sets are such records. There
+//! are two layouts, and the interface hides which one is in use:
 //!
 //! ```text
 //!   up to 128 records in 32 KiB (`small.rs`)             more (`large.rs`)
 //!
 //!   chunks of 4 KiB: | record | record | record |        chunks of 32 KiB (`chunks.rs`):
 //!   index: | tag tag tag | offset offset offset |          | record | record | ... |   | record | ... |
-//!           looked through from end to end               index in hash order (`index.rs`, `leaf.rs`):
+//!           searched linearly                            index in hash order (`index.rs`, `leaf.rs`):
 //!                                                          root -> region -> leaf of (tag, id)
 //! ```
 //!
-//! - Going through all records streams through memory: no index is read, and nothing is chased.
-//! - A record costs its own bytes, 1 or 2 bytes of lengths (`encoding.rs`), and 3 bytes of index in a small collection
-//!   or about 6 in one of a million.
-//! - No step is long, however many records there are: chunks and leaves are small, directories are split.
-//! - [`Id`]s are stable until [`Records`] says that a record has moved: a change or removal may close holes or empty a
-//!   chunk, and every function that may do so takes a function to call for each record that moved.
-//! - A cursor of [`Records::scan`] is the start of a hash, and records are visited in the order of their hashes; so a
-//!   scan misses no record that is there all the time, whatever happens in between.
+//! - Iterating over all records reads memory sequentially: it neither reads the index nor follows pointers per record.
+//! - A record takes its own bytes, 1 or 2 bytes of lengths (`encoding.rs`), and 3 bytes of index in a small collection
+//!   or about 6 bytes in a collection of a million records.
+//! - The time of every operation is bounded, regardless of the number of records: chunks and leaves are small, and
+//!   directories are split.
+//! - An [`Id`] is valid until [`Records`] reports that the record has moved. A change or removal may close holes or
+//!   empty a chunk. Every function that may do this takes a callback, which it calls for each record that moved.
+//! - A cursor of [`Records::scan`] is the leading part of a hash, and records are visited in hash order. So a scan
+//!   visits every record that is present throughout, whatever changes happen in between.
 //!
-//! Hashes are keyed by a secret of the process, so nobody outside can choose keys that collide.
+//! Hashes are keyed by secrets of the process, so clients cannot choose keys that collide.
 
 mod chunks;
 mod encoding;
@@ -40,24 +41,25 @@ use encoding::{Header, RecordParts, dig, next_record};
 use large::LargeRecords;
 use small::{SmallChunks, SmallRecords};
 
-/// Bytes of a chunk.
+/// The size of a chunk in bytes.
 const CHUNK_BYTES: usize = 1 << OFFSET_BITS;
 const OFFSET_BITS: u32 = 15;
-/// A cursor is so many of the first bits of a hash, to remain a number of moderate length.
+/// The number of leading bits of a hash that form a cursor. It is limited so that cursors are numbers of moderate
+/// length.
 const CURSOR_BITS: u32 = 48;
 
-/// Bytes at the start of a record that a search in advance fetches.
+/// The number of bytes at the start of a record that a prefetch loads.
 const RECORD_PLACE_BYTES: usize = 64;
 
 static STATE: OnceLock<ahash::RandomState> = OnceLock::new();
 
-/// Keys the hash by these secrets, so that collections of several servers have the same order; whether that came in time,
-/// before the first use.
+/// Sets the secrets that key the hash, so that collections of several servers have the same order. Returns `false` if
+/// the hash was already in use, in which case the secrets are ignored.
 pub fn set_secrets([a, b, c, d]: [u64; 4]) -> bool {
     STATE.set(ahash::RandomState::with_seeds(a, b, c, d)).is_ok()
 }
 
-/// The hash of a key.
+/// Returns the hash of a key.
 #[inline]
 pub fn hash_of(key: &[u8]) -> u64 {
     let mut hasher = STATE.get_or_init(keyed_state).build_hasher();
@@ -65,14 +67,14 @@ pub fn hash_of(key: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// A state keyed by the randomness that the standard library got from the operating system.
+/// Creates a hasher state keyed by the randomness that the standard library obtained from the operating system.
 #[cold]
 fn keyed_state() -> ahash::RandomState {
     let seed = || std::hash::RandomState::new().hash_one(0);
     ahash::RandomState::with_seeds(seed(), seed(), seed(), seed())
 }
 
-/// Which record of a collection: a number that stays until the record is said to have moved.
+/// The identity of a record within its collection. It is valid until the record is reported as moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Id(u64);
 
@@ -93,20 +95,20 @@ impl Id {
         self.0 as usize % CHUNK_BYTES
     }
 
-    /// The number, below 2^48; below 2^32 while the records take less than about 4 GiB.
+    /// The number of the id. It is below 2^48, and below 2^32 while the records take less than about 4 GiB.
     #[inline]
     pub fn number(self) -> u64 {
         self.0
     }
 
-    /// The id with this number.
+    /// Returns the id with this number.
     #[inline]
     pub fn from_number(number: u64) -> Self {
         Id(number)
     }
 }
 
-/// A collection of records; see the text above.
+/// A collection of records; see the module documentation.
 #[derive(Clone, Debug)]
 pub struct Records(Layout);
 
@@ -116,16 +118,16 @@ enum Layout {
     Large(Box<LargeRecords>),
 }
 
-// Records are a part of a value, which has 64 bytes.
+// Records are part of a value, which has 64 bytes.
 const _: () = assert!(size_of::<Records>() <= 48);
 
 impl Records {
-    /// An empty collection.
+    /// Creates an empty collection.
     pub fn new(shape: Shape) -> Self {
         Records(Layout::Small(SmallRecords::new(shape)))
     }
 
-    /// An empty collection prepared for so many records of so many bytes in all.
+    /// Creates an empty collection with capacity for `records` records of `bytes` bytes in total.
     pub fn with_capacity(shape: Shape, records: usize, bytes: usize) -> Self {
         let arena_bytes = bytes.saturating_add(records.saturating_mul(2));
         if records <= small::MAX_RECORDS && arena_bytes <= CHUNK_BYTES {
@@ -135,7 +137,7 @@ impl Records {
         }
     }
 
-    /// The shape of its records.
+    /// The shape of the records.
     pub fn shape(&self) -> Shape {
         match &self.0 {
             Layout::Small(small) => small.shape(),
@@ -143,7 +145,7 @@ impl Records {
         }
     }
 
-    /// Number of records.
+    /// The number of records.
     #[inline]
     pub fn len(&self) -> usize {
         match &self.0 {
@@ -152,13 +154,13 @@ impl Records {
         }
     }
 
-    /// Whether there are none.
+    /// Returns `true` if there are no records.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes allocated behind the collection itself.
+    /// The number of bytes allocated in addition to the collection itself.
     pub fn allocated_bytes(&self) -> usize {
         match &self.0 {
             Layout::Small(small) => small.allocated_bytes(),
@@ -166,7 +168,7 @@ impl Records {
         }
     }
 
-    /// Bytes of the records, without the index and holes.
+    /// The number of bytes of the records, without index and holes.
     pub fn stored_bytes(&self) -> usize {
         match &self.0 {
             Layout::Small(small) => small.live_bytes(),
@@ -174,13 +176,13 @@ impl Records {
         }
     }
 
-    /// The record with this key; `hash` is the key's.
+    /// Finds the record with this key, whose hash is `hash`.
     #[inline]
     pub fn find(&self, hash: u64, key: &[u8]) -> Option<Id> {
         self.find_where(hash, |record| record.key == key)
     }
 
-    /// A record for which `is_it` holds, among those whose keys may have this hash.
+    /// Finds a record for which `is_it` returns `true`, among the records whose keys may have this hash.
     #[inline]
     pub fn find_where(&self, hash: u64, is_it: impl FnMut(Record<'_>) -> bool) -> Option<Id> {
         match &self.0 {
@@ -189,8 +191,8 @@ impl Records {
         }
     }
 
-    /// The memory that a search for a key with this hash reads first, behind the collection itself. To be fetched in
-    /// advance, together with that of other searches.
+    /// Returns the memory that a search for a key with this hash reads first, apart from the collection itself. The
+    /// caller prefetches it together with that of other searches.
     pub fn index_place(&self, hash: u64) -> Option<&[u8]> {
         match &self.0 {
             Layout::Small(small) => Some(small.index_place()),
@@ -198,8 +200,8 @@ impl Records {
         }
     }
 
-    /// The memory that going through all records reads first: the first two pieces that a few records may be in, one
-    /// by one. Nothing behind the collection itself is read to tell.
+    /// Returns the memory that an iteration over all records reads first, in at most two pieces: `piece` 0 and 1. It is
+    /// only available for the small layout. The call reads no memory apart from the collection itself.
     pub fn stream_place(&self, piece: usize) -> Option<&[u8]> {
         match &self.0 {
             Layout::Small(small) => small.stream_place(piece),
@@ -207,7 +209,8 @@ impl Records {
         }
     }
 
-    /// The memory that the search reads next, once the first is near: the start of a record.
+    /// Returns the memory that a search reads next, the start of a record. It should be called once the memory of
+    /// [`Self::index_place`] is in the cache.
     pub fn record_place(&self, hash: u64) -> Option<&[u8]> {
         let place = match &self.0 {
             Layout::Small(small) => small.record_place(hash),
@@ -216,7 +219,7 @@ impl Records {
         Some(&place[..place.len().min(RECORD_PLACE_BYTES)])
     }
 
-    /// The record with this id, which must be one.
+    /// Returns the record with this id, which must be valid.
     #[inline]
     pub fn record(&self, id: Id) -> Record<'_> {
         match &self.0 {
@@ -225,7 +228,7 @@ impl Records {
         }
     }
 
-    /// The value of a record, to be changed where it is.
+    /// Returns the value of a record for modification in place.
     pub fn value_mut(&mut self, id: Id) -> &mut [u8] {
         let (bytes, parts) = self.place(id);
         &mut bytes[parts.value_at..parts.end]
@@ -238,7 +241,7 @@ impl Records {
         }
     }
 
-    /// Adds a record whose key is not there yet; `hash` is the key's. No other record moves.
+    /// Adds a record whose key is not present yet. `hash` is the hash of the key. No other record moves.
     pub fn insert(&mut self, hash: u64, record: &Record<'_>) -> Id {
         debug_assert!(self.find(hash, record.key).is_none(), "a key is there once");
         let header = Header::of(self.shape(), record);
@@ -261,8 +264,8 @@ impl Records {
         }
     }
 
-    /// Replaces a record by another one with the same key, of which `hash` is the hash. Returns its id, which may be
-    /// another one; `moved` is called for other records that moved, with the old and the new id.
+    /// Replaces a record by another one with the same key, whose hash is `hash`. Returns the id of the new record,
+    /// which may differ. `moved` is called with the old and the new id of each other record that moved.
     pub fn replace(&mut self, hash: u64, id: Id, record: &Record<'_>, mut moved: impl FnMut(Id, Id, Record<'_>)) -> Id {
         let header = Header::of(self.shape(), record);
         let total = header.total_bytes(record);
@@ -280,7 +283,7 @@ impl Records {
         id
     }
 
-    /// Counts a hole that a record left by shrinking; the result is where the record is after that.
+    /// Accounts for the hole that a record left by shrinking. Returns the id of the record after a possible compaction.
     fn note_hole(
         &mut self,
         hash: u64,
@@ -348,7 +351,12 @@ impl Records {
         }
     }
 
-    /// Sets or removes the expiry of a record of [`Shape::Fields`]; else as [`Records::replace`].
+    /// Sets or removes the expiry of a record of [`Shape::Fields`]. The result and `moved` are those of
+    /// [`Records::replace`].
+    ///
+    /// # Panics
+    ///
+    /// Panics if the records have another shape.
     pub fn set_expiry(
         &mut self,
         hash: u64,
@@ -370,8 +378,8 @@ impl Records {
         self.replace(hash, id, &record, moved)
     }
 
-    /// Removes a record; `hash` is its key's. `moved` is called for each record that moved, with the old and the new
-    /// id.
+    /// Removes a record whose key has the hash `hash`. `moved` is called with the old and the new id of each record
+    /// that moved.
     pub fn remove(&mut self, hash: u64, id: Id, mut moved: impl FnMut(Id, Id, Record<'_>)) {
         match &mut self.0 {
             Layout::Small(small) => {
@@ -389,7 +397,7 @@ impl Records {
         }
     }
 
-    /// Lays few records out as such; all of them move.
+    /// Converts a collection of few records to the small layout. All records move.
     #[cold]
     fn diminish(&mut self, moved: &mut impl FnMut(Id, Id, Record<'_>)) {
         let bytes = self
@@ -410,14 +418,14 @@ impl Records {
         }
     }
 
-    /// Gives back what memory a small collection has to spare, after it was filled.
+    /// Frees the spare capacity of a small collection after it was filled.
     pub fn shrink(&mut self, mut moved: impl FnMut(Id, Id, Record<'_>)) {
         if let Layout::Small(small) = &mut self.0 {
             small.compact(&mut moved);
         }
     }
 
-    /// All records, in the order in which they lie in memory.
+    /// Iterates over all records in memory order.
     #[inline]
     pub fn iter(&self) -> Iter<'_> {
         let (shape, chunks) = match &self.0 {
@@ -435,7 +443,7 @@ impl Records {
         iter
     }
 
-    /// Visits all records in storage order.
+    /// Calls `visit` for all records in memory order.
     #[inline]
     pub fn for_each<'a>(&'a self, mut visit: impl FnMut(Record<'a>)) {
         let iter = self.iter();
@@ -456,8 +464,7 @@ impl Records {
         }
     }
 
-    /// A record chosen by random numbers, each as likely as any other. `below` is asked for random numbers below its
-    /// argument.
+    /// Selects a random record, each with the same probability. `below` returns a random number below its argument.
     pub fn random(&self, mut below: impl FnMut(usize) -> usize) -> Option<Id> {
         match &self.0 {
             Layout::Small(small) if small.len() == 0 => None,
@@ -466,13 +473,13 @@ impl Records {
         }
     }
 
-    /// Visits records from a cursor on (0 at first), at least `at_least` of them if there are so many, and returns the
-    /// cursor for the next call, 0 at the end. A record that is there from the first call to the last is visited,
-    /// whatever happens in between; a small collection is visited at once.
+    /// Visits records from a cursor on (0 at first), at least `at_least` of them if available. Returns the cursor for
+    /// the next call, which is 0 at the end. A record that is present from the first call to the last is visited,
+    /// whatever changes happen in between. A small collection is visited in one call.
     pub fn scan(&self, cursor: u64, at_least: usize, visit: &mut dyn FnMut(Id, Record<'_>)) -> u64 {
         let shift = u64::BITS - CURSOR_BITS;
         if cursor >> CURSOR_BITS != 0 {
-            // Behind all hashes.
+            // The cursor is beyond all hashes.
             return 0;
         }
         let from = cursor << shift;
@@ -486,7 +493,7 @@ impl Records {
     }
 }
 
-/// The records of a collection in the order of memory.
+/// An iterator over the records of a collection in memory order.
 #[derive(Clone)]
 pub struct Iter<'a> {
     shape: Shape,
@@ -504,7 +511,7 @@ enum AllChunks<'a> {
 }
 
 impl<'a> AllChunks<'a> {
-    /// Chunk `number`; those before it were asked for, in order.
+    /// Returns chunk `number`. Chunks must be requested in ascending order without gaps.
     fn chunk(&mut self, number: usize) -> Option<&'a [u8]> {
         match self {
             AllChunks::Small(chunks) => chunks.next(),

@@ -1,26 +1,26 @@
 //! Sets.
 //!
-//! A set has one of three forms, and Valkey's three names for them:
+//! A set has one of three forms, which correspond to Valkey's encodings:
 //!
 //! ```text
-//!   form       reported     where                                  order of members
-//!   Integers   intset       packed, or bytes behind the entry      ascending
-//!   Run        listpack     packed, or bytes behind the entry      as they came
+//!   form       encoding     storage                                order of members
+//!   Integers   intset       packed, or a separate byte string      ascending
+//!   Run        listpack     packed, or a separate byte string      insertion order
 //!   Table      hashtable    records and their index                none
 //! ```
 //!
-//! The first two are *flat*: the bytes of a packed set (see [`packed`](crate::packed)), searched from end to end or by
-//! bisection. As long as they are few they live in the table entry of their key. A change unpacks them, which copies
-//! them into a [`Set`], changes that, and stores what it has become.
+//! The first two forms are *flat*: they are the bytes of a packed set (see [`packed`](crate::packed)), searched
+//! linearly or by bisection. As long as these bytes are few, they are stored in the table entry of the key. To change a
+//! packed set, the caller unpacks it: it copies the bytes into a [`Set`], changes that, and stores the result.
 //!
 //! ```text
-//!   +------+-----------------------+----------------+
-//!   | kind | members, 4, little e. | run            |      Run; that of Integers is in `integers`
-//!   +------+-----------------------+----------------+
+//!   +------+------------------------------+----------------+
+//!   | kind | member count, 4, little e.   | run            |      Run; for Integers see `integers`
+//!   +------+------------------------------+----------------+
 //! ```
 //!
-//! Sets that outgrow their [`Limits`] change their form, and never back, but for what SPOP leaves of a set when it takes
-//! most of it, as in Valkey.
+//! A set that exceeds its [`Limits`] changes its form and never changes back. As in Valkey, the exception is the
+//! remainder of a set after SPOP removed most of it.
 
 mod integers;
 mod random;
@@ -36,23 +36,23 @@ use crate::packed::{self, PackedKind};
 use crate::records::Records;
 use crate::size_class::{self, reserve_class};
 
-/// No set of integers has more members, whatever its limit says.
+/// The maximum number of members of a set of integers, regardless of the configured limit.
 const MOST_INTEGERS: usize = 1 << 30;
-/// No run has more bytes.
+/// The maximum length of a run in bytes.
 const LARGEST_RUN_BYTES: usize = 1 << 30;
-/// Bytes in front of the run of a flat set.
+/// The number of bytes before the run of a flat set.
 const RUN_HEADER_BYTES: usize = 5;
-/// What a whole listpack has beside its run: Valkey's limit includes that.
+/// The size of a listpack's header and end mark in bytes. Valkey's limit includes them.
 const WHOLE_BYTES: usize = 7;
 
-/// How far a set may grow in each of its compact forms.
+/// The limits of the compact forms of a set.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// `set-max-intset-entries`.
     pub integers: usize,
     /// `set-max-listpack-entries`.
     pub run_members: usize,
-    /// `set-max-listpack-value`, bytes of a member.
+    /// `set-max-listpack-value`, the maximum length of a member in bytes.
     pub run_member_bytes: usize,
 }
 
@@ -68,14 +68,15 @@ pub struct Set(Form);
 
 #[derive(Clone, Debug)]
 enum Form {
-    /// The bytes of a packed set, of any length.
+    /// The bytes of a packed set of any length.
     Flat(Vec<u8>),
-    /// Any members.
+    /// A set of arbitrary members.
     Table(Table),
 }
 
 impl Set {
-    /// An empty set for about `expected` members of which `member` is the first. `room` is used if bytes are needed.
+    /// Creates an empty set in the form for about `expected` members, of which `member` is the first. A flat set reuses
+    /// the allocation of `room`.
     pub fn of_first(member: &[u8], expected: usize, limits: Limits, room: Vec<u8>) -> Self {
         if expected <= limits.integers && listpack::integer_of(member).is_some() {
             Set(Form::Flat(integers::empty(room)))
@@ -86,22 +87,23 @@ impl Set {
         }
     }
 
-    /// An empty set of integers.
+    /// Creates an empty set of integers.
     pub fn of_integers() -> Self {
         Set(Form::Flat(integers::empty(Vec::new())))
     }
 
-    /// An empty set that begins as a run.
+    /// Creates an empty set in the form of a run.
     pub fn of_run() -> Self {
         Set(Form::Flat(empty_run(Vec::new())))
     }
 
-    /// An empty set that is a table from the start, prepared for so many members of so many bytes in all.
+    /// Creates an empty set in the form of a table, with capacity for `members` members of `bytes` bytes in total.
     pub fn of_table(members: usize, bytes: usize) -> Self {
         Set(Form::Table(Table::with_capacity(members, bytes)))
     }
 
-    /// The set of a run from outside, whatever the length of its members. `None` if one is there twice.
+    /// Creates a set from a run of external origin, regardless of the length of its members. Returns `None` if a member
+    /// occurs twice.
     pub fn of_foreign_run(run: Run<'_>, limits: Limits) -> Option<Self> {
         let mut table = Table::default();
         let mut flat = empty_run(Vec::new());
@@ -109,7 +111,7 @@ impl Set {
             if !table.insert(member.text(&mut [0; DECIMAL_MAX_BYTES])) {
                 return None;
             }
-            // Others may store as a string what is an integer here.
+            // Other servers may store as a string what is an integer here.
             listpack::push_element(&mut flat, normal(member));
         }
         if table.len() > limits.run_members {
@@ -119,12 +121,12 @@ impl Set {
         Some(Set(Form::Flat(flat)))
     }
 
-    /// The set that a packed set is.
+    /// Creates a set from the bytes of a packed set.
     pub fn unpack(packed: Vec<u8>) -> Self {
         Set(Form::Flat(packed))
     }
 
-    /// The packed form, if the set has one and it is small enough for a table entry.
+    /// Returns the packed bytes if the set is flat and small enough for a table entry.
     pub fn packed(&self) -> Option<&[u8]> {
         match &self.0 {
             Form::Flat(flat) if flat.len() <= packed::LARGEST_BYTES => Some(flat),
@@ -132,7 +134,7 @@ impl Set {
         }
     }
 
-    /// The bytes that a flat set used: room for the next.
+    /// Returns the byte vector of a flat set, so that another set can reuse the allocation.
     pub fn into_room(self) -> Option<Vec<u8>> {
         match self.0 {
             Form::Flat(flat) => Some(flat),
@@ -140,7 +142,7 @@ impl Set {
         }
     }
 
-    /// The set, to be looked at.
+    /// Returns a read-only view of the set.
     #[inline]
     pub fn view(&self) -> SetView<'_> {
         match &self.0 {
@@ -149,7 +151,7 @@ impl Set {
         }
     }
 
-    /// The records of a table.
+    /// Returns the records if the set is a table.
     pub fn records(&self) -> Option<&Records> {
         match &self.0 {
             Form::Flat(_) => None,
@@ -157,23 +159,23 @@ impl Set {
         }
     }
 
-    /// Members.
+    /// The number of members.
     #[inline]
     pub fn len(&self) -> usize {
         self.view().len()
     }
 
-    /// Whether there is none.
+    /// Returns `true` if the set has no members.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The encoding that Valkey would report.
+    /// The name of the encoding that Valkey would report.
     pub fn encoding_name(&self) -> &'static str {
         self.view().encoding_name()
     }
 
-    /// Bytes allocated behind the value itself.
+    /// The number of bytes allocated in addition to the value itself.
     pub fn allocated_bytes(&self) -> usize {
         match &self.0 {
             Form::Flat(flat) => flat.capacity(),
@@ -181,7 +183,8 @@ impl Set {
         }
     }
 
-    /// Prepares for `more` members; a set that is sure to become a table, by Valkey's reckoning, becomes one now.
+    /// Prepares for the addition of `more` members. If this number exceeds the limit of the current form, as Valkey
+    /// estimates it, the set becomes a table immediately.
     pub fn expect(&mut self, more: usize, limits: Limits) {
         let becomes_table = match self.view() {
             SetView::Integers(_) => more > limits.integers,
@@ -193,7 +196,7 @@ impl Set {
         }
     }
 
-    /// Adds a member. Whether it was missing.
+    /// Adds a member. Returns `true` if it was not present.
     #[inline]
     pub fn add(&mut self, member: &[u8], limits: Limits) -> bool {
         match &mut self.0 {
@@ -202,7 +205,7 @@ impl Set {
         }
     }
 
-    /// Adds a member in the form that a view gave it in. Whether it was missing.
+    /// Adds a member in the form in which a view returned it. Returns `true` if it was not present.
     #[inline]
     pub fn add_element(&mut self, member: Element<'_>, limits: Limits) -> bool {
         match &mut self.0 {
@@ -219,7 +222,7 @@ impl Set {
         true
     }
 
-    /// Adds a member that is known to be missing.
+    /// Adds a member that is known not to be present.
     pub fn add_missing(&mut self, member: Element<'_>, limits: Limits) {
         if let Form::Table(table) = &mut self.0 {
             return table.insert_missing(member.text(&mut [0; DECIMAL_MAX_BYTES]));
@@ -247,7 +250,7 @@ impl Set {
         }
     }
 
-    /// Takes a member out. Whether it was there.
+    /// Removes a member. Returns `true` if it was present.
     #[inline]
     pub fn remove(&mut self, member: &[u8]) -> bool {
         match &mut self.0 {
@@ -256,7 +259,7 @@ impl Set {
         }
     }
 
-    /// Takes a member out that a view gave. Whether it was there.
+    /// Removes a member in the form in which a view returned it. Returns `true` if it was present.
     pub fn remove_element(&mut self, member: Element<'_>) -> bool {
         match &mut self.0 {
             Form::Table(table) => table.remove(member.text(&mut [0; DECIMAL_MAX_BYTES])),
@@ -264,7 +267,7 @@ impl Set {
         }
     }
 
-    /// Gives back memory that is to spare after many members were added.
+    /// Frees spare capacity after many members were added.
     pub fn shrink(&mut self) {
         match &mut self.0 {
             Form::Flat(flat) => size_class::shrink_to_class(flat),
@@ -272,7 +275,7 @@ impl Set {
         }
     }
 
-    /// Makes a set of nothing but integers one of that form, unless they are too many.
+    /// Converts a set that contains only integers to a set of integers, unless it exceeds the limit.
     pub fn prefer_integers(&mut self, limits: Limits) {
         let view = self.view();
         if matches!(view, SetView::Integers(_)) || view.len() > limits.most_integers() {
@@ -306,7 +309,7 @@ impl Set {
     }
 }
 
-/// A member in the form in which flat sets have it: tables have integers as bytes.
+/// Converts a member to the form that flat sets store. Tables store integers as bytes.
 #[inline]
 fn normal(member: Element<'_>) -> Element<'_> {
     match member {
@@ -315,19 +318,19 @@ fn normal(member: Element<'_>) -> Element<'_> {
     }
 }
 
-/// Whether a set of integers may become a run, to take a member that is none.
+/// Returns `true` if a set of integers may become a run in order to add a member that is not an integer.
 fn integers_fit_run(integers: Integers<'_>, member: Element<'_>, limits: Limits) -> bool {
     let ends = [integers.first(), integers.last()].map(|end| end.map_or(0, |end| Element::Int(end).text_bytes()));
     let longest = ends[0].max(ends[1]);
     let bytes = member.text_bytes();
-    // That each takes a listpack's largest element for integers is an upper bound.
+    // The size of the largest listpack element for integers gives an upper bound.
     integers.len() < limits.run_members
         && bytes <= limits.run_member_bytes
         && longest <= limits.run_member_bytes
         && integers.len() * 10 + bytes + WHOLE_BYTES <= LARGEST_RUN_BYTES
 }
 
-/// Whether a run may take one more member.
+/// Returns `true` if a run may contain one more member.
 fn fits_run(count: usize, run: Run<'_>, member: Element<'_>, limits: Limits) -> bool {
     let bytes = member.text_bytes();
     count < limits.run_members
@@ -335,14 +338,14 @@ fn fits_run(count: usize, run: Run<'_>, member: Element<'_>, limits: Limits) -> 
         && run.bytes().len() + bytes + WHOLE_BYTES <= LARGEST_RUN_BYTES
 }
 
-/// A flat set without any member.
+/// Creates a flat set without members.
 fn empty_run(mut room: Vec<u8>) -> Vec<u8> {
     room.clear();
     room.extend_from_slice(&[PackedKind::Set as u8, 0, 0, 0, 0]);
     room
 }
 
-/// The members and the run of a flat set that is none of integers.
+/// Returns the number of members and the run of a flat set in the form of a run.
 #[inline]
 fn run_of(flat: &[u8]) -> (usize, Run<'_>) {
     match *flat {

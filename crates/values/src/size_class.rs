@@ -1,7 +1,6 @@
-//! The allocator's size classes: what a request for so many bytes really takes.
-
-/// The number of bytes that an allocation of `bytes` bytes takes: jemalloc serves 8 bytes, then multiples of 16 up to
-/// 128, then four classes per doubling.
+//! The size classes of the allocator: the number of bytes that an allocation really takes.
+/// Returns the number of bytes that an allocation of `bytes` bytes takes. The size classes of jemalloc are 8 bytes,
+/// then multiples of 16 up to 128, then four classes per doubling.
 #[inline]
 #[must_use]
 pub const fn size_class(bytes: usize) -> usize {
@@ -16,7 +15,7 @@ pub const fn size_class(bytes: usize) -> usize {
     }
 }
 
-/// Makes room for `more` bytes behind `bytes`, exactly up to the end of a size class.
+/// Reserves capacity for `more` bytes after `bytes`, up to the exact end of a size class.
 #[inline]
 pub fn reserve_class(bytes: &mut Vec<u8>, more: usize) {
     let wanted = bytes.len() + more;
@@ -25,7 +24,7 @@ pub fn reserve_class(bytes: &mut Vec<u8>, more: usize) {
     }
 }
 
-/// Gives back what lies beyond the size class of the bytes in use, if that is another class.
+/// Frees the capacity beyond the size class of the bytes in use, if the capacity belongs to a larger class.
 pub fn shrink_to_class(bytes: &mut Vec<u8>) {
     let wanted = if bytes.is_empty() { 0 } else { size_class(bytes.len()) };
     if wanted < bytes.capacity() {
@@ -35,7 +34,7 @@ pub fn shrink_to_class(bytes: &mut Vec<u8>) {
 
 #[cfg(test)]
 mod tests {
-    //! Tests of the classes.
+    //! Tests of the size classes.
 
     use super::*;
 

@@ -1,8 +1,9 @@
 //! Sorted sets: members ordered by score, and by their bytes where scores are equal.
 //!
-//! Three forms, each for its size. [`packed`] bytes lie within the table's entry. A [`SortedSet`] of up to 128 members is
-//! one [leaf]; a larger one is a [tree] of leaves with an [index] that finds the leaf of a member. Every search,
-//! whether by rank, score or member, yields ranks; every range is then a walk over leaves, which are contiguous.
+//! There are three forms for different sizes. [`packed`] bytes are stored in the table entry. A [`SortedSet`] of up to
+//! 128 members is one [leaf]. A larger one is a [tree] of leaves with an [index] that finds the leaf of a member. Every
+//! search by rank, score or member returns ranks, and every range is then iterated leaf by leaf, where each leaf is
+//! contiguous.
 
 mod arena;
 mod draft;
@@ -29,17 +30,17 @@ use member_hash::{MemberHash, member_hash, tag_of};
 use packed::Packed;
 use tree::{NONE, Tree, TreePosition, slot_after_change};
 
-/// The most bytes of a member: leaves count theirs in 32 bits.
+/// The maximum length of a member in bytes. Leaves store the size of their contents in 32 bits.
 pub const LONGEST_MEMBER_BYTES: usize = 1 << 30;
-/// Members that a leaf gets when a tree is built at once.
+/// The number of members per leaf when a tree is built from sorted members.
 const BUILT_MEMBERS: usize = MAX_MEMBERS * 3 / 4;
 
 /// The encoding that Valkey would report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {
-    /// A small set, which is too large to be packed here.
+    /// A small set that is nevertheless too large to be packed in Weft.
     Listpack,
-    /// Any other.
+    /// Any other set.
     Skiplist,
 }
 
@@ -57,7 +58,7 @@ pub struct SortedSet {
 }
 
 impl SortedSet {
-    /// An empty one.
+    /// Creates an empty sorted set.
     pub fn new(encoding: Encoding) -> Self {
         Self::of_leaf(Leaf::with_room(0, 0), encoding)
     }
@@ -70,7 +71,7 @@ impl SortedSet {
         }
     }
 
-    /// The members of a packed one.
+    /// Creates a sorted set with the members of a packed one.
     pub fn of_packed(packed: Packed<'_>, encoding: Encoding) -> Self {
         let mut set = Self::new(encoding);
         let mut scratch = [0; DECIMAL_MAX_BYTES];
@@ -80,7 +81,7 @@ impl SortedSet {
         set
     }
 
-    /// A set of members that differ and are in order, by score and then by their bytes.
+    /// Creates a sorted set from distinct members that are sorted by score and then by their bytes.
     pub fn of_sorted(members: &[(&[u8], f64)], encoding: Encoding) -> Self {
         debug_assert!(members.is_sorted_by(|a, b| { a.1.total_cmp_of_scores(b.1).then_with(|| a.0.cmp(b.0)).is_lt() }));
         let mut leaves = Vec::with_capacity(members.len() / BUILT_MEMBERS + 1);
@@ -123,8 +124,8 @@ impl SortedSet {
         }
     }
 
-    /// Says that the set is about to have so many members, or to get so many, the longest of so many bytes: it is no
-    /// longer reported as a listpack if those are too many or too long for one.
+    /// Prepares for a set of `members` members, or for the addition of as many, where the longest has `longest_bytes`
+    /// bytes. If the limits of a listpack do not admit these, the set no longer reports the listpack encoding.
     #[inline]
     pub fn expect(&mut self, members: usize, longest_bytes: usize, limits: Limits) {
         if self.encoding == Encoding::Listpack && !limits.admit(members, longest_bytes) {
@@ -132,7 +133,7 @@ impl SortedSet {
         }
     }
 
-    /// Bytes allocated behind the value itself.
+    /// The number of bytes allocated in addition to the value itself.
     pub fn allocated_bytes(&self) -> usize {
         match &self.body {
             Body::Leaf(leaf) => size_of::<Leaf>() + leaf.allocated_bytes(),
@@ -140,7 +141,7 @@ impl SortedSet {
         }
     }
 
-    /// How many members there are.
+    /// The number of members.
     #[inline]
     pub fn len(&self) -> usize {
         match &self.body {
@@ -149,7 +150,7 @@ impl SortedSet {
         }
     }
 
-    /// Whether there is none.
+    /// Returns `true` if there are no members.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -172,14 +173,14 @@ impl SortedSet {
         }
     }
 
-    /// The score of a member.
+    /// Returns the score of a member.
     #[inline]
     pub fn score(&self, member: &[u8]) -> Option<f64> {
         let place = self.find(member_hash(member), member)?;
         Some(self.leaf_at(place).score(place.slot))
     }
 
-    /// The rank of a member, and its score.
+    /// Returns the rank of a member and its score.
     #[inline]
     pub fn rank(&self, member: &[u8]) -> Option<(usize, f64)> {
         let place = self.find(member_hash(member), member)?;
@@ -190,8 +191,8 @@ impl SortedSet {
         Some((rank, self.leaf_at(place).score(place.slot)))
     }
 
-    /// The memory that a search for a member with this hash reads first, behind the set itself: an address and a length. To
-    /// be fetched in advance, together with that of other searches.
+    /// Returns the address and length of the memory that a search for a member with this hash reads first, apart from
+    /// the set itself. The caller prefetches it together with that of other searches.
     pub fn index_place(&self, hash: u64) -> (*const u8, usize) {
         match &self.body {
             Body::Leaf(leaf) => (std::ptr::from_ref(&**leaf).cast(), size_of::<Leaf>()),
@@ -199,7 +200,8 @@ impl SortedSet {
         }
     }
 
-    /// The memory that it reads next, once the first is near.
+    /// Returns the memory that a search reads next. It should be called once the memory of [`Self::index_place`] is in
+    /// the cache.
     pub fn leaf_place(&self, hash: u64) -> Option<&[u8]> {
         let leaf = match &self.body {
             Body::Leaf(leaf) => Some(&**leaf),
@@ -208,7 +210,7 @@ impl SortedSet {
         leaf.map(Leaf::tags)
     }
 
-    /// The place of the first member for which `precedes(score, member)` does not hold, and its rank.
+    /// Returns the position of the first member for which `precedes(score, member)` returns `false`, and its rank.
     #[inline]
     fn partition<'s, P>(&'s self, precedes: P) -> (TreePosition, usize)
     where
@@ -223,21 +225,22 @@ impl SortedSet {
         }
     }
 
-    /// The ranks of the members whose scores are in a range.
+    /// Returns the ranks of the members whose scores are in a range.
     pub fn ranks_of_scores(&self, range: &ScoreRange) -> Range<usize> {
         let (_, start) = self.partition(|score, _| range.starts_behind(score));
         let (_, end) = self.partition(|score, _| range.ends_behind(score));
         start..end.max(start)
     }
 
-    /// The ranks of the members in a range; sensible where all members have one score.
+    /// Returns the ranks of the members in a range. The result is only meaningful if all members have the same score.
     pub fn ranks_of_lex(&self, range: &LexRange<'_>) -> Range<usize> {
         let (_, start) = self.partition(|_, member| range.starts_behind(member()));
         let (_, end) = self.partition(|_, member| range.ends_behind(member()));
         start..end.max(start)
     }
 
-    /// The members of a range of ranks with their scores, from its first or, in `reverse`, from its last.
+    /// Iterates over the members in a range of ranks with their scores, in ascending order or, with `reverse`, in
+    /// descending order.
     pub fn walk(&self, ranks: Range<usize>, reverse: bool) -> Walk<'_> {
         let ranks = ranks.start.min(self.len())..ranks.end.min(self.len());
         let first = if reverse {
@@ -261,7 +264,7 @@ impl SortedSet {
         }
     }
 
-    /// Puts a member in that is not there yet.
+    /// Adds a member that is not present yet.
     pub fn insert(&mut self, member: &[u8], score: f64) {
         self.insert_hashed(member_hash(member), member, score);
     }
@@ -282,8 +285,8 @@ impl SortedSet {
         }
     }
 
-    /// Adds a member or changes its score: `decide` gets the score it has, if it is there, and tells the one it shall
-    /// have; `None` leaves everything as it is.
+    /// Adds a member or changes its score. `decide` receives the current score if the member is present, and returns
+    /// the new score, or `None` to change nothing.
     pub fn upsert(&mut self, member: &[u8], limits: Limits, decide: impl FnOnce(Option<f64>) -> Option<f64>) -> Upsert {
         let hash = member_hash(member);
         let found = self.find(hash, member);
@@ -292,7 +295,7 @@ impl SortedSet {
             return Upsert::Left;
         };
         if self.encoding == Encoding::Listpack {
-            // A listpack does not tell -0 from 0.
+            // A listpack does not distinguish -0 from 0.
             score += 0.0;
         }
         match found {
@@ -334,7 +337,7 @@ impl SortedSet {
         }
     }
 
-    /// A tree of one leaf becomes a leaf.
+    /// Converts a tree of a single leaf to a leaf.
     fn fell_if_small(&mut self) {
         if let Body::Tree(tree) = &mut self.body
             && tree.leaf_count() == 1
@@ -344,7 +347,7 @@ impl SortedSet {
         }
     }
 
-    /// Takes a member out; returns its score.
+    /// Removes a member. Returns its score.
     pub fn remove(&mut self, member: &[u8]) -> Option<f64> {
         let hash = member_hash(member);
         let place = self.find(hash, member)?;
@@ -353,7 +356,7 @@ impl SortedSet {
         Some(score)
     }
 
-    /// Takes the members of a range of ranks out.
+    /// Removes the members in a range of ranks.
     pub fn remove_ranks(&mut self, ranks: Range<usize>) {
         match &mut self.body {
             Body::Leaf(leaf) => leaf.remove_range(ranks),
@@ -364,10 +367,11 @@ impl SortedSet {
         }
     }
 
-    /// Shows members from a cursor on, `count` or somewhat more; returns the next cursor, 0 at the end.
+    /// Calls `show` for members from a cursor on (0 at first), for `count` of them or somewhat more. Returns the next
+    /// cursor, which is 0 at the end.
     ///
-    /// Members come in the order of their hashes, which no growth changes; so one that is there from the first call to
-    /// the last is shown. The members of a set that is one leaf are shown all at once.
+    /// Members are shown in the order of their hashes, which growth does not change. So a member that is present from
+    /// the first call to the last is shown. If the set is one leaf, all members are shown in one call.
     pub fn scan<'s>(&'s self, cursor: u64, count: usize, mut show: impl FnMut(&'s [u8], f64)) -> u64 {
         let tree = match &self.body {
             Body::Leaf(leaf) => {
@@ -383,7 +387,7 @@ impl SortedSet {
         let mut last = None;
         for (hash, number) in tree.index_entries_from(from) {
             if last == Some((hash, number)) {
-                // Two members of one leaf with one hash were shown together.
+                // Two members of the same leaf with the same hash were shown together.
                 continue;
             }
             if shown >= count && last.is_some_and(|(before, _)| before != hash) {
@@ -416,7 +420,7 @@ fn leaf_of(members: &[(&[u8], f64)], encoding: Encoding) -> Leaf {
     leaf
 }
 
-/// Members of a [`SortedSet`] with their scores, in order.
+/// An iterator over members of a [`SortedSet`] and their scores, in order.
 #[derive(Clone, Debug)]
 pub struct Walk<'a> {
     tree: Option<&'a Tree>,

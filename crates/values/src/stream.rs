@@ -1,12 +1,12 @@
-//! Streams: entries in the order of their IDs, packed into blocks, and the groups that read them.
+//! Streams: entries ordered by ID, packed into blocks, and the consumer groups that read them.
 //!
 //! ```text
 //!   ID of its first entry -> block            1526919030474-55 -> [ entry entry entry ... ]
 //!                                             1526985054069-0  -> [ entry entry ... ]      <- entries are added here
 //! ```
 //!
-//! Blocks have the borders, and the bytes, that Valkey's have: see [`block`]. Deleting an entry marks it; a block of
-//! which nothing is left goes away.
+//! The boundaries and bytes of blocks equal those of Valkey: see [`block`]. Deleting an entry marks it as deleted. A
+//! block without live entries is removed.
 
 mod block;
 mod blocks;
@@ -23,9 +23,9 @@ pub use reading::{Entries, EntriesBackwards, Lookup};
 
 use reading::entries_behind;
 
-/// No block takes more bytes, and no entry's names and values together do.
+/// The maximum size of a block in bytes, and the maximum total size of an entry's names and values.
 const BLOCK_MAX_BYTES: usize = 1 << 30;
-/// What a block takes beside its run, roughly, bytes.
+/// The approximate overhead of a block in addition to its run, in bytes.
 const BLOCK_OVERHEAD_BYTES: usize = 80;
 
 /// A stream.
@@ -39,34 +39,34 @@ struct StreamData {
     blocks: Blocks,
     counters: Counters,
     groups: Vec<Group>,
-    /// Bytes of all runs.
+    /// The total allocated size of all runs in bytes.
     run_bytes: usize,
-    /// Blocks that went away, ever: positions in older ones are void.
+    /// The number of blocks ever removed. A position recorded before the last removal is invalid.
     removals: u64,
 }
 
-/// What a stream remembers beside its entries.
+/// The metadata of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Entries.
+    /// The number of entries.
     pub length: u64,
-    /// The last ID that was given to an entry.
+    /// The ID of the last added entry.
     pub last_id: StreamId,
-    /// The first entry; [`StreamId::MIN`] if there is none.
+    /// The ID of the first entry, or [`StreamId::MIN`] if there are no entries.
     pub first_id: StreamId,
-    /// The largest ID of which an entry was deleted (not trimmed).
+    /// The largest ID of a deleted entry. Trimmed entries do not count.
     pub max_deleted_id: StreamId,
-    /// Entries that were ever added.
+    /// The number of entries ever added.
     pub entries_added: u64,
 }
 
 impl Counters {
-    /// Whether entries were deleted from `start` on.
+    /// Returns `true` if entries with an ID of `start` or larger were deleted.
     fn has_gaps_from(&self, start: StreamId) -> bool {
         self.length > 0 && self.max_deleted_id != StreamId::MIN && start <= self.max_deleted_id
     }
 
-    /// How many entries up to `id` there ever were; `None` if that cannot be told.
+    /// Returns the number of entries up to `id` that were ever added, or `None` if it cannot be determined.
     pub fn entries_up_to(&self, id: StreamId) -> Option<i64> {
         let added = self.entries_added as i64;
         if self.entries_added == 0 {
@@ -89,7 +89,7 @@ impl Counters {
         }
     }
 
-    /// How many entries a group has yet to read; `None` if that cannot be told.
+    /// Returns the number of entries that a group has not read yet, or `None` if it cannot be determined.
     pub fn lag(&self, group: &Group) -> Option<i64> {
         if self.entries_added == 0 {
             return Some(0);
@@ -101,7 +101,8 @@ impl Counters {
         Some((self.entries_added as i64).wrapping_sub(read))
     }
 
-    /// How many entries a group has read once it has read the one of `id` as well; `None` if that cannot be told.
+    /// Returns the number of entries that a group will have read after the entry `id`, or `None` if it cannot be
+    /// determined.
     fn read_by(&self, group: &Group, id: StreamId) -> Option<i64> {
         match group.entries_read {
             Some(read) if group.last_id >= self.first_id && !self.has_gaps_from(group.last_id) => {
@@ -113,104 +114,106 @@ impl Counters {
     }
 }
 
-/// When a new block is begun.
+/// The limits of a block. A block that reaches one is full, and a new block is started.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockLimits {
-    /// Bytes of a block; 0 for no limit.
+    /// The maximum size of a block in bytes; 0 for no limit.
     pub bytes: usize,
-    /// Entries of a block; 0 for no limit.
+    /// The maximum number of entries of a block; 0 for no limit.
     pub entries: i64,
 }
 
-/// Why an entry was not added.
+/// The reason why an entry was not added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AppendError {
-    /// Its ID is not larger than the last.
+    /// The ID is not larger than the last ID.
     IdTooSmall,
-    /// Its names and values are too large.
+    /// The names and values are too large.
     TooLarge,
 }
 
-/// What trimming leaves.
+/// The entries that a trim operation keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TrimTarget {
-    /// At most so many entries.
+    /// Keeps at most this number of entries.
     Last(u64),
-    /// The entries from this ID on.
+    /// Keeps the entries with this ID or larger.
     From(StreamId),
 }
 
-/// How trimming goes about it.
+/// The parameters of a trim operation.
 #[derive(Clone, Copy, Debug)]
 pub struct Trim {
-    /// What it leaves.
+    /// The entries to keep.
     pub keep: TrimTarget,
-    /// Whether it takes whole blocks only.
+    /// `true` if only whole blocks are removed (approximate trimming).
     pub whole_blocks: bool,
-    /// How many entries it takes at most; 0 for any number.
+    /// The maximum number of entries to remove; 0 for no limit.
     pub limit: u64,
 }
 
 impl Stream {
-    /// A stream without entries.
+    /// Creates a stream without entries.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Bytes allocated behind the value itself.
+    /// The number of bytes allocated in addition to the value itself.
     pub fn allocated_bytes(&self) -> usize {
         let inner = &*self.inner;
         let groups: usize = inner.groups.iter().map(Group::allocated_bytes).sum();
         size_of::<StreamData>() + inner.run_bytes + inner.blocks.len() * BLOCK_OVERHEAD_BYTES + groups
     }
 
-    /// What it remembers beside its entries.
+    /// The metadata of the stream.
     #[inline]
     pub fn counters(&self) -> &Counters {
         &self.inner.counters
     }
 
-    /// Entries.
+    /// The number of entries.
     #[inline]
     pub fn length(&self) -> u64 {
         self.inner.counters.length
     }
 
-    /// The last ID that was given to an entry.
+    /// The ID of the last added entry.
     #[inline]
     pub fn last_id(&self) -> StreamId {
         self.inner.counters.last_id
     }
 
-    /// The memory that adding an entry reads first, behind the stream itself: an address and a length. To be fetched in
-    /// advance, together with that of other streams.
+    /// Returns the address and length of the memory that adding an entry reads first, apart from the stream itself. The
+    /// caller prefetches it together with that of other streams.
     pub fn counters_place(&self) -> (*const u8, usize) {
         (std::ptr::from_ref(&*self.inner).cast(), size_of::<StreamData>())
     }
 
-    /// The memory that it reads and writes next, once the first is near: the end of the last block.
+    /// Returns the address and length of the memory that adding an entry reads and writes next: the end of the last
+    /// block. It should be called once the memory of [`Self::counters_place`] is in the cache.
     pub fn end_place(&self) -> Option<(*const u8, usize)> {
         self.inner.blocks.last().map(Block::end_place)
     }
 
-    /// Its blocks, by the ID of their first entry.
+    /// The blocks, by the ID of their first entry.
     pub fn blocks(&self) -> &Blocks {
         &self.inner.blocks
     }
 
-    /// About how many allocations there would be to free in Valkey; like there, the first group stands for all.
+    /// The approximate number of allocations that freeing the stream would involve in Valkey. As in Valkey, all groups
+    /// are assumed to be like the first.
     pub fn free_effort(&self) -> usize {
         let groups = self.groups();
         let of_a_group = groups.first().map_or(0, |group| 1 + group.pending().len());
         self.blocks().len() + groups.len() * of_a_group
     }
 
-    /// Nodes of the radix tree in which Valkey would keep the blocks.
+    /// The number of nodes of the radix tree in which Valkey would store the blocks.
     pub fn radix_nodes(&self) -> u64 {
         radix::node_count(self.inner.blocks.iter().map(|(base, _)| *base))
     }
 
-    /// Says that the last ID is another, as a replica must; `entries_added` and `max_deleted_id` stay if not given.
+    /// Sets the last ID, as XSETID does. `entries_added` and `max_deleted_id` are only changed if given.
     pub fn set_last_id(&mut self, id: StreamId, entries_added: Option<u64>, max_deleted_id: Option<StreamId>) {
         let counters = &mut self.inner.counters;
         counters.last_id = id;
@@ -221,7 +224,8 @@ impl Stream {
     /// Adds an entry.
     ///
     /// # Errors
-    /// If its ID is not larger than the last, or if it is too large.
+    ///
+    /// Returns an error if the ID is not larger than the last ID, or if the entry is too large.
     pub fn append<'n>(
         &mut self,
         id: StreamId,
@@ -247,7 +251,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Deletes the entry of an ID. Whether there was one. The caller ends a series of these with
+    /// Deletes the entry with this ID. Returns `true` if it existed. After a series of calls, the caller must call
     /// [`Self::deleted_some`].
     pub fn delete(&mut self, id: StreamId) -> bool {
         let inner = &mut *self.inner;
@@ -269,13 +273,13 @@ impl Stream {
         true
     }
 
-    /// Finds out anew which entry is the first.
+    /// Recomputes the ID of the first entry after deletions.
     pub fn deleted_some(&mut self) {
         let first = self.entries(StreamId::MIN, StreamId::MAX).next();
         self.inner.counters.first_id = first.map_or(StreamId::MIN, |entry| entry.id);
     }
 
-    /// Removes entries from the front. Returns how many.
+    /// Removes entries from the front. Returns the number of removed entries.
     pub fn trim(&mut self, trim: Trim) -> u64 {
         let removed = self.inner.trim(trim);
         if removed > 0 {
@@ -284,24 +288,24 @@ impl Stream {
         removed
     }
 
-    /// The entries from `start` to `end`, both included.
+    /// Iterates over the entries from `start` to `end`, both inclusive.
     #[inline]
     pub fn entries(&self, start: StreamId, end: StreamId) -> Entries<'_> {
         self.inner.entries(start, end)
     }
 
-    /// The entries from `end` down to `start`, both included.
+    /// Iterates over the entries from `end` down to `start`, both inclusive.
     #[inline]
     pub fn entries_backwards(&self, start: StreamId, end: StreamId) -> EntriesBackwards<'_> {
         EntriesBackwards::between(&self.inner.blocks, start, end)
     }
 
-    /// The entry of an ID.
+    /// Returns the entry with this ID.
     pub fn entry(&self, id: StreamId) -> Option<Entry<'_>> {
         Lookup::new(&self.inner.blocks).find(id)
     }
 
-    /// The ID of the last entry; [`StreamId::MIN`] if there is none.
+    /// Returns the ID of the last entry, or [`StreamId::MIN`] if there are no entries.
     #[inline]
     pub fn top_id(&self) -> StreamId {
         self.entries_backwards(StreamId::MIN, StreamId::MAX)
@@ -309,7 +313,8 @@ impl Stream {
             .map_or(StreamId::MIN, |entry| entry.id)
     }
 
-    /// The bytes of the blocks in which the entries from `start` to `end` are; counted up to `enough`.
+    /// Returns the total size in bytes of the blocks that contain the entries from `start` to `end`. Counting stops
+    /// once `enough` is reached.
     pub fn bytes_between(&self, start: StreamId, end: StreamId, enough: usize) -> usize {
         let mut bytes = 0;
         for (_, block) in self.inner.blocks.from(start).take_while(|(base, _)| **base <= end) {
@@ -321,7 +326,7 @@ impl Stream {
         bytes
     }
 
-    /// The groups, by name.
+    /// The groups, sorted by name.
     pub fn groups(&self) -> &[Group] {
         &self.inner.groups
     }
@@ -330,32 +335,32 @@ impl Stream {
         self.inner.groups.binary_search_by(|group| group.name().cmp(name))
     }
 
-    /// The group of this name.
+    /// Returns the group with this name.
     pub fn group(&self, name: &[u8]) -> Option<&Group> {
         self.group_place(name).ok().map(|place| &self.inner.groups[place])
     }
 
-    /// The group of this name.
+    /// Returns the group with this name for modification.
     pub fn group_mut(&mut self, name: &[u8]) -> Option<&mut Group> {
         let place = self.group_place(name).ok()?;
         Some(&mut self.inner.groups[place])
     }
 
-    /// The group of this name, to be changed, and beside it the entries.
+    /// Returns the group with this name for modification, and a lookup for the entries.
     pub fn group_and_entries(&mut self, name: &[u8]) -> Option<(&mut Group, Lookup<'_>)> {
         let place = self.group_place(name).ok()?;
         let inner = &mut *self.inner;
         Some((&mut inner.groups[place], Lookup::new(&inner.blocks)))
     }
 
-    /// Adds a group; `None` if there is one of this name.
+    /// Creates a group. Returns `None` if a group with this name already exists.
     pub fn create_group(&mut self, name: &[u8], last_id: StreamId, entries_read: Option<i64>) -> Option<&mut Group> {
         let place = self.group_place(name).err()?;
         self.inner.groups.insert(place, Group::new(name, last_id, entries_read));
         self.inner.groups.get_mut(place)
     }
 
-    /// Takes a group out. Whether there was one.
+    /// Removes a group. Returns `true` if it existed.
     pub fn destroy_group(&mut self, name: &[u8]) -> bool {
         let place = self.group_place(name);
         if let Ok(place) = place {
@@ -364,8 +369,9 @@ impl Stream {
         place.is_ok()
     }
 
-    /// Delivers up to `count` entries that a group has not read yet to one of its consumers, and shows each to `visit`.
-    /// They become pending unless `acknowledged` says that they count as acknowledged at once. Returns how many.
+    /// Delivers up to `delivery.count` entries that a group has not read yet to one of its consumers, and calls `visit`
+    /// for each. The entries become pending unless `delivery.acknowledged` is set. Returns the number of delivered
+    /// entries.
     pub fn deliver(
         &mut self,
         group: &[u8],
@@ -410,14 +416,14 @@ impl Stream {
     }
 }
 
-/// How entries are delivered.
+/// The parameters of a delivery.
 #[derive(Clone, Copy, Debug)]
 pub struct Delivery {
-    /// How many at most.
+    /// The maximum number of entries.
     pub count: usize,
-    /// Whether they count as acknowledged at once.
+    /// `true` if the entries are acknowledged immediately (NOACK).
     pub acknowledged: bool,
-    /// The time, in ms since the Unix epoch.
+    /// The current time in milliseconds since the Unix epoch.
     pub now_ms: i64,
 }
 
@@ -436,7 +442,7 @@ impl StreamData {
             let full = is_full(block, content_bytes, limits);
             if full {
                 block.seal();
-                // The next one will likely become as large.
+                // The next block will probably become as large.
                 room = room.max(block.run_bytes().min(4096));
             } else {
                 block.append(base, id, pairs.clone(), content_bytes);
@@ -501,7 +507,7 @@ impl StreamData {
     }
 }
 
-/// Whether an entry has to go into a new block.
+/// Returns `true` if an entry must go into a new block.
 #[inline]
 fn is_full(block: &Block, content_bytes: usize, limits: BlockLimits) -> bool {
     let max_bytes = match limits.bytes {
@@ -512,16 +518,17 @@ fn is_full(block: &Block, content_bytes: usize, limits: BlockLimits) -> bool {
         || (limits.entries != 0 && block.entries() as i64 >= limits.entries)
 }
 
-/// Builds a stream from what a file holds.
+/// A builder of a stream from the contents of a file.
 #[derive(Debug, Default)]
 pub struct StreamBuilder {
     stream: Stream,
-    /// The last ID of any entry so far, deleted ones included.
+    /// The last ID of all entries so far, including deleted ones.
     top: StreamId,
 }
 
 impl StreamBuilder {
-    /// Adds a block; `None` if it is not one, or does not come behind the last.
+    /// Adds a block. Returns `None` if the bytes are not a valid block, or if its ID is not after the last entry so
+    /// far.
     pub fn add_block(&mut self, base: StreamId, whole: &[u8]) -> Option<()> {
         let block = Block::read_whole(base, whole)?;
         let inner = &mut *self.stream.inner;
@@ -535,7 +542,8 @@ impl StreamBuilder {
         Some(())
     }
 
-    /// The stream. What its entries tell is taken from them: its length, its first ID, and the least that its last can be.
+    /// Returns the stream. Its length, its first ID and the lower bound of its last ID are derived from the entries;
+    /// the other metadata is that of `known`.
     pub fn finish(mut self, known: Counters) -> Stream {
         let length = self.stream.inner.counters.length;
         self.stream.inner.counters = Counters {

@@ -1,48 +1,48 @@
-//! Reads the case files in `tests/diff`.
+//! Parses the case files in `tests/diff`.
 //!
-//! A file is a list of sections; each runs on an empty data set with fresh connections, once per
-//! protocol. A line is a command, whose reply is compared, or begins with a word of the harness:
+//! A file is a list of sections. Each section runs on an empty data set with new connections, once per protocol. A line
+//! is a command, whose replies are compared, or begins with a directive of the harness:
 //!
 //! ```text
-//! @server --databases 4      before the first section: a pair of servers of its own for this file
+//! @server --databases 4      before the first section: this file runs on its own pair of servers
 //! # a remark
 //! == title of a section
 //! @protocol 2                this section only in RESP2 (or 3)
-//! @needs MULTI EXEC          this section waits until Weft has these commands
+//! @needs MULTI EXEC          this section is skipped until Weft has these commands
 //! SET key "a\x00\r\n"        words; in double quotes \n \r \t \\ \" \xHH, in single quotes none
-//! SET key "ab"x100           the quoted word 100 times over
+//! SET key "ab"x100           the quoted word repeated 100 times
 //! EXPIREAT key $now+100      the time in seconds ($nowms: milliseconds), the same for both servers
 //!
-//! @conn 2                    the following commands go over a second connection
-//! @close                     closes the connection in use
-//! @sleep 50                  milliseconds
+//! @conn 2                    sends the following commands over a second connection
+//! @close                     closes the current connection
+//! @sleep 50                  waits this number of milliseconds
 //! @blocked 2                 waits until two clients wait for keys (INFO's blocked_clients)
-//! @config name value         CONFIG SET on both servers, undone after the section
+//! @config name value         CONFIG SET on both servers, reverted after the section
 //! @write "bytes"             sends bytes on the connection, compares nothing
 //! @drain                     compares all bytes that arrive until the connection is quiet
-//! @raw "bytes" "bytes"       a fresh connection: sends the pieces with a pause between them,
-//!                            compares all that comes back and whether the server hangs up
-//! @bytewise "bytes"          the same, every byte a piece
-//! @scan SCAN CURSOR COUNT 5  runs the command for cursor after cursor, compares the set of elements
+//! @raw "bytes" "bytes"       on a new connection: sends the pieces with a pause between them,
+//!                            compares all received bytes and whether the server closes the connection
+//! @bytewise "bytes"          the same, with every byte as a piece
+//! @scan SCAN CURSOR COUNT 5  runs the command with each returned cursor, compares the set of elements
 //!
 //! @for opt [NX] [EX 10] []   repeats the indented block with $opt replaced by each group of words
 //!   SET key value $opt
 //! ```
 //!
-//! These concern the next command only:
+//! These directives apply to the next command only:
 //!
 //! ```text
-//! @ignore         compare only the type        @shape        only types and counts, at every depth
-//! @both-error     any error will do            @error-code   only an error's first word
+//! @ignore         compares only the type       @shape        only types and counts, at every depth
+//! @both-error     any errors are equal         @error-code   only an error's first word
 //! @approx 5       numbers differ by up to 5    @unordered    elements in any order
 //! @unordered-pairs               pairs in any order, in a map or where names and values alternate
 //! @lines          lines in any order           @fields       only the names in name:value lines
 //! @keys           only the names in a map      @mask a,b     not the values of these names
 //! @unordered-tables              maps, sets and arrays of aggregates in any order, at every depth
-//! @replies 3      so many replies (0: none)    @let name     keep the reply's text as $name
+//! @replies 3      the number of replies (0: none)    @let name     stores the reply's text as $name
 //! ```
 //!
-//! `$$name` is what the *other* server answered: a payload of one must be good for the other.
+//! `$$name` is the stored reply of the *other* server: a payload of one server must be valid for the other.
 
 use super::normalise::Rule;
 
@@ -51,81 +51,84 @@ use super::normalise::Rule;
 pub struct CaseFile {
     /// The file's name without its directory.
     pub name: String,
-    /// Extra arguments for servers of its own; none if the shared pair will do.
+    /// Extra arguments for the file's own pair of servers; empty if it uses the shared pair.
     pub server_arguments: Vec<String>,
-    /// What to run.
+    /// The sections, in the order of the file.
     pub sections: Vec<Section>,
 }
 
-/// Steps that belong together.
+/// A titled list of steps that run together.
 #[derive(Debug)]
 pub struct Section {
-    /// What the section is about.
+    /// The title of the section.
     pub title: String,
-    /// The protocols to run it in.
+    /// The protocols in which it runs.
     pub protocols: Vec<u8>,
-    /// Commands without which Weft skips it.
+    /// The commands that Weft must have; otherwise the section is skipped.
     pub needs: Vec<String>,
-    /// What to do, in order.
+    /// The steps, in order.
     pub steps: Vec<Step>,
 }
 
-/// One line of a section, with the words above it that concern it.
+/// One line of a section, with the directives above it that apply to it.
 #[derive(Debug)]
 pub struct Step {
-    /// Line in the file, from 1.
+    /// The line number in the file, from 1.
     pub line: usize,
-    /// What to do.
+    /// The action of the step.
     pub action: Action,
-    /// What the comparison overlooks.
+    /// The rules of the comparison.
     pub rules: Vec<Rule>,
-    /// How many replies to read.
+    /// The number of replies to read.
     pub replies: usize,
-    /// The name under which to keep the reply's text.
+    /// The name under which the reply's text is stored.
     pub binding: Option<String>,
 }
 
-/// What a step does.
+/// The action of a step.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Send a command and compare the replies.
+    /// Sends a command and compares the replies.
     Command(Vec<Argument>),
-    /// Run a cursor command to its end and compare the elements as a set.
+    /// Runs a cursor command to its end and compares the elements as a set.
     Scan(Vec<Argument>),
-    /// Send pieces on a fresh connection and compare everything that comes back.
+    /// Sends pieces on a new connection and compares all received bytes.
     Raw(Vec<Vec<u8>>),
-    /// Send bytes on the current connection.
+    /// Sends bytes on the current connection.
     Write(Vec<u8>),
-    /// Compare everything that arrives on the current connection.
+    /// Compares all bytes that arrive on the current connection.
     Drain,
-    /// Use another connection.
+    /// Switches to another connection.
     Switch(u32),
-    /// Close the current connection.
+    /// Closes the current connection.
     Close,
-    /// Wait so many milliseconds.
+    /// Waits for this number of milliseconds.
     SleepMs(u64),
-    /// Wait until so many clients are blocked.
+    /// Waits until this number of clients are blocked.
     Blocked(u64),
-    /// Set a configuration parameter until the section ends.
+    /// Sets a configuration parameter until the section ends.
     Config(String, String),
 }
 
 /// A word of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Argument {
-    /// These bytes.
+    /// A literal word.
     Literal(Vec<u8>),
-    /// What this server answered under that name.
+    /// The reply of this server that was stored under the name.
     Own(String),
-    /// What the other server answered under that name.
+    /// The reply of the other server that was stored under the name.
     Other(String),
-    /// The current time plus so many seconds.
+    /// The current time plus this number of seconds.
     NowSeconds(i64),
-    /// The current time plus so many milliseconds.
+    /// The current time plus this number of milliseconds.
     NowMs(i64),
 }
 
-/// Reads a case file; an error names the line.
+/// Parses a case file.
+///
+/// # Errors
+/// Fails if the file is malformed; the error names the line.
 pub fn parse(name: &str, text: &str) -> Result<CaseFile, String> {
     let mut parser = Parser {
         file: CaseFile {
@@ -163,10 +166,10 @@ impl<'a> Line<'a> {
     }
 }
 
-/// The values that `@for` gives to names, innermost last.
+/// The values that `@for` assigns to names, innermost last.
 type Variables = [(String, Vec<Argument>)];
 
-/// What has been said about the next command.
+/// The directives that apply to the next command.
 #[derive(Default)]
 struct Pending {
     rules: Vec<Rule>,
@@ -177,7 +180,7 @@ struct Pending {
 struct Parser {
     file: CaseFile,
     pending: Pending,
-    /// Names that `@let` has bound so far in the section.
+    /// The names that `@let` has bound so far in the section.
     bound: Vec<String>,
 }
 
@@ -215,7 +218,7 @@ impl Parser {
         Ok(())
     }
 
-    /// `a [b c] []` is three groups: of one word, of two, of none.
+    /// Parses groups of words: `a [b c] []` is three groups, of one word, of two, and of none.
     fn groups(&self, text: &str, variables: &Variables) -> Result<Vec<Vec<Argument>>, String> {
         let mut groups = Vec::new();
         let mut open: Option<Vec<Argument>> = None;
@@ -280,7 +283,7 @@ impl Parser {
         Ok(())
     }
 
-    /// Handles words that concern the next command; false if `word` is none.
+    /// Handles directives for the next command or the section. Returns `false` if `word` is not one.
     fn modifier(&mut self, word: &str, rest: &str) -> Result<bool, String> {
         let rule = match word {
             "ignore" => Rule::Type,
@@ -432,7 +435,7 @@ fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| format!("'{text}' is not a number"))
 }
 
-/// `+5`, `-5` or nothing.
+/// Parses an offset: `+5`, `-5` or nothing.
 fn offset_from(text: &str) -> Result<i64, String> {
     if text.is_empty() { Ok(0) } else { number(text) }
 }
@@ -473,7 +476,7 @@ fn tokens(text: &str, brackets: bool) -> Result<Vec<Token>, String> {
     Ok(tokens)
 }
 
-/// `x100` directly after a quoted word: how often to repeat it, and the length of that text.
+/// Parses `x100` directly after a quoted word. Returns the number of repetitions and the length of that text.
 fn repetition(rest: &str) -> Result<(usize, usize), String> {
     let Some(tail) = rest.strip_prefix('x') else {
         return Ok((1, 0));
@@ -482,7 +485,7 @@ fn repetition(rest: &str) -> Result<(usize, usize), String> {
     Ok((number(&tail[..digits])?, 1 + digits))
 }
 
-/// Reads a quoted word; also returns its length with the quotes.
+/// Parses a quoted word. Also returns its length including the quotes.
 fn quoted(text: &[u8], quote: u8) -> Result<(Vec<u8>, usize), String> {
     let mut bytes = Vec::new();
     let mut position = 1;

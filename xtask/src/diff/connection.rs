@@ -6,35 +6,35 @@ use std::time::Duration;
 
 use super::reply::{Reply, Trouble};
 
-/// How long a reply may take before the server counts as silent.
+/// The time limit of a reply. After it, the server counts as silent.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A reply with the bytes it came as.
+/// A reply with its bytes on the wire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// What was on the wire.
+    /// The bytes on the wire.
     pub raw: Vec<u8>,
-    /// What it means.
+    /// The parsed reply.
     pub reply: Reply,
 }
 
-/// What came instead of a reply, or the reply.
+/// A reply, or the reason why there is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// A complete reply.
     Reply(Received),
-    /// Bytes as they came, until nothing more came; and whether the server then hung up.
+    /// The bytes received until the connection was quiet, and `true` if the server then closed it.
     Bytes(Vec<u8>, bool),
     /// The server closed the connection.
     Closed,
-    /// Nothing came in time.
+    /// No reply came in time.
     Silent,
-    /// What came is not RESP.
+    /// The received bytes are not RESP.
     Garbage(Vec<u8>),
 }
 
 impl Answer {
-    /// The answer in one line, for people.
+    /// Formats the answer in one line.
     pub fn shown(&self) -> String {
         match self {
             Self::Reply(received) => received.reply.shown(),
@@ -49,7 +49,7 @@ impl Answer {
     }
 }
 
-/// A connection and the bytes read from it but not yet consumed.
+/// A connection with the received bytes that are not yet consumed.
 pub struct Connection {
     stream: TcpStream,
     buffer: Vec<u8>,
@@ -58,6 +58,9 @@ pub struct Connection {
 
 impl Connection {
     /// Connects to a server.
+    ///
+    /// # Errors
+    /// Fails if the server does not accept the connection.
     pub fn open(address: SocketAddr) -> Result<Self, String> {
         let stream = TcpStream::connect_timeout(&address, Duration::from_secs(5))
             .map_err(|error| format!("cannot connect to {address}: {error}"))?;
@@ -69,7 +72,7 @@ impl Connection {
         })
     }
 
-    /// Sends bytes as they are. A connection that the peer has closed shows when it is read.
+    /// Sends bytes unchanged. A connection that the peer has closed is detected when it is read.
     pub fn send_bytes(&mut self, bytes: &[u8]) {
         if self.stream.write_all(bytes).is_err() {
             self.closed = true;
@@ -109,18 +112,18 @@ impl Connection {
         }
     }
 
-    /// Reads until nothing has come for `quiet`, or the server has hung up. The bytes stay in the
-    /// buffer; see `taken`.
+    /// Reads until nothing has been received for `quiet`, or the server has closed the connection. The bytes stay in
+    /// the buffer; see `taken`.
     pub fn read_until_quiet(&mut self, quiet: Duration) {
         while matches!(self.read_some(quiet), Progress::Bytes) {}
     }
 
-    /// What has been read and not consumed, and whether the server has hung up.
+    /// Returns the received bytes that are not consumed, and `true` if the server has closed the connection.
     pub fn seen(&self) -> (&[u8], bool) {
         (&self.buffer, self.closed)
     }
 
-    /// Takes what `seen` shows.
+    /// Consumes and returns what `seen` shows.
     pub fn taken(&mut self) -> Answer {
         Answer::Bytes(std::mem::take(&mut self.buffer), self.closed)
     }
@@ -166,7 +169,7 @@ pub fn encode(words: &[Vec<u8>], out: &mut Vec<u8>) {
     }
 }
 
-/// The words of a command that holds no quotes.
+/// Splits a command that contains no quotes into words.
 pub fn words(text: &str) -> Vec<Vec<u8>> {
     text.split_whitespace().map(|word| word.as_bytes().to_vec()).collect()
 }

@@ -1,8 +1,8 @@
-//! The differences we accept, each with its reason: `tests/diff/exceptions.txt`.
+//! The accepted differences, each with its reason: `tests/diff/exceptions.txt`.
 
 use std::cell::Cell;
 
-/// The accepted differences.
+/// The list of accepted differences.
 #[derive(Debug)]
 pub struct Exceptions {
     entries: Vec<Exception>,
@@ -18,7 +18,10 @@ struct Exception {
 }
 
 impl Exceptions {
-    /// Reads lines of the form `file | section | start of the command | reason`.
+    /// Parses lines of the form `file | section | start of the command | reason`.
+    ///
+    /// # Errors
+    /// Fails if a line has another form or an empty part.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut entries = Vec::new();
         for (index, line) in text.lines().enumerate() {
@@ -44,7 +47,7 @@ impl Exceptions {
         Ok(Self { entries })
     }
 
-    /// Whether a difference of this command is accepted; the entry then counts as used.
+    /// Returns `true` if a difference of this command is accepted. The entry then counts as used.
     pub fn accept(&self, file: &str, section: &str, command: &str) -> bool {
         let found = self
             .entries
@@ -56,7 +59,7 @@ impl Exceptions {
         found.is_some()
     }
 
-    /// Lines whose difference has gone; they must go too.
+    /// Returns the line numbers of entries whose difference has disappeared. These lines must be removed.
     pub fn stale_lines(&self) -> Vec<usize> {
         let unused = self.entries.iter().filter(|entry| !entry.used.get());
         unused.map(|entry| entry.line).collect()

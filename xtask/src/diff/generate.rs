@@ -1,9 +1,9 @@
-//! Random commands over a few keys, in lockstep on both servers; a difference is shrunk.
+//! Random commands over a few keys, sent to both servers in lockstep; a difference is shrunk.
 //!
-//! Each sequence has a subject: strings, whose commands stand in the [`grammar`](super::grammar), or one of the
-//! [`themes`](super::themes), whose commands and arguments come from what Valkey says about them. Four in five commands
-//! belong to the subject, the others mean something for any key, and a few belong to another subject, for wrong types.
-//! At the end of a sequence stand commands that look at every key.
+//! Each sequence has a subject. It is either strings, whose commands are in the [`grammar`](super::grammar), or one of
+//! the themes in [`themes`](super::themes), whose commands and arguments come from Valkey's documentation. About four
+//! of five commands belong to the subject. The rest apply to any key, and a few belong to another subject, for wrong
+//! types. A sequence ends with commands that read every key.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -23,18 +23,18 @@ use super::vocabulary::is_blocking;
 
 const SEQUENCE_COMMANDS: usize = 40;
 
-/// What a run of the generator did.
+/// The result of a run of the generator.
 #[derive(Default)]
 pub struct Outcome {
-    /// How many commands were sent to each server.
+    /// The number of commands sent to each server.
     pub commands: usize,
-    /// For each subject the first sequence on which the servers part.
+    /// For each subject, the first sequence for which the servers differ.
     pub found: Vec<Found>,
-    /// Commands that Weft does not have yet.
+    /// The commands that Weft does not have yet.
     pub lacking: Vec<String>,
 }
 
-/// A shrunk sequence on which the servers part.
+/// A shrunk sequence for which the servers differ.
 pub struct Found {
     subject: &'static str,
     seed: u64,
@@ -63,13 +63,13 @@ impl fmt::Display for Found {
 }
 
 impl Found {
-    /// How many commands it takes to see the difference.
+    /// The number of commands that are needed to reproduce the difference.
     pub fn length(&self) -> usize {
         self.sequence.commands.len()
     }
 }
 
-/// A command with what is sent around it.
+/// A command with the commands that are sent before and after it.
 #[derive(Clone)]
 struct Command {
     words: Vec<Vec<u8>>,
@@ -95,9 +95,9 @@ impl Command {
 
 #[derive(Clone)]
 struct Sequence {
-    /// Parameters that both servers have for its time.
+    /// Parameters that both servers have during the sequence.
     always: Parameters,
-    /// Further ones, which may not matter for a difference.
+    /// Additional parameters, which may be irrelevant to a difference.
     parameters: Parameters,
     commands: Vec<Command>,
 }
@@ -108,9 +108,9 @@ impl Sequence {
     }
 }
 
-/// What sequences are about.
+/// The subject of sequences.
 enum Subject {
-    /// Strings and keys in general; only commands whose names contain the text.
+    /// Strings and keys in general, restricted to commands whose names contain the text.
     Strings(String),
     /// A theme, with the commands that both servers have.
     Theme(&'static Theme, Vec<Syntax>),
@@ -125,16 +125,19 @@ impl Subject {
     }
 }
 
-/// All that can be written.
+/// The subjects and commands that can be generated.
 struct Book {
     subjects: Vec<Subject>,
     lacking: BTreeSet<String>,
 }
 
-/// Sends sequences for `duration`; the n-th uses `seed + n`. `filter` names a subject, or restricts the commands about
+/// Sends sequences for `duration`; the n-th uses `seed + n`. `filter` names a subject, or restricts the commands for
 /// strings.
+///
+/// # Errors
+/// Fails if a server cannot be started or does not describe its commands.
 pub fn run(binaries: &Binaries, seed: u64, duration: Duration, filter: &str) -> Result<Outcome, String> {
-    // Timeouts of blocked clients are noticed so often.
+    // With this frequency, the timeouts of blocked clients are detected soon.
     let mut servers = Servers::start(binaries, &words_of("--hz 500"))?;
     let book = Book::read(&mut servers, filter)?;
     let start = Instant::now();
@@ -167,7 +170,7 @@ pub fn run(binaries: &Binaries, seed: u64, duration: Duration, filter: &str) -> 
 }
 
 impl Book {
-    /// Asks Valkey for the commands of every theme and Weft for which of them it has.
+    /// Queries Valkey for the commands of every theme, and Weft for those of them that it has.
     fn read(servers: &mut Servers, filter: &str) -> Result<Self, String> {
         let mut book = Self {
             subjects: Vec::new(),
@@ -229,7 +232,7 @@ impl Book {
         Ok(syntaxes)
     }
 
-    /// The commands for one seed, and at their end commands that look at every key.
+    /// Generates the commands for one seed, followed by commands that read every key.
     fn sequence(&self, subject: &Subject, seed: u64) -> Sequence {
         let mut rng = Rng::with_seed(seed);
         let mut sequence = Sequence {
@@ -325,7 +328,7 @@ impl Book {
     }
 }
 
-/// Whether the command makes a set in the order in which others happen to be walked.
+/// Returns `true` if the command stores a set whose order depends on the iteration order of other sets.
 fn stores_set(command: &Command) -> bool {
     let name = command.words[0].to_ascii_uppercase();
     matches!(name.as_slice(), b"SDIFFSTORE" | b"SINTERSTORE" | b"SUNIONSTORE")
@@ -336,7 +339,8 @@ fn sorts(command: &Command) -> bool {
     matches!(name.as_slice(), b"SORT" | b"SORT_RO")
 }
 
-/// Whether the command may make a sorted set. Valkey turns those that it sorts into skiplists; Weft leaves them alone.
+/// Returns `true` if the command may create a sorted set. Valkey converts a sorted set that it sorts into a skiplist;
+/// Weft does not.
 fn is_about_sorted_sets(command: &Command) -> bool {
     let name = command.words[0].to_ascii_uppercase();
     [&b"Z"[..], b"BZ", b"GEO"].iter().any(|start| name.starts_with(start))
@@ -346,7 +350,7 @@ fn words_of(text: &str) -> Vec<String> {
     text.split(' ').map(str::to_string).collect()
 }
 
-/// A command of a theme. Those that may wait are rare, because waiting takes time.
+/// Generates a command of a theme. Commands that may block are rare, because waiting takes time.
 fn themed(theme: &Theme, syntaxes: &[Syntax], step: usize, rng: &mut Rng) -> Option<Command> {
     let mut syntax = rng.choice(syntaxes)?;
     if is_blocking(&syntax.name) && syntax.name.starts_with('b') && rng.u32(0..4) > 0 {
@@ -359,7 +363,7 @@ fn themed(theme: &Theme, syntaxes: &[Syntax], step: usize, rng: &mut Rng) -> Opt
     (!is_accident(&words)).then(|| Command::new(words, leeway(&syntax.name)))
 }
 
-/// Sends all commands at once and finds the first whose replies differ, with its index.
+/// Sends all commands at once. Returns the first difference between the replies, with the index of its command.
 fn first_difference(
     servers: &mut Servers,
     sequence: &Sequence,
@@ -404,11 +408,11 @@ fn first_difference(
         if !command.leeway.accepts(&evidence) {
             return differ(&command.words, &command.leeway.rules(&evidence), &answers);
         }
-        // Both wait for ever, and with them everything behind.
+        // Both servers wait indefinitely, and all later commands wait too.
         if answers.weft == Answer::Silent {
             return Ok(None);
         }
-        // Whether there was something left to delete may differ.
+        // The number of deleted keys may differ, so the reply is not compared.
         if command.after.is_some() {
             client.answers();
         }
@@ -416,7 +420,7 @@ fn first_difference(
     Ok(None)
 }
 
-/// Drops commands as long as a difference remains.
+/// Removes commands as long as a difference remains.
 fn shrunk(
     servers: &mut Servers,
     mut sequence: Sequence,

@@ -1,4 +1,4 @@
-//! What generated commands are made of: one table of commands and their arguments.
+//! The grammar of generated commands: one table of commands and their arguments.
 
 use fastrand::Rng;
 
@@ -7,15 +7,15 @@ use super::leeway::Leeway;
 /// A kind of argument.
 #[derive(Clone, Copy, Debug)]
 pub enum Argument {
-    /// This word.
+    /// This literal word.
     Word(&'static str),
     /// One of a few keys.
     Key,
-    /// A value: small numbers, short and long texts, binary data.
+    /// A value: small numbers, short and long texts, or binary data.
     Value,
-    /// A member of a collection: one of a few, so that collections have some in common.
+    /// A member of a collection: one of a few, so that collections share members.
     Member,
-    /// An integer, now and then at the ends of its range.
+    /// An integer, sometimes at the ends of its range.
     Integer,
     /// A position in a string: small, of either sign.
     Index,
@@ -25,13 +25,13 @@ pub enum Argument {
     Float,
     /// 0 or 1.
     Bit,
-    /// A time to live that will not end during the run, or has ended before: seconds.
+    /// A time to live in seconds that does not expire during the run, or has expired before.
     Seconds,
-    /// The same in milliseconds.
+    /// The same as [`Seconds`], in milliseconds.
     Milliseconds,
-    /// A moment far in the future, or in the past: seconds.
+    /// A Unix time in seconds, far in the future or in the past.
     UnixSeconds,
-    /// The same in milliseconds.
+    /// The same as [`UnixSeconds`], in milliseconds.
     UnixMilliseconds,
     /// A BITFIELD type.
     FieldType,
@@ -41,13 +41,13 @@ pub enum Argument {
     Database,
     /// A glob pattern over the keys.
     Pattern,
-    /// Any one of these sequences.
+    /// One of these sequences.
     OneOf(&'static [&'static [Argument]]),
     /// This sequence or nothing.
     Maybe(&'static [Argument]),
-    /// This sequence several times.
+    /// This sequence, repeated a random number of times between the two numbers.
     Repeat(usize, usize, &'static [Argument]),
-    /// A count, then this sequence as often.
+    /// A count, then this sequence that number of times.
     Counted(&'static [Argument]),
 }
 
@@ -61,11 +61,11 @@ use Argument::{
 pub struct Production {
     /// The command's name.
     pub name: &'static str,
-    /// How often it appears, relative to the others.
+    /// The relative frequency of the command.
     pub weight: u32,
-    /// What may differ in its reply.
+    /// The allowed differences in its reply.
     pub leeway: Leeway,
-    /// Its arguments.
+    /// The arguments of the command.
     pub arguments: &'static [Argument],
 }
 
@@ -91,7 +91,7 @@ const EXPIRY: Argument = OneOf(&[
     &[Word("PXAT"), UnixMilliseconds],
     &[Word("KEEPTTL")],
 ]);
-/// For MSETEX, which stores even what has expired: when that goes is a matter of chance.
+/// An expiry for MSETEX. That command stores even values that have expired, and the time of their deletion is random.
 const LATER: Argument = OneOf(&[
     &[],
     &[],
@@ -102,7 +102,7 @@ const LATER: Argument = OneOf(&[
     &[Word("KEEPTTL")],
 ]);
 const EXISTENCE: Argument = OneOf(&[&[], &[], &[Word("NX")], &[Word("XX")]]);
-/// Only for absolute times: which of two equal times to live ends later is a matter of chance.
+/// A comparison for absolute times only. For times to live, it is random which of two equal ones expires later.
 const COMPARISON: Argument = OneOf(&[&[EXISTENCE], &[Word("GT")], &[Word("LT")], &[Word("XX"), Word("GT")]]);
 const RANGE: Argument = OneOf(&[
     &[],
@@ -122,7 +122,7 @@ const FIELD_OPERATION: Argument = OneOf(&[
 ]);
 const BIT_OPERATION: Argument = OneOf(&[&[Word("AND")], &[Word("OR")], &[Word("XOR")]]);
 
-/// The commands. A weight of 10 is ordinary.
+/// The commands. The usual weight is 10.
 #[rustfmt::skip]
 pub const PRODUCTIONS: &[Production] = &[
     plain("APPEND", 10, &[Key, Value]),
@@ -167,7 +167,7 @@ pub const PRODUCTIONS: &[Production] = &[
                          LATER]),
     plain("MSETNX", 4, &[Repeat(1, 3, &[Key, Value])]),
     plain("OBJECT", 8, &[Word("ENCODING"), Key]),
-    // A large value that is on its way to the client counts.
+    // A large value that is being sent to the client counts as a reference.
     with("OBJECT", 1, Leeway::Type, &[Word("REFCOUNT"), Key]),
     plain("PERSIST", 4, &[Key]),
     plain("PEXPIRE", 6, &[Key, Milliseconds, EXISTENCE]),
@@ -209,16 +209,16 @@ pub const PRODUCTIONS: &[Production] = &[
     plain("UNLINK", 3, &[Repeat(1, 3, &[Key])]),
 ];
 
-/// Commands that mean something for every type of value, for sequences about one of them.
+/// Commands that apply to every type of value, for sequences about one type.
 pub const GENERIC: &[&str] = &[
     "COPY", "DEBUG", "DEL", "DUMP", "EXISTS", "EXPIRE", "KEYS", "MOVE", "OBJECT", "PERSIST", "PTTL", "RENAME",
     "RENAMENX", "SELECT", "SET", "TOUCH", "TYPE", "UNLINK",
 ];
 
-/// The keys that generated commands use; few, so that they meet.
+/// The keys of generated commands. They are few, so that commands use the same ones.
 pub const KEYS: &[&str] = &["k1", "k2", "k3", "{tag}4", ""];
 
-/// Integers, and what is nearly one.
+/// Integers, and texts that are nearly integers.
 pub const INTEGERS: &[&str] = &[
     "0",
     "1",
@@ -238,7 +238,7 @@ pub const INTEGERS: &[&str] = &[
     "5x",
     "",
 ];
-/// Decimal fractions, and what is nearly one.
+/// Decimal fractions, and texts that are nearly decimal fractions.
 pub const FLOATS: &[&str] = &[
     "0", "1", "-1", "0.1", "1.5", "-2.25", "3.0e3", "1e17", "1e-5", "5.0", "inf", "nan", "1e400", "abc", "0x10", " 1",
     "1.", ".5",
@@ -262,7 +262,7 @@ const GARBAGE: &[&str] = &[
     "nan",
 ];
 
-/// Writes one random command: its words.
+/// Generates the words of one random command.
 pub fn sentence(production: &Production, rng: &mut Rng) -> Vec<Vec<u8>> {
     let mut words = vec![production.name.as_bytes().to_vec()];
     write(production.arguments, rng, &mut words);
@@ -272,7 +272,7 @@ pub fn sentence(production: &Production, rng: &mut Rng) -> Vec<Vec<u8>> {
     words
 }
 
-/// Picks a production by weight among those whose name `wanted` takes.
+/// Picks a production by weight among those whose name `wanted` accepts.
 pub fn pick(rng: &mut Rng, wanted: impl Fn(&str) -> bool) -> Option<&'static Production> {
     let matching = || PRODUCTIONS.iter().filter(|production| wanted(production.name));
     let total: u32 = matching().map(|production| production.weight).sum();
@@ -289,7 +289,7 @@ pub fn pick(rng: &mut Rng, wanted: impl Fn(&str) -> bool) -> Option<&'static Pro
     })
 }
 
-/// Makes a command probably wrong: drops, adds, doubles or replaces a word.
+/// Makes a command probably invalid: removes, adds, duplicates or replaces a word.
 pub fn spoil(rng: &mut Rng, words: &mut Vec<Vec<u8>>) {
     let garbage = choose(rng, GARBAGE).as_bytes().to_vec();
     let index = rng.usize(0..words.len());
@@ -304,7 +304,7 @@ pub fn spoil(rng: &mut Rng, words: &mut Vec<Vec<u8>>) {
     }
 }
 
-/// One of `words`.
+/// Returns a random element of `words`.
 pub fn choose<'a>(rng: &mut Rng, words: &[&'a str]) -> &'a str {
     words[rng.usize(0..words.len())]
 }
@@ -339,7 +339,7 @@ fn write(arguments: &[Argument], rng: &mut Rng, words: &mut Vec<Vec<u8>>) {
 fn word(argument: &Argument, rng: &mut Rng) -> String {
     match argument {
         Word(word) => (*word).to_string(),
-        // The empty key is rare, as it is in life.
+        // The empty key is rare, as in practice.
         Key if rng.u32(0..30) > 0 => choose(rng, &KEYS[..4]).to_string(),
         Key => String::new(),
         Member => match rng.u32(0..8) {

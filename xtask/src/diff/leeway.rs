@@ -1,16 +1,18 @@
-//! What may rightly differ in the reply of a generated command, and what to ask around it to judge that.
+//! The allowed differences in the reply of a generated command, and the commands around it that are needed to judge
+//! them.
 //!
-//! A reply is as strictly compared as the state allows. Where the order of a table shows, it is the order of insertion
-//! while the value is small (`listpack`, `intset`) and anything once it is large or a hash table; so the encoding is
-//! asked for before. A random draw must have the right size and come from the value, so the whole value is read before; what a
-//! draw removed is not the same on both servers, so the key goes afterwards.
+//! A reply is compared as strictly as the state allows. Where the order of a table is visible, it is the order of
+//! insertion while the value is small (`listpack`, `intset`), and any order once the value is large or a hash table.
+//! The encoding is therefore queried before. A random draw must have the right size and come from the value, so the
+//! whole value is read before. The elements that a draw removes differ between the servers, so the key is deleted after
+//! it.
 //!
 //! ```text
-//! OBJECT ENCODING k1      before: its reply is compared, and decides how strictly the next one is
+//! OBJECT ENCODING k1      before: its reply is compared, and decides how strictly the next one is compared
 //! HGETALL k1              the command
 //!
-//! SMEMBERS k1             before: what the draws must come from
-//! SPOP k1 2               the command: as many elements, all of them from there, none twice
+//! SMEMBERS k1             before: the elements from which the draw must come
+//! SPOP k1 2               the command: the same number of elements, all of them from there, none twice
 //! DEL k1                  after: the servers are equal again
 //! ```
 
@@ -20,61 +22,62 @@ use super::pair::Both;
 use super::reply::{Body, Reply};
 use super::run::answers_agree;
 
-/// What the comparison of a generated command overlooks.
+/// The differences that the comparison of a generated command allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leeway {
-    /// Nothing.
+    /// No difference.
     None,
-    /// The time that passes between the two servers: a few seconds in milliseconds.
+    /// The time that passes between the two servers: a few seconds, in milliseconds.
     Clock,
-    /// The same in seconds.
+    /// The time that passes between the two servers, in seconds.
     Seconds,
     /// The order of elements.
     Order,
-    /// All but the type.
+    /// Everything but the type.
     Type,
-    /// The order of elements, if a table holds them.
+    /// The order of elements, if a hash table holds them.
     Elements,
-    /// The order of pairs, if a table holds them.
+    /// The order of pairs, if a hash table holds them.
     Pairs,
-    /// The order within a page of a cursor, if a table is walked.
+    /// The order within a page of a cursor, if a table is iterated.
     Scan,
-    /// The same, whatever is walked.
+    /// The order within a page of a cursor, for any encoding.
     UnorderedScan,
-    /// Which elements were drawn from what this command reads.
+    /// The choice of the elements that were drawn from the reply of this command.
     Drawn(&'static str),
-    /// The order of what compares as equal.
+    /// The order of elements that compare as equal.
     Sort,
-    /// An entry's id that the server chooses.
+    /// The id of an entry that the server chooses.
     EntryId,
-    /// How long ago consumers were seen.
+    /// The time since consumers were last seen.
     StreamTimes,
-    /// How long ago an entry was delivered.
+    /// The time since an entry was delivered.
     Idle,
-    /// What lies between two words, unless all scores are equal: only then is it defined.
+    /// The elements of a lexicographic range, unless all scores are equal: only then is the range defined.
     Words,
     /// The bytes of values whose order is not defined.
     Payload,
 }
 
-/// Milliseconds that may pass between the two servers.
+/// The time that may pass between the two servers, in milliseconds.
 const LAG_MS: i64 = 5000;
 
-/// Elements of a reply whose order does not count.
+/// The number of elements above which the order of a reply is not compared.
 const LONG_REPLY: usize = 100;
 
-/// The answers around a command.
+/// A command with its answers and those of the command before it.
 pub struct Evidence<'a> {
     /// The command.
     pub words: &'a [Vec<u8>],
-    /// What the servers said to [`Leeway::before`].
+    /// The servers' answers to the command of [`Leeway::before`].
     pub before: Option<&'a Both<Answer>>,
-    /// What they said to the command.
+    /// The servers' answers to the command.
     pub answers: &'a Both<Answer>,
 }
 
 impl Leeway {
-    /// The leeway where small sets may have come out of hash tables, so that even their order means nothing.
+    /// Returns the leeway for sequences in which small sets may be copies of hash tables, so that even their order is
+    /// not defined.
     pub fn without_order(self) -> Self {
         match self {
             Self::Elements => Self::Order,
@@ -84,7 +87,7 @@ impl Leeway {
         }
     }
 
-    /// What to ask before the command.
+    /// Returns the command to send before `command`.
     pub fn before(self, command: &[Vec<u8>]) -> Option<Vec<Vec<u8>>> {
         let key = command.get(if is(command, 0, "ZRANGESTORE") { 2 } else { 1 })?.clone();
         let line = match self {
@@ -103,7 +106,7 @@ impl Leeway {
         Some(query)
     }
 
-    /// What to send after the command, so that both servers hold the same again.
+    /// Returns the command to send after `command`, so that both servers hold the same data again.
     pub fn after(self, command: &[Vec<u8>]) -> Option<Vec<Vec<u8>>> {
         let key = match self {
             Self::Drawn("SMEMBERS") if is(command, 0, "SPOP") => command.get(1)?,
@@ -118,7 +121,7 @@ impl Leeway {
         Some([words("DEL"), vec![key.clone()]].concat())
     }
 
-    /// The leeway as rules of the comparison.
+    /// Returns the leeway as rules of the comparison.
     pub fn rules(self, evidence: &Evidence) -> Vec<Rule> {
         let words = evidence.words;
         let in_table = || encoding(evidence) == b"hashtable";
@@ -128,7 +131,7 @@ impl Leeway {
             Self::Seconds => vec![Rule::Approx(LAG_MS / 1000)],
             Self::Order => vec![Rule::Unordered],
             Self::Type => vec![Rule::Type],
-            // What an error says is not left to chance.
+            // The text of an error is always defined.
             _ if is_error(&evidence.answers.valkey) => Vec::new(),
             Self::Elements if in_table() || is_long(evidence) => vec![Rule::Unordered],
             Self::Pairs if in_table() || is_long(evidence) => vec![Rule::UnorderedPairs],
@@ -137,9 +140,10 @@ impl Leeway {
             Self::UnorderedScan => page_rules(words, encoding(evidence), false),
             Self::Drawn(_) => vec![Rule::Shape],
             Self::Sort if is_sorted_by_words_elsewhere(words) => vec![Rule::Length],
-            // Words are compared up to their first NUL byte: beyond it they are equal, and may stand in any order.
+            // Texts are compared up to their first NUL byte. Texts that differ only after it are equal and may be in
+            // any order.
             Self::Sort if has(words, "ALPHA") && !has(words, "BY") && !has(words, "STORE") => vec![Rule::BehindNul],
-            // Not sorted at all, perhaps, and then which part it is depends on the order as well.
+            // BY may leave the elements unsorted. The part that LIMIT selects then also depends on the order.
             Self::Sort if in_table() && has(words, "BY") && has(words, "LIMIT") => vec![Rule::Length],
             Self::Sort if in_table() && has(words, "BY") => vec![Rule::Unordered],
             Self::EntryId if has(words, "*") => vec![Rule::Type],
@@ -147,7 +151,7 @@ impl Leeway {
             Self::Sort | Self::EntryId | Self::Words => Vec::new(),
             Self::StreamTimes => {
                 let near = ["idle", "inactive", "seen-time", "active-time"].map(String::from);
-                // How many nodes its index has is a server's own business.
+                // The number of nodes of its index is specific to each server.
                 let own = ["radix-tree-keys", "radix-tree-nodes"].map(String::from);
                 vec![
                     Rule::Mask(own.to_vec()),
@@ -161,7 +165,7 @@ impl Leeway {
         }
     }
 
-    /// Whether the servers agree.
+    /// Returns `true` if the servers agree.
     pub fn accepts(self, evidence: &Evidence) -> bool {
         if !answers_agree(&self.rules(evidence), evidence.answers) {
             return false;
@@ -175,7 +179,7 @@ impl Leeway {
         }
     }
 
-    /// How the servers' answers to the question before are compared.
+    /// Returns the rules for comparing the answers to the command of [`Leeway::before`].
     pub fn rules_before(self) -> Vec<Rule> {
         match self {
             Self::Drawn("HGETALL") => vec![Rule::UnorderedPairs],
@@ -194,12 +198,12 @@ fn has(command: &[Vec<u8>], word: &str) -> bool {
     (2..command.len()).any(|place| is(command, place, word))
 }
 
-/// SORT BY a pattern in the order of words leaves open what comes first of equal weights.
+/// Returns `true` for SORT with BY and ALPHA, which leaves the order of elements with equal weights undefined.
 fn is_sorted_by_words_elsewhere(command: &[Vec<u8>]) -> bool {
     has(command, "BY") && has(command, "ALPHA")
 }
 
-/// Whether a range of a sorted set is given by words.
+/// Returns `true` if the command uses a lexicographic range of a sorted set.
 fn is_between_words(command: &[Vec<u8>]) -> bool {
     let name = command
         .first()
@@ -212,7 +216,7 @@ fn is_writing(command: &[Vec<u8>]) -> bool {
     is(command, 0, "ZRANGESTORE") || is(command, 0, "ZREMRANGEBYLEX")
 }
 
-/// Whether all elements of the sorted set that was read before have the same score.
+/// Returns `true` if all elements of the sorted set that was read before have the same score.
 fn has_one_score(evidence: &Evidence) -> bool {
     let mut scores = Vec::new();
     if let Some(reply) = evidence.before.and_then(|before| reply(&before.valkey)) {
@@ -227,8 +231,9 @@ fn is_error(answer: &Answer) -> bool {
     matches!(answer, Answer::Reply(received) if received.reply.is_error())
 }
 
-/// Whether the value is so large that its order is a server's own business, whatever its encoding is called: nobody
-/// promises one, and Weft keeps a field's place when it is set again only in hashes of up to 2 KiB.
+/// Returns `true` if the value is so large that its order is specific to each server, for any encoding. The order is
+/// not part of the documented behaviour, and Weft keeps a field's position when it is set again only in hashes of up to
+/// 2 KiB.
 fn is_long(evidence: &Evidence) -> bool {
     reply(&evidence.answers.valkey).is_some_and(|reply| reply.items().len() > LONG_REPLY)
 }
@@ -240,13 +245,14 @@ fn reply(answer: &Answer) -> Option<&Reply> {
     }
 }
 
-/// What Valkey calls the encoding.
+/// The name of the encoding in Valkey.
 fn encoding<'a>(evidence: &'a Evidence) -> &'a [u8] {
     let reply = evidence.before.and_then(|before| reply(&before.valkey));
     reply.map_or(b"", Reply::text)
 }
 
-/// A page of a small value is all of it, in order; of a table, all of it if so many were asked for.
+/// Returns the rules for a page of a cursor. A page of a small value is the whole value, in order. A page of a table is
+/// the whole table if the requested count is large enough.
 fn page_rules(command: &[Vec<u8>], encoding: &[u8], ordered: bool) -> Vec<Rule> {
     let in_table = matches!(encoding, b"hashtable" | b"skiplist");
     if !in_table && ordered {
@@ -259,7 +265,7 @@ fn page_rules(command: &[Vec<u8>], encoding: &[u8], ordered: bool) -> Vec<Rule> 
     vec![Rule::UnorderedPage { pairs }]
 }
 
-/// Whether all that was drawn comes from the whole, and nothing twice unless that was asked for.
+/// Returns `true` if all drawn elements come from the whole value, and none occurs twice unless the command allows it.
 fn is_fair_draw(reader: &str, command: &[Vec<u8>], drawn: &Answer, whole: &Answer) -> bool {
     let (Some(drawn), Some(whole)) = (reply(drawn), reply(whole)) else {
         return false;

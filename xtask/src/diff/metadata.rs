@@ -1,10 +1,10 @@
-//! Sentences from metadata: what COMMAND DOCS says about arguments becomes random commands.
+//! Commands from metadata: generates random commands from the arguments that COMMAND DOCS describes.
 //!
 //! Valkey describes the arguments of each command as a tree of keys, values, words, choices and blocks, some of them
-//! optional or repeated. Walking that tree with a die gives every option of every command in all combinations; the
-//! words themselves come from the [`vocabulary`](super::vocabulary). Three things the tree does not say are known
-//! here: that a count stands before what it counts (one number serves all repetitions of a sentence), that options
-//! may come in any order, and that what ZRANGE's borders look like depends on BYSCORE and BYLEX.
+//! optional or repeated. A random walk of that tree produces every option of every command in all combinations. The
+//! words come from the [`vocabulary`](super::vocabulary). Three facts that the tree does not contain are encoded here.
+//! A count precedes the counted arguments, and one number is used for all repetitions in a command. Options may come in
+//! any order. The format of ZRANGE's bounds depends on BYSCORE and BYLEX.
 
 use fastrand::Rng;
 
@@ -14,7 +14,7 @@ use super::vocabulary::{Sentence, word};
 /// The arguments of one command.
 #[derive(Debug)]
 pub struct Syntax {
-    /// The command's name; a subcommand's words are separated by `|`.
+    /// The command's name; the words of a subcommand are separated by `|`.
     pub name: String,
     arguments: Vec<Node>,
 }
@@ -26,27 +26,27 @@ struct Node {
     token: Option<Vec<u8>>,
     optional: bool,
     multiple: bool,
-    /// The token stands before each repetition.
+    /// `true` if the token precedes each repetition.
     multiple_token: bool,
 }
 
 #[derive(Debug)]
 enum Kind {
-    /// A word of its own: the token.
+    /// A single word, which is the token.
     Token,
-    /// A value; the name tells which.
+    /// A value; the name determines its kind.
     Value,
-    /// One of these.
+    /// One of these nodes.
     OneOf(Vec<Node>),
-    /// All of these.
+    /// All of these nodes, in order.
     Block(Vec<Node>),
 }
 
-/// Commands of which now and then a very long one is written, so that collections outgrow their small encodings.
+/// Commands that are sometimes generated with very many arguments, so that collections outgrow their small encodings.
 const GROWING: &[&str] = &["hset", "hmset", "sadd", "zadd", "rpush", "lpush", "geoadd", "pfadd"];
 
 impl Syntax {
-    /// Reads what COMMAND DOCS answered about `name`.
+    /// Parses the reply of COMMAND DOCS for `name`; `None` if it has another form.
     pub fn parse(name: &str, documentation: &Reply) -> Option<Self> {
         let [_, description] = documentation.items() else {
             return None;
@@ -58,9 +58,9 @@ impl Syntax {
         })
     }
 
-    /// Writes one random command. `theme` and `step`, how many commands came before it, choose its words.
+    /// Generates one random command. `theme` and `step`, the number of commands before it, determine its words.
     pub fn sentence(&self, theme: &str, step: usize, rng: &mut Rng) -> Vec<Vec<u8>> {
-        // A polygon has three corners or more.
+        // A polygon has at least three corners.
         let few = if self.name.starts_with("geosearch") { 2..6 } else { 1..4 };
         let long = rng.u32(0..40) == 0 && GROWING.contains(&self.name.as_str());
         let mut writer = Writer {
@@ -84,7 +84,7 @@ impl Syntax {
     }
 }
 
-/// The value that belongs to `name` in a map, or in an array in which names and values alternate.
+/// Returns the value that belongs to `name` in a map, or in an array in which names and values alternate.
 fn entry<'a>(reply: &'a Reply, name: &str) -> Option<&'a Reply> {
     let pairs = reply.items().chunks_exact(2);
     pairs
@@ -135,12 +135,12 @@ impl Writer<'_> {
         }
     }
 
-    /// Whether an optional argument appears.
+    /// Chooses randomly if an optional argument appears.
     fn wants(&mut self, node: &Node) -> bool {
         if node.name == "sortby" {
             return self.sentence.borders > 0;
         }
-        // Where a search begins is said to be optional, but nothing is found without.
+        // The origin of a search is documented as optional, but a search without it finds nothing.
         node.name == "from" && self.rng.u32(0..10) > 0 || self.rng.u32(0..5) < 2
     }
 
@@ -166,7 +166,7 @@ impl Writer<'_> {
         if node.name == "sortby" && self.rng.u32(0..8) > 0 {
             index = (self.sentence.borders as usize - 1).min(nodes.len() - 1);
         }
-        // An id of the server's own choice differs between servers, and what follows could not be compared.
+        // An id chosen by the server differs between servers, and later replies could not be compared.
         if nodes[index].name == "auto-id" && self.rng.u32(0..10) > 0 {
             index = nodes.len() - 1;
         }

@@ -1,8 +1,8 @@
-//! Decides whether two replies agree, given what may rightly differ between two servers.
+//! Decides if two replies agree, given the differences that are allowed between two servers.
 
 use super::reply::{Body, Reply};
 
-/// What a comparison overlooks.
+/// A difference that a comparison ignores.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rule {
     /// Everything but the type of the reply.
@@ -15,20 +15,20 @@ pub enum Rule {
     BothError,
     /// Everything of an error after its code.
     ErrorCode,
-    /// Differences of up to this much between numbers.
+    /// Differences between numbers of up to this amount.
     Approx(i64),
     /// The order of the elements; a map's values stay with their keys.
     Unordered,
     /// The order of pairs, in a map or in an array in which names and values alternate.
     UnorderedPairs,
-    /// The order within the second element, a cursor command's page: of pairs or of single elements.
+    /// The order within the second element, which is a cursor command's page: the order of pairs or of single elements.
     UnorderedPage {
-        /// Whether names and values alternate in it.
+        /// `true` if names and values alternate in it.
         pairs: bool,
     },
     /// The order of maps, sets and arrays of aggregates, at every depth.
     UnorderedTables,
-    /// What stands behind the first NUL byte of an array's texts.
+    /// The part of an array's texts from the first NUL byte.
     BehindNul,
     /// The order of the lines of a text.
     UnorderedLines,
@@ -36,17 +36,17 @@ pub enum Rule {
     Fields,
     /// The values of a map, and its order.
     Keys,
-    /// Differences of up to this much between the numbers that belong to these names, at every depth.
+    /// Differences of up to this amount between the numbers that belong to these names, at every depth.
     NearNames(Vec<String>, i64),
-    /// Differences of up to this much between moments: Unix times in milliseconds.
+    /// Differences of up to this amount between Unix times in milliseconds.
     NearMoments(i64),
-    /// Differences of up to this much between the numbers at this place of the rows of an array.
+    /// Differences of up to this amount between the numbers in this column of the rows of an array.
     NearColumn(usize, i64),
     /// The values of these names in `name=value` and `name:value` texts, and in maps.
     Mask(Vec<String>),
 }
 
-/// Whether the two replies say the same as far as `rules` tell.
+/// Returns `true` if the two replies are equal under `rules`.
 pub fn agree(rules: &[Rule], a: &Reply, b: &Reply) -> bool {
     if rules.contains(&Rule::BothError) && a.is_error() && b.is_error() {
         return true;
@@ -59,7 +59,7 @@ pub fn agree(rules: &[Rule], a: &Reply, b: &Reply) -> bool {
     close(&reduced(rules, a), &reduced(rules, &b), tolerance.unwrap_or(0))
 }
 
-/// `reply` with everything replaced or put in order that `rules` overlook.
+/// Returns `reply` with everything that `rules` ignore replaced or sorted.
 pub fn reduced(rules: &[Rule], reply: &Reply) -> Reply {
     rules.iter().fold(reply.clone(), |reply, rule| reduce(rule, reply))
 }
@@ -164,10 +164,10 @@ fn unordered_page(reply: &Reply, pairs: bool) -> Reply {
     }
 }
 
-/// The earliest moment that is taken for one: what is smaller is a count or a span.
+/// The smallest number that counts as a Unix time, in milliseconds. A smaller number is a count or a duration.
 const FIRST_MOMENT_MS: i128 = 1_000_000_000_000;
 
-/// `b` with those numbers replaced by `a`'s that `rule` takes for equal.
+/// Returns `b` with those numbers replaced by the numbers of `a` that `rule` considers equal.
 fn drawn_near(rule: &Rule, a: &Reply, b: Reply) -> Reply {
     let (Body::Items(theirs), Body::Items(ours)) = (&a.body, &b.body) else {
         let is_near = match rule {
@@ -210,7 +210,8 @@ fn drawn_near(rule: &Rule, a: &Reply, b: Reply) -> Reply {
     }
 }
 
-/// Whether both are numbers that differ by no more than `tolerance`. A negative one means something else than a time.
+/// Returns `true` if both are numbers that differ by at most `tolerance`. A negative number is not a time, so it must
+/// be equal.
 fn near(a: &Reply, b: &Reply, tolerance: i64) -> bool {
     match (number(a.text()), number(b.text())) {
         (Some(a), Some(b)) => a == b || (a >= 0 && b >= 0 && (a - b).abs() <= i128::from(tolerance)),
@@ -232,7 +233,7 @@ fn unordered_tables(reply: &Reply) -> Reply {
     if sorted { unordered(&reply) } else { reply }
 }
 
-/// The keys of a map, or of an array in which keys and values alternate, in order.
+/// Returns the keys of a map, or of an array in which keys and values alternate, in sorted order.
 fn keys(reply: &Reply) -> Reply {
     let Body::Items(items) = &reply.body else {
         return reply.clone();
@@ -253,7 +254,7 @@ fn map_lines(reply: &Reply, change: impl Fn(&str) -> String, sort: bool) -> Repl
         return reply.clone();
     }
     let content = String::from_utf8_lossy(content);
-    // A verbatim string begins with its format, which is none of its first line's names.
+    // A verbatim string begins with its format, which is not a name of its first line.
     let (format, content) = match content.split_at_checked(4) {
         Some(("txt:", rest)) if reply.kind == b'=' => ("txt:", rest),
         _ => ("", &*content),
@@ -268,7 +269,7 @@ fn map_lines(reply: &Reply, change: impl Fn(&str) -> String, sort: bool) -> Repl
     }
 }
 
-/// `a=1 b=2` → `a= b=`; `name:whatever` → `name:`; other lines stay.
+/// Removes values: `a=1 b=2` → `a= b=`; `name:whatever` → `name:`; other lines stay.
 fn field_names(line: &str) -> String {
     let equals = line.find('=').unwrap_or(usize::MAX);
     let colon = line.find(':').unwrap_or(usize::MAX);
@@ -330,7 +331,7 @@ fn mask_line(line: &str, names: &[String]) -> String {
     words.join(" ")
 }
 
-/// Equality, but for numbers that differ by no more than `tolerance`.
+/// Returns `true` if the replies are equal, except for numbers that differ by at most `tolerance`.
 fn close(a: &Reply, b: &Reply, tolerance: i64) -> bool {
     if a == b {
         return true;

@@ -1,4 +1,4 @@
-//! The two servers under comparison, and a client that talks to both in lockstep.
+//! The two servers under comparison, and a client that sends to both in lockstep.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -9,21 +9,21 @@ use super::case::Argument;
 use super::connection::{Answer, Connection, words};
 use crate::server_process::ServerProcess;
 
-/// How long a connection must be silent to count as quiet.
+/// The time without input after which a connection counts as quiet.
 const QUIET: Duration = Duration::from_millis(40);
-/// How long to wait for the slower server before two byte streams count as different.
+/// The time limit for the slower server. After it, two byte streams count as different.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Something both servers have, ours first.
+/// A value for each server.
 pub struct Both<T> {
-    /// Weft's.
+    /// The value of Weft.
     pub weft: T,
-    /// Valkey's.
+    /// The value of Valkey.
     pub valkey: T,
 }
 
 impl<T> Both<T> {
-    /// Makes a pair by calling `make` for each.
+    /// Returns a pair with the results of calling `make` for each value.
     pub fn map<U>(&mut self, mut make: impl FnMut(&mut T) -> U) -> Both<U> {
         Both {
             weft: make(&mut self.weft),
@@ -32,26 +32,29 @@ impl<T> Both<T> {
     }
 }
 
-/// How to start the two servers.
+/// The binaries of the two servers.
 pub struct Binaries {
-    /// Weft's server.
+    /// The path of Weft's server.
     pub weft: PathBuf,
-    /// Arguments for Weft alone.
+    /// Additional arguments for Weft.
     pub weft_arguments: Vec<String>,
-    /// Valkey's server.
+    /// The path of Valkey's server.
     pub valkey: PathBuf,
 }
 
-/// Two running servers with a connection to each that the cases do not see.
+/// Two running servers, with a control connection to each that the cases do not use.
 pub struct Servers {
     processes: Both<ServerProcess>,
     control: Both<Connection>,
-    /// Parameters to put back after the section, with each server's old value.
+    /// Parameters to restore after the section, with each server's old value.
     changed: Vec<(String, Both<Vec<u8>>)>,
 }
 
 impl Servers {
-    /// Starts both servers with `arguments` besides their own.
+    /// Starts both servers with `arguments` in addition to their own.
+    ///
+    /// # Errors
+    /// Fails if a server cannot be started or reached.
     pub fn start(binaries: &Binaries, arguments: &[String]) -> Result<Self, String> {
         let start = |binary: &Path, own: &[String]| ServerProcess::start(binary, &[arguments, own].concat());
         let processes = Both {
@@ -74,7 +77,10 @@ impl Servers {
         })
     }
 
-    /// Empties both servers and puts their parameters back.
+    /// Deletes all data of both servers and restores their parameters.
+    ///
+    /// # Errors
+    /// Fails if FLUSHALL does.
     pub fn reset(&mut self) -> Result<(), String> {
         for (name, mut old) in std::mem::take(&mut self.changed).into_iter().rev() {
             let set = |connection: &mut Connection, value: &mut Vec<u8>| {
@@ -96,7 +102,7 @@ impl Servers {
         Ok(())
     }
 
-    /// Sets a parameter on both servers until the next `reset`.
+    /// Sets a parameter on both servers until the next `reset`. Returns the answers to CONFIG SET.
     pub fn configure(&mut self, name: &str, value: &str) -> Both<Answer> {
         let old = self.control.map(|connection| {
             let mut command = words("CONFIG GET");
@@ -115,8 +121,8 @@ impl Servers {
         })
     }
 
-    /// Waits until `count` clients are blocked on both servers; the line of INFO that says so, or what it says after
-    /// a long time.
+    /// Waits until `count` clients are blocked on both servers. Returns the line of INFO with that number, or with the
+    /// number after a timeout.
     pub fn await_blocked(&mut self, count: u64) -> Both<Answer> {
         let deadline = Instant::now() + PATIENCE;
         let wanted = format!("blocked_clients:{count}");
@@ -136,7 +142,10 @@ impl Servers {
         })
     }
 
-    /// Which of `commands` Weft does not have; a command that Valkey does not have either is a slip of the pen.
+    /// Returns those of `commands` that Weft does not have.
+    ///
+    /// # Errors
+    /// Fails if Valkey does not have a command either: its name is then a typing error.
     pub fn lacking(&mut self, commands: &[String]) -> Result<Vec<String>, String> {
         let mut lacking = Vec::new();
         for command in commands {
@@ -156,12 +165,15 @@ impl Servers {
         Ok(lacking)
     }
 
-    /// Asks both servers over the connection that cases do not see.
+    /// Sends a command to both servers over the control connections.
     pub fn ask(&mut self, command: &[Vec<u8>]) -> Both<Answer> {
         self.control.map(|connection| connection.call(command))
     }
 
-    /// Opens a connection to both and switches it to `protocol`.
+    /// Opens a connection to each server and switches it to `protocol`.
+    ///
+    /// # Errors
+    /// Fails if a server does not accept the connection.
     pub fn connect(&self, protocol: u8) -> Result<Client, String> {
         let open = |address: SocketAddr| -> Result<Connection, String> {
             let mut connection = Connection::open(address)?;
@@ -178,7 +190,7 @@ impl Servers {
         })
     }
 
-    /// If a server has died, what is known about it.
+    /// Returns the exit status and the log of the servers that have ended; empty if both are running.
     pub fn ended(&mut self) -> String {
         let mut text = String::new();
         for (process, who) in [
@@ -217,12 +229,12 @@ impl Client {
         self.connections.valkey.send_bytes(bytes);
     }
 
-    /// Reads the next reply of each.
+    /// Reads the next reply of each server.
     pub fn answers(&mut self) -> Both<Answer> {
         self.connections.map(Connection::answer)
     }
 
-    /// Reads from both until both are quiet, giving a slower server time to catch up.
+    /// Reads from both servers until both are quiet. Gives a slower server time to catch up.
     pub fn drained(&mut self) -> Both<Answer> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -235,10 +247,10 @@ impl Client {
     }
 }
 
-/// What both servers answered to earlier commands, by the names cases gave to it.
+/// The stored replies of both servers to earlier commands, by name.
 pub type Bindings = BTreeMap<String, Both<Vec<u8>>>;
 
-/// Puts values in the places of names and times: the command for each server.
+/// Replaces names and times by values. Returns the command for each server.
 pub fn resolve(arguments: &[Argument], bindings: &Bindings) -> Both<Vec<Vec<u8>>> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let now_ms = i64::try_from(now.as_millis()).unwrap_or(i64::MAX);

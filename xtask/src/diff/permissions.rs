@@ -1,4 +1,4 @@
-//! Generated commands about access control: users, their rules, and what the rules allow.
+//! Generated commands about access control: users, their rules, and the commands that the rules allow.
 
 use fastrand::Rng;
 
@@ -6,7 +6,7 @@ use super::grammar::choose;
 
 const USERS: &[&str] = &["u1", "u2", "u3"];
 
-/// Rules, right and wrong. None of them takes anything from the default user, whom they are never given.
+/// Valid and invalid rules. None of them restricts the default user, because they are never applied to it.
 const RULES: &[&str] = &[
     "on",
     "on",
@@ -145,7 +145,7 @@ const RULES: &[&str] = &[
     "(+get \"~k)",
 ];
 
-/// Commands that are asked for and run: every kind of key, database and option that permissions look at.
+/// Commands that are sent and also passed to ACL DRYRUN: every kind of key, database and option that permissions check.
 const RUN: &[&str] = &[
     "GET k1",
     "GET k2",
@@ -209,7 +209,8 @@ const RUN: &[&str] = &[
     "XGROUP CREATE k1 g $",
 ];
 
-/// Commands that are only asked for: what they answer is not for this to compare, or they would end something.
+/// Commands that are only passed to ACL DRYRUN: their replies cannot be compared, or they would end the server or the
+/// connection.
 const ASKED: &[&str] = &[
     "SWAPDB 0 1",
     "SWAPDB 1 3",
@@ -265,7 +266,7 @@ const ASKED: &[&str] = &[
     "LATENCY RESET",
 ];
 
-/// One command.
+/// Generates one random command.
 pub fn command(rng: &mut Rng) -> Vec<Vec<u8>> {
     let user = choose(rng, USERS);
     let mut words = match rng.u32(0..40) {

@@ -1,8 +1,8 @@
-//! Reads RESP2 and RESP3 replies into a small tree and shows them to people.
+//! Parses RESP2 and RESP3 replies into a tree and formats them as text.
 
 use std::fmt::Write as _;
 
-/// A reply: its type byte and what follows it.
+/// A reply: its type byte and its content.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Reply {
     /// The first byte on the wire: `+ - : $ * _ # , ( = % ~ > | !`.
@@ -11,28 +11,31 @@ pub struct Reply {
     pub body: Body,
 }
 
-/// What a reply holds.
+/// The content of a reply.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Body {
-    /// `$-1` and `*-1`.
+    /// A null: `$-1` or `*-1`.
     Null,
-    /// A line or a bulk string.
+    /// The text of a line or of a bulk string.
     Text(Vec<u8>),
-    /// The elements; keys and values of a map alternate.
+    /// The elements; the keys and values of a map alternate.
     Items(Vec<Reply>),
 }
 
-/// Why bytes are not a reply.
+/// The reason why bytes are not a complete reply.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Trouble {
-    /// The reply goes on; read more.
+    /// The reply is incomplete; read more bytes.
     Incomplete,
-    /// No server may send this.
+    /// The bytes violate the protocol.
     Malformed(&'static str),
 }
 
 impl Reply {
-    /// Reads the reply at the start of `bytes`; also returns how many bytes it took.
+    /// Parses the reply at the start of `bytes`. Also returns its length in bytes.
+    ///
+    /// # Errors
+    /// Fails if the reply is incomplete or malformed.
     pub fn parse(bytes: &[u8]) -> Result<(Self, usize), Trouble> {
         let end = bytes
             .windows(2)
@@ -90,12 +93,12 @@ impl Reply {
         Ok((Self { kind, body }, used))
     }
 
-    /// Whether the reply says that the command failed.
+    /// Returns `true` if the reply is an error.
     pub fn is_error(&self) -> bool {
         matches!(self.kind, b'-' | b'!')
     }
 
-    /// The text of a reply that is one; empty for others.
+    /// The text of a reply with text content; empty for other replies.
     pub fn text(&self) -> &[u8] {
         match &self.body {
             Body::Text(text) => text,
@@ -103,7 +106,7 @@ impl Reply {
         }
     }
 
-    /// The elements of an aggregate; empty for others.
+    /// The elements of an aggregate; empty for other replies.
     pub fn items(&self) -> &[Reply] {
         match &self.body {
             Body::Items(items) => items,
@@ -111,7 +114,7 @@ impl Reply {
         }
     }
 
-    /// The reply in one line, for people.
+    /// Formats the reply in one line.
     pub fn shown(&self) -> String {
         let mut text = String::new();
         self.show(&mut text);
@@ -144,7 +147,7 @@ impl Reply {
     }
 }
 
-/// A length line: a number, or none for `-1`.
+/// Parses the number of a length line; `None` for `-1`.
 fn length(line: &[u8]) -> Result<Option<usize>, Trouble> {
     let text = std::str::from_utf8(line).map_err(|_| Trouble::Malformed("length is no number"))?;
     if text == "-1" {

@@ -1,4 +1,4 @@
-//! Runs a section of a case file against both servers and finds where they part.
+//! Runs a section of a case file against both servers and finds the differences.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
@@ -9,32 +9,35 @@ use super::connection::Answer;
 use super::normalise::{Rule, agree, reduced};
 use super::pair::{Bindings, Both, Client, Servers, resolve};
 
-/// A pause that lets a server see the pieces of a raw frame apart.
+/// The pause after which a server receives the next piece of a raw frame separately.
 const BETWEEN_PIECES: Duration = Duration::from_millis(1);
 
-/// A step whose outcomes differ.
+/// A step whose results differ.
 #[derive(Debug)]
 pub struct Difference {
-    /// Line in the case file; 0 for generated commands.
+    /// The line in the case file; 0 for generated commands.
     pub line: usize,
-    /// The command as people would write it.
+    /// The command, formatted as in a case file.
     pub command: String,
-    /// What Weft said.
+    /// Weft's answer.
     pub weft: String,
-    /// What Valkey said.
+    /// Valkey's answer.
     pub valkey: String,
 }
 
-/// What one run of a section found.
+/// The results of one run of a section.
 #[derive(Default)]
 pub struct SectionReport {
-    /// How many outcomes were compared.
+    /// The number of comparisons.
     pub compared: usize,
-    /// All steps whose outcomes differ.
+    /// All steps whose results differ.
     pub differences: Vec<Difference>,
 }
 
-/// Runs `section` in `protocol` on empty servers. `trace` prints every answer of Valkey.
+/// Runs `section` with `protocol` on empty servers. `trace` prints every answer of Valkey.
+///
+/// # Errors
+/// Fails if a server cannot be reached or reset.
 pub fn section(servers: &mut Servers, section: &Section, protocol: u8, trace: bool) -> Result<SectionReport, String> {
     servers.reset()?;
     let first = servers.connect(protocol)?;
@@ -64,7 +67,7 @@ struct Run<'a> {
     clients: BTreeMap<u32, Client>,
     current: u32,
     bindings: Bindings,
-    /// A server owes an answer; what would come next belongs to another command.
+    /// Set when a server has not replied in time: a later reply could belong to an earlier command.
     silent: bool,
     report: SectionReport,
 }
@@ -109,7 +112,7 @@ impl Run<'_> {
         }
     }
 
-    /// The connection in use; opened when first used.
+    /// Returns the current connection. It is opened at its first use.
     fn client(&mut self) -> Result<&mut Client, String> {
         if !self.clients.contains_key(&self.current) {
             let client = self.servers.connect(self.protocol)?;
@@ -170,7 +173,7 @@ impl Run<'_> {
             valkey: Some(b"0".to_vec()),
         };
         while cursors.weft.is_some() || cursors.valkey.is_some() {
-            // A server that is done is asked again from the start; the answer is dropped.
+            // A server whose iteration is complete is queried again from the start, and its answer is dropped.
             let with = |cursor: &Option<Vec<u8>>, words: &[Vec<u8>]| -> Vec<Vec<u8>> {
                 let cursor = cursor.clone().unwrap_or_else(|| b"0".to_vec());
                 let word = |word: &Vec<u8>| match word.as_slice() {
@@ -214,7 +217,7 @@ impl Run<'_> {
     }
 }
 
-/// Adds the elements of one page to `found` and moves `cursor` on; none means done.
+/// Adds the elements of one page to `found` and advances `cursor`, which becomes `None` at the end.
 fn take_page(answer: &Answer, cursor: &mut Option<Vec<u8>>, found: &mut Result<BTreeSet<String>, String>) {
     if cursor.is_none() {
         return;
@@ -234,7 +237,7 @@ fn take_page(answer: &Answer, cursor: &mut Option<Vec<u8>>, found: &mut Result<B
     *cursor = Some(next.text().to_vec()).filter(|next| next != b"0");
 }
 
-/// Whether the answers say the same as far as `rules` tell.
+/// Returns `true` if the answers are equal under `rules`.
 pub fn answers_agree(rules: &[Rule], answers: &Both<Answer>) -> bool {
     match (&answers.weft, &answers.valkey) {
         (Answer::Reply(weft), Answer::Reply(valkey)) => {
@@ -244,7 +247,7 @@ pub fn answers_agree(rules: &[Rule], answers: &Both<Answer>) -> bool {
     }
 }
 
-/// Both answers for people; of long ones the parts around the first difference.
+/// Formats both answers. Long answers are reduced to the part around the first difference.
 pub fn shown_apart(rules: &[Rule], answers: &Both<Answer>) -> (String, String) {
     let text = |answer: &Answer| match answer {
         Answer::Reply(received) => reduced(rules, &received.reply).shown(),
@@ -268,7 +271,7 @@ fn apart(weft: &str, valkey: &str) -> (String, String) {
     (part(weft), part(valkey))
 }
 
-/// A command as people would write it.
+/// Formats a command as in a case file.
 pub fn shown(command: &[Vec<u8>]) -> String {
     let words: Vec<String> = command
         .iter()

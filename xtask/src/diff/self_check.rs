@@ -1,14 +1,17 @@
-//! Proves that the suite sees: Valkey equals itself, and a planted difference is found.
+//! Checks that the suite detects differences: Valkey equals itself, and a planted difference is found.
 
 use std::path::Path;
 
 use super::pair::Binaries;
 use super::{Plan, run_plan};
 
-/// The planted difference: a server that knows fewer databases.
+/// The planted difference: a server with fewer databases.
 const PLANTED: [&str; 2] = ["--databases", "4"];
 
 /// Compares Valkey with itself, then with an altered Valkey.
+///
+/// # Errors
+/// Fails if Valkey differs from itself, or if the planted difference is not found or not minimised.
 pub fn run(valkey: &Path) -> Result<(), String> {
     let equal = run_plan(&plan(valkey, &[], true, ""))?;
     if equal.differences > 0 || !equal.sequences.is_empty() {

@@ -1,28 +1,29 @@
-//! What generated sequences are about: for each type of value its commands, and what prepares the ground.
+//! The subjects of generated sequences: for each type of value, its commands and the commands that create initial data.
 
 use super::leeway::Leeway;
 
-/// Parameters and their values.
+/// Configuration parameters with their values.
 pub type Parameters = &'static [(&'static str, &'static str)];
 
-/// A subject of sequences.
+/// The subject of a sequence.
 #[derive(Debug)]
 pub struct Theme {
-    /// Its name, for `--filter`.
+    /// The name, for `--filter`.
     pub name: &'static str,
     /// The ACL category whose commands it uses; empty for none.
     pub category: &'static str,
-    /// Further commands.
+    /// Additional commands. A repeated name makes the command more frequent.
     pub also: &'static [&'static str],
-    /// Commands sent first, three times in four.
+    /// Commands sent first, in three of four sequences.
     pub prelude: &'static [&'static str],
-    /// Parameters that always hold.
+    /// Parameters that are always set.
     pub always: Parameters,
-    /// Groups of parameters, one of which is changed every other time: small limits make small collections change encodings.
+    /// Groups of parameters. In every second sequence, one group is set: small limits make small collections change
+    /// encodings.
     pub parameters: &'static [Parameters],
 }
 
-/// The themes beside the strings, whose commands stand in the [`grammar`](super::grammar).
+/// The themes other than strings. The commands for strings are in the [`grammar`](super::grammar).
 pub const THEMES: &[Theme] = &[
     Theme {
         name: "hash",
@@ -54,7 +55,8 @@ pub const THEMES: &[Theme] = &[
         prelude: &["SADD k1 a b c 1 2", "SADD k2 1 2 3", "SADD k3 c d e f"],
         always: &[],
         parameters: &[
-            // With a smaller limit for integers than for others, an encoding tells in which order elements came.
+            // If the limit for integers were smaller than the limit for other elements, the encoding would reveal the
+            // order in which the elements were added.
             &[("set-max-intset-entries", "2"), ("set-max-listpack-entries", "2")],
             &[("set-max-listpack-entries", "3")],
             &[("set-max-listpack-value", "4")],
@@ -117,7 +119,7 @@ pub const THEMES: &[Theme] = &[
             "SADD k2 1 2 3 10",
             "ZADD k3 5 1 4 2 3 3",
         ],
-        // Sorting a small sorted set changes its encoding in Valkey, though it only reads it.
+        // Sorting a small sorted set changes its encoding in Valkey, although it only reads the set.
         always: &[("zset-max-listpack-entries", "0")],
         parameters: &[&[("set-max-intset-entries", "2")]],
     },
@@ -143,8 +145,9 @@ pub const LEFT_OUT: &[(&str, &str)] = &[
     ("pfselftest", "is about the server's own code"),
 ];
 
-/// Whether Valkey answers this by an accident of its own that nobody can want: it cuts the index of LSET to 32 bits, so
-/// that the largest number is the last element, and looks for FIELDS in the place of the key.
+/// Returns `true` if Valkey's reply is an accident of its implementation that no client can want. Valkey truncates the
+/// index of LSET to 32 bits, so that the largest number means the last element. It also searches for FIELDS at the
+/// position of the key.
 pub fn is_accident(command: &[Vec<u8>]) -> bool {
     let is = |place: usize, word: &[u8]| command.get(place).is_some_and(|found| found.eq_ignore_ascii_case(word));
     let beyond_32_bits = || {
@@ -156,7 +159,7 @@ pub fn is_accident(command: &[Vec<u8>]) -> bool {
     is(0, b"LSET") && beyond_32_bits() || is(1, b"FIELDS")
 }
 
-/// What may differ in the replies of commands, for those of which anything may.
+/// The allowed differences in the replies of commands. Commands that are not listed allow none.
 pub const LEEWAYS: &[(&str, Leeway)] = &[
     ("hexpiretime", Leeway::Seconds),
     ("hgetall", Leeway::Pairs),
@@ -190,7 +193,7 @@ pub const LEEWAYS: &[(&str, Leeway)] = &[
     ("zscan", Leeway::Scan),
 ];
 
-/// What may differ in the replies of a command.
+/// Returns the allowed differences in the replies of a command.
 pub fn leeway(command: &str) -> Leeway {
     let known = LEEWAYS.iter().find(|(name, _)| *name == command);
     known.map_or(Leeway::None, |(_, leeway)| *leeway)

@@ -1,27 +1,27 @@
-//! The words of generated sentences: what a field, a score or a stream id may look like.
+//! The words of generated commands: possible values of fields, scores, stream ids and other arguments.
 
 use fastrand::Rng;
 
 use super::grammar::{FLOATS, INTEGERS, KEYS, choose};
 
-/// What the words of one sentence have in common.
+/// The properties that all words of one command share.
 #[derive(Debug)]
 pub struct Sentence<'a> {
-    /// What its sequence is about.
+    /// The subject of its sequence.
     pub theme: &'a str,
     /// The command, in lower case.
     pub command: &'a str,
-    /// How many commands came before it.
+    /// The number of commands before it.
     pub step: usize,
-    /// How often what may be repeated is repeated.
+    /// The number of repetitions of repeatable arguments.
     pub count: usize,
-    /// Whether it is a long one that should name many different things.
+    /// `true` for a long command that should name many different elements.
     pub wide: bool,
-    /// What borders look like where that is free: 0 positions, 1 scores, 2 words.
+    /// The format of range bounds where the command allows several: 0 positions, 1 scores, 2 lexicographic.
     pub borders: u32,
 }
 
-/// Few, so that commands meet; with what encodings treat in their own ways.
+/// Few items, so that commands use the same ones. They include values that encodings treat specially.
 const ITEMS: &[&str] = &[
     "a",
     "b",
@@ -119,7 +119,7 @@ const STREAM_IDS: &[&str] = &[
     "1-99999999999999999999",
 ];
 
-/// One word for the argument called `name` in Valkey's documentation.
+/// Returns one word for the argument called `name` in Valkey's documentation.
 pub fn word(sentence: &Sentence, name: &str, rng: &mut Rng) -> Vec<u8> {
     if rng.u32(0..150) == 0 && !is_blocking(sentence.command) {
         return choose(rng, &["", "abc", "-1", "9223372036854775807", "1.5"]).into();
@@ -158,7 +158,7 @@ pub fn word(sentence: &Sentence, name: &str, rng: &mut Rng) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// Whether the command may wait: a timeout of 0 would be forever.
+/// Returns `true` if the command may block: a timeout of 0 would wait indefinitely.
 pub fn is_blocking(command: &str) -> bool {
     command.starts_with('b') || command.starts_with("xread")
 }
@@ -166,7 +166,7 @@ pub fn is_blocking(command: &str) -> bool {
 fn key(theme: &str, rng: &mut Rng) -> String {
     match rng.u32(0..60) {
         0 => String::new(),
-        // What streams need for most commands, an entry and a group, is rarely there by chance.
+        // Most stream commands need an entry and a group, which a random key rarely has.
         1..40 if theme == "stream" => choose(rng, &KEYS[..2]).into(),
         _ => choose(rng, &KEYS[..4]).into(),
     }
@@ -195,7 +195,7 @@ fn score(sentence: &Sentence, rng: &mut Rng) -> String {
     }
 }
 
-/// How many things follow; now and then a lie.
+/// Returns the number of arguments that follow; sometimes a wrong one.
 fn counted(sentence: &Sentence, rng: &mut Rng) -> String {
     if rng.u32(0..14) > 0 {
         return sentence.count.to_string();
@@ -207,13 +207,13 @@ fn counted(sentence: &Sentence, rng: &mut Rng) -> String {
     .into()
 }
 
-/// A number of elements: small, now and then at the ends of its range.
+/// Returns a number of elements: mostly small, sometimes at the ends of its range.
 fn count(sentence: &Sentence, rng: &mut Rng) -> String {
     let scans = sentence.command.ends_with("scan");
     match rng.u32(0..12) {
-        // All at once: what a part of a table is, is a server's own business.
+        // All elements at once: the part of a table that a smaller page covers is specific to each server.
         _ if scans => choose(rng, &["100000", "100000", "100000", "1", "0", "-5", "x"]).into(),
-        // Whether there is memory for so many is for the system to say.
+        // A count that is in range would depend on the available memory.
         0 if sentence.command == "xautoclaim" => "9223372036854775808".into(),
         0 => choose(
             rng,
@@ -260,13 +260,13 @@ fn stream_id(sentence: &Sentence, rng: &mut Rng) -> String {
     }
 }
 
-/// A word that only streams have.
+/// Returns a word for an argument that only stream commands have.
 fn stream_word(sentence: &Sentence, name: &str, rng: &mut Rng) -> Option<String> {
     if sentence.theme != "stream" {
         return None;
     }
     Some(match name {
-        // Ids of entries have to rise.
+        // The ids of new entries must increase.
         "id" if sentence.command == "xadd" => match rng.u32(0..10) {
             0 => choose(rng, STREAM_IDS).into(),
             1 => format!("{}-*", sentence.step + 1),
@@ -288,11 +288,11 @@ fn stream_word(sentence: &Sentence, name: &str, rng: &mut Rng) -> Option<String>
     })
 }
 
-/// Times that will not end during the run, or have ended before. Those from now on are rarely equal, because which of
-/// two equal ones ends later is a matter of chance.
+/// Returns a time to live that does not expire during the run, or has expired before. Times from now on are rarely
+/// equal, because it is random which of two equal ones expires later.
 fn time(sentence: &Sentence, name: &str, rng: &mut Rng) -> Option<String> {
     let over = rng.u32(0..6) == 0;
-    // What is stored with a time that is over goes at a moment of the server's choice.
+    // A field stored with a past expiry time is deleted at a time that the server chooses.
     let over = over && sentence.command != "hsetex";
     let ahead = rng.u64(10..20_000) * 10;
     let (number, thousandths) = match name {

@@ -1,4 +1,4 @@
-//! Tests of the command-line reader.
+//! Tests of the command line parser.
 
 use super::Options;
 

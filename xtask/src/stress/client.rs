@@ -1,10 +1,10 @@
-//! A blocking client that knows as much of the protocol as the scenarios need.
+//! A blocking client that implements the part of the protocol that the scenarios need.
 
 use std::io::{self, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// A reply.
+/// A reply of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// A simple string.
@@ -13,14 +13,14 @@ pub enum Reply {
     Error(String),
     /// An integer.
     Integer(i64),
-    /// A bulk string, or nothing.
+    /// A bulk string; `None` for a null.
     Bulk(Option<Vec<u8>>),
     /// An array.
     Array(Vec<Reply>),
 }
 
 impl Reply {
-    /// The bytes of a bulk string as text; empty for everything else.
+    /// The text of a bulk string, simple string, error or integer; empty for a null or an array.
     pub fn text(&self) -> String {
         match self {
             Reply::Bulk(Some(bytes)) => String::from_utf8_lossy(bytes).into_owned(),
@@ -30,7 +30,7 @@ impl Reply {
         }
     }
 
-    /// The elements of an array; none for everything else.
+    /// The elements of an array; empty for other replies.
     pub fn items(&self) -> &[Reply] {
         match self {
             Reply::Array(items) => items,
@@ -39,12 +39,12 @@ impl Reply {
     }
 }
 
-/// How a call failed.
+/// The reason why a call failed.
 #[derive(Debug)]
 pub enum Failure {
-    /// The server closed the connection, as CLIENT KILL makes it.
+    /// The server closed the connection, for example because of CLIENT KILL.
     Closed,
-    /// No reply in time, or no reply at all.
+    /// The reply did not arrive in time, or was not a valid reply.
     Broken(String),
 }
 
@@ -72,14 +72,17 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// One connection.
+/// A connection to the server.
 pub struct Client {
     reader: BufReader<TcpStream>,
     writer: TcpStream,
 }
 
 impl Client {
-    /// Connects; replies that take longer than `patience` are a failure.
+    /// Connects. A reply that takes longer than `patience` is a failure.
+    ///
+    /// # Errors
+    /// Fails if the server does not accept the connection.
     pub fn connect(address: SocketAddr, patience: Duration) -> Result<Self, String> {
         let connect = || -> io::Result<Self> {
             let writer = TcpStream::connect_timeout(&address, patience)?;
@@ -95,6 +98,9 @@ impl Client {
     }
 
     /// Sends several commands at once and reads their replies.
+    ///
+    /// # Errors
+    /// Fails if the connection is closed, or if a reply is late or unreadable.
     pub fn pipeline(&mut self, commands: &[Vec<String>]) -> Result<Vec<Reply>, Failure> {
         let mut bytes = Vec::new();
         for command in commands {
@@ -108,18 +114,27 @@ impl Client {
     }
 
     /// Sends a command of words separated by blanks and reads its reply.
+    ///
+    /// # Errors
+    /// Fails like [`Client::pipeline`].
     pub fn call(&mut self, command: &str) -> Result<Reply, Failure> {
         let words: Vec<String> = command.split(' ').map(str::to_owned).collect();
         let mut replies = self.pipeline(&[words])?;
         replies.pop().ok_or_else(|| Failure::Broken("no reply".to_owned()))
     }
 
-    /// Sends bytes as they are.
+    /// Sends bytes unchanged.
+    ///
+    /// # Errors
+    /// Fails if the connection is closed.
     pub fn send_raw(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         Ok(self.writer.write_all(bytes)?)
     }
 
-    /// The next reply, or a message that answers nothing.
+    /// Reads the next reply, or a message that is not a reply to a command.
+    ///
+    /// # Errors
+    /// Fails like [`Client::pipeline`].
     pub fn next(&mut self) -> Result<Reply, Failure> {
         self.reply()
     }

@@ -1,5 +1,5 @@
-//! Scenarios about clients that listen: no message is lost, doubled or out of order, and no copy stays when its key has
-//! changed.
+//! Scenarios about clients that receive messages: no message is lost, repeated or out of order, and no cached copy
+//! stays valid after its key has changed.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,33 +9,34 @@ use fastrand::Rng;
 use super::Run;
 use super::client::{Client, Failure, Reply};
 
-/// Threads that talk to each other; each is a publisher and a subscriber.
+/// The number of threads that exchange messages; each is a publisher and a subscriber.
 pub const TALKERS: usize = 24;
 const CHANNELS: usize = 4;
-/// Messages that a subscriber waits for before it unsubscribes, at most.
+/// The maximum number of messages that a subscriber waits for before it unsubscribes.
 const ROUNDS: usize = 60;
 
-/// The last message that each publisher has begun to publish, and the last one that was published for certain.
+/// The last message that each publisher has begun to publish, and the last one that was certainly published.
 static BEGUN: [AtomicU64; TALKERS] = [const { AtomicU64::new(0) }; TALKERS];
 static CERTAIN: [AtomicU64; TALKERS] = [const { AtomicU64::new(0) }; TALKERS];
 
-/// What a subscriber knows of one publisher.
+/// A subscriber's knowledge of one publisher.
 #[derive(Clone, Copy)]
 struct Heard {
-    /// Everything above was published after the subscription was confirmed.
+    /// The last message begun when the subscription was confirmed. Every later message was published after that.
     begun: u64,
     /// The last message that arrived.
     last: u64,
 }
 
-/// Publishes and listens. A message is `publisher:number:certain`, where `certain` is the last of the publisher's earlier
-/// messages that was certainly published: whoever gets this one must have got that one, if it was subscribed then.
+/// Publishes and subscribes. A message is `publisher:number:certain`. `certain` is the last of the publisher's earlier
+/// messages that was certainly published. A subscriber that receives this message must have received that one, if it
+/// was subscribed then.
 pub fn talkers(run: &Run, thread: usize, mut rng: Rng) -> Result<(), String> {
     let mut speaker = run.connect()?;
     while run.goes_on() {
         match one_subscription(run, thread, &mut speaker, &mut rng) {
             Ok(()) => {}
-            // Somebody cut one of the connections.
+            // Another scenario killed one of the connections.
             Err(Failure::Closed) => speaker = run.connect()?,
             Err(other) => return Err(other.into()),
         }
@@ -91,7 +92,7 @@ fn one_subscription(run: &Run, thread: usize, speaker: &mut Client, rng: &mut Rn
     }
 }
 
-/// Skips messages that come between the confirmations of several channels.
+/// Skips messages that arrive between the confirmations of several channels.
 fn confirmation(ear: &mut Client, _thread: usize) -> Result<(), Failure> {
     loop {
         let reply = ear.next()?;
@@ -101,7 +102,7 @@ fn confirmation(ear: &mut Client, _thread: usize) -> Result<(), Failure> {
     }
 }
 
-/// Publishes the thread's next message; returns its number.
+/// Publishes the thread's next message and returns its number.
 fn publish(thread: usize, speaker: &mut Client) -> Result<u64, Failure> {
     let number = BEGUN[thread].fetch_add(1, Ordering::SeqCst) + 1;
     let certain = CERTAIN[thread].load(Ordering::SeqCst);
@@ -136,7 +137,7 @@ fn check(message: &Reply, heard: &mut [Heard]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Nothing is left of those who listened.
+/// Checks that no state of the subscribers is left.
 pub fn check_talkers(run: &Run) -> Result<(), String> {
     for counter in BEGUN.iter().chain(&CERTAIN) {
         counter.store(0, Ordering::SeqCst);
@@ -160,7 +161,7 @@ pub fn check_talkers(run: &Run) -> Result<(), String> {
     Err(format!("subscriptions are left of clients that are gone:\n{left}"))
 }
 
-/// Keeps copies of keys that everybody changes: after a change the copy is called invalid.
+/// Keeps copies of keys that all threads change. After a change, the copy must be invalidated.
 pub fn copies(run: &Run, thread: usize, mut rng: Rng) -> Result<(), String> {
     while run.goes_on() {
         match keep_copies(run, thread, &mut rng) {
@@ -178,7 +179,7 @@ fn keep_copies(run: &Run, thread: usize, rng: &mut Rng) -> Result<(), Failure> {
     let mode = if rng.bool() { "BCAST PREFIX copied:" } else { "" };
     reader.call(format!("CLIENT TRACKING ON {mode}").trim_end())?;
     for round in 0..rng.usize(1..200) {
-        // Few keys, so that many readers stand in the table for one.
+        // Few keys, so that the tracking table has many readers for each.
         let key = format!("copied:{}", rng.usize(..6));
         let mut invalid = false;
         reader.send_raw(format!("GET {key}\r\n").as_bytes())?;
@@ -192,14 +193,14 @@ fn keep_copies(run: &Run, thread: usize, rng: &mut Rng) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether a reply is a message about invalid keys, and if so, whether `key` is among them.
+/// Returns `None` if a reply is not a message about invalid keys, else `true` if `key` is among them.
 fn is_push(reply: &Reply, key: &str) -> Option<bool> {
     let [first, keys] = reply.items() else {
         return None;
     };
     (first.text() == "invalidate").then(|| match keys {
         Reply::Array(keys) => keys.iter().any(|name| name.text() == key),
-        // All keys there are.
+        // The message invalidates all keys.
         _ => true,
     })
 }

@@ -1,4 +1,4 @@
-//! Scenarios on lists and streams that clients wait for.
+//! Scenarios about lists and streams for which clients wait.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -9,21 +9,21 @@ use super::Run;
 use super::client::{Client, Reply};
 use super::scenarios::Lasting;
 
-/// Lists between which elements are moved.
+/// The number of lists between which elements are moved.
 const PLACES: usize = 24;
-/// Elements that are moved.
+/// The number of elements that are moved.
 const MOVED: usize = 60;
-/// Lists that producers fill and consumers empty.
+/// The number of lists that producers fill and consumers empty.
 const QUEUES: usize = 12;
-/// Producers among the threads of `queues`.
+/// The number of producers among the threads of `queues`.
 const PRODUCERS: usize = 8;
-/// Bitmaps that remember which elements were taken.
+/// The number of bitmaps that record which elements were taken.
 const TAKEN: u64 = 32;
-/// Streams with a group each.
+/// The number of streams, each with a group.
 const STREAMS: usize = 4;
-/// Threads of `streams`.
+/// The number of threads of `streams`.
 pub const STREAM_THREADS: usize = 24;
-/// Elements that a producer leaves untaken before it waits, so that lists are empty most of the time.
+/// The number of elements in a list above which a producer pauses, so that lists are empty most of the time.
 const BACKLOG: i64 = 50;
 
 pub fn prepare_moves(run: &Run) -> Result<(), String> {
@@ -34,7 +34,8 @@ pub fn prepare_moves(run: &Run) -> Result<(), String> {
     Ok(())
 }
 
-/// Moves elements in every way there is. A connection may be cut in the middle: the move happens as a whole or not.
+/// Moves elements with every command that can. A connection may be closed during a command: the move then happens
+/// completely or not at all.
 pub fn moves(run: &Run, _: usize, mut rng: Rng) -> Result<(), String> {
     let mut client = Lasting::new(run, 0)?;
     while run.goes_on() {
@@ -74,7 +75,8 @@ pub fn check_moves(run: &Run) -> Result<(), String> {
     }
 }
 
-/// Some threads produce, the others consume, on connections that nobody kills: who takes an element owns up to it.
+/// Runs the scenario: some threads produce and the rest consume. Their connections are not killed, so every element
+/// that is taken is recorded.
 pub fn queues(run: &Run, thread: usize, rng: Rng) -> Result<(), String> {
     let mut client = run.connect()?;
     client.call(&format!("CLIENT SETNAME lasting-queue-{thread}"))?;
@@ -96,7 +98,7 @@ fn produce(run: &Run, thread: u64, client: &mut Client, mut rng: Rng) -> Result<
             })
             .collect();
         let (way, count) = (["LPUSH", "RPUSH"][rng.usize(..2)], elements.len());
-        // Counted first: a consumer may be faster than this connection's next command.
+        // Counted first, because a consumer may be faster than this connection's next command.
         client.call(&format!("INCRBY queue:pushed {count}"))?;
         let length = client.call(&format!("{way} queue:{queue} {}", elements.join(" ")))?;
         run.count(2);
@@ -137,7 +139,7 @@ fn consume(run: &Run, client: &mut Client, mut rng: Rng) -> Result<(), String> {
     Ok(())
 }
 
-/// The numbers in a reply, at any depth.
+/// Returns the numbers in a reply, at any depth.
 fn numbers(reply: &Reply) -> Vec<u64> {
     match reply {
         Reply::Array(items) => items.iter().flat_map(numbers).collect(),
@@ -180,7 +182,8 @@ pub fn prepare_streams(run: &Run) -> Result<(), String> {
     Ok(())
 }
 
-/// Some threads add entries, some consume them as one group, some follow a stream from one entry to the next.
+/// Runs the scenario: some threads add entries, some consume them as one group, and some follow a stream from one entry
+/// to the next.
 pub fn streams(run: &Run, thread: usize, rng: Rng) -> Result<(), String> {
     let mut client = run.connect()?;
     client.call(&format!("CLIENT SETNAME lasting-stream-{thread}"))?;
@@ -206,7 +209,7 @@ fn add_entries(run: &Run, thread: u64, client: &mut Client, mut rng: Rng) -> Res
     Ok(())
 }
 
-/// The entries of the first stream in a reply of XREAD or XREADGROUP: ID and number.
+/// Returns the id and the number of each entry of the first stream in a reply of XREAD or XREADGROUP.
 fn entries(reply: &Reply) -> Vec<(String, u64)> {
     let entries = reply.items().first().and_then(|stream| stream.items().get(1));
     let entry = |entry: &Reply| {
@@ -224,7 +227,7 @@ fn consume_entries(run: &Run, thread: usize, client: &mut Client, mut rng: Rng) 
             "XREADGROUP GROUP group consumer-{thread} COUNT {count} BLOCK {timeout_ms} STREAMS stream:{stream} >"
         ))?;
         match &reply {
-            // Another scenario unblocks clients by numbers near its own: then nothing may have been delivered.
+            // Another scenario unblocks clients with ids near its own. In that case, no entry may have been delivered.
             Reply::Error(error) if error.starts_with("UNBLOCKED ") => continue,
             Reply::Error(error) => return Err(format!("XREADGROUP was answered by {error}")),
             _ => {}
@@ -241,7 +244,7 @@ fn consume_entries(run: &Run, thread: usize, client: &mut Client, mut rng: Rng) 
     Ok(())
 }
 
-/// Everything between the last entry seen and the next ones has been seen.
+/// Follows a stream and checks that it received every entry between the last entry received and the next ones.
 fn follow(run: &Run, client: &mut Client, mut rng: Rng) -> Result<(), String> {
     let stream = rng.usize(..STREAMS);
     let mut last = "0-0".to_owned();
@@ -286,7 +289,7 @@ pub fn check_streams(run: &Run) -> Result<(), String> {
     Ok(())
 }
 
-/// Waits that end in every way but one are ended by others all the time.
+/// Waits for elements in ways that other threads end: by timeout, by unblocking, by killing and by a push.
 pub fn waiters(run: &Run, _: usize, mut rng: Rng) -> Result<(), String> {
     let mut client = Lasting::new(run, 0)?;
     while run.goes_on() {
@@ -308,7 +311,7 @@ pub fn waiters(run: &Run, _: usize, mut rng: Rng) -> Result<(), String> {
     Ok(())
 }
 
-/// All who waited have gone.
+/// Checks that no state of the waiting clients is left.
 pub fn check_waiters(run: &Run) -> Result<(), String> {
     let mut client = run.connect()?;
     let patience = Instant::now() + Duration::from_secs(5);

@@ -1,16 +1,16 @@
-//! Registers that are read and written in every way there is: what everybody saw must be explained by one order of all
-//! operations, in which each lies between its request and its reply (linearizability).
+//! Registers that are read and written by all suitable commands. One order of all operations must explain the
+//! observations of all clients, in which each operation is between its request and its reply (linearizability).
 //!
-//! Every value is written once. So what belongs to a value, its write and all reads that returned it, is known, and one
-//! order exists if and only if these hold for each key by itself (Gibbons and Korach, "Testing Shared Memories", 1997;
-//! an object of several keys is linearizable if each of them is):
+//! Every value is written once. The operations of a value, which are its write and all reads that returned it, are
+//! therefore known. An order exists if and only if these conditions hold for each key separately (Gibbons and Korach,
+//! "Testing Shared Memories", 1997; an object of several keys is linearizable if each of them is):
 //!
 //! ```text
 //! no read ends before the write of its value begins
-//! a value's zone lies between the first end and the last begin of what belongs to it
-//!   first end < last begin:   the register certainly had the value in all of the zone  (forward)
-//!   otherwise:                it had it at some moment of the zone                     (backward)
-//! no two forward zones overlap, and no backward zone lies within a forward one
+//! a value's zone is between the first end and the last begin of its operations
+//!   first end < last begin:   the register certainly had the value during the whole zone  (forward)
+//!   otherwise:                it had the value at some moment of the zone                 (backward)
+//! no two forward zones overlap, and no backward zone is within a forward one
 //! ```
 
 use std::collections::HashMap;
@@ -24,15 +24,15 @@ use super::client::Reply;
 use super::scenarios::Lasting;
 
 const REGISTERS: usize = 6;
-/// Threads; values are numbers that are 0 modulo this in the beginning.
+/// The number of threads. Thread `n` writes values that are `n + 1` modulo this.
 pub const THREADS: usize = 24;
-/// The end of a write of which nobody knows when it ran, if it did.
+/// The end of a write whose time is unknown and that may not have run.
 const NEVER: u64 = u64::MAX;
 
-/// What was seen in a run, by all threads that ended.
+/// The operations of all threads of a run that have ended.
 static SEEN: Mutex<Vec<Operation>> = Mutex::new(Vec::new());
 
-/// A register was read or written. Times are in ns.
+/// A read or write of a register. Times are in nanoseconds after the start of the run.
 #[derive(Clone, Copy, Debug)]
 struct Operation {
     register: usize,
@@ -46,7 +46,7 @@ fn key(register: usize) -> String {
     format!("register:{register}")
 }
 
-/// Gives every register its first value.
+/// Sets the first value of every register.
 pub fn prepare(run: &Run) -> Result<(), String> {
     let mut client = Lasting::new(run, 0)?;
     for register in 0..REGISTERS {
@@ -60,7 +60,7 @@ fn lock() -> Result<std::sync::MutexGuard<'static, Vec<Operation>>, String> {
     SEEN.lock().map_err(|error| error.to_string())
 }
 
-/// Reads and writes, and keeps what it saw.
+/// Reads and writes registers, and records its observations.
 pub fn registers(run: &Run, thread: usize, mut rng: Rng) -> Result<(), String> {
     let mut observer = Observer {
         client: Lasting::new(run, 0)?,
@@ -91,7 +91,7 @@ pub fn registers(run: &Run, thread: usize, mut rng: Rng) -> Result<(), String> {
     Ok(())
 }
 
-/// A client that notes what it sees and when.
+/// A client that records its operations and their times.
 struct Observer<'a> {
     client: Lasting<'a>,
     origin: Instant,
@@ -103,7 +103,7 @@ impl Observer<'_> {
         self.origin.elapsed().as_nanos() as u64
     }
 
-    /// The reply to a command, and when it was sent and answered.
+    /// Sends a command. Returns its reply, and the times of sending and of the reply.
     fn timed(&mut self, command: &str) -> Result<(Option<Reply>, u64, u64), String> {
         let begin = self.now();
         let reply = self.client.call(command)?;
@@ -136,7 +136,7 @@ impl Observer<'_> {
         Ok(())
     }
 
-    /// A write that tells what was there before.
+    /// Writes a value with a command that returns the previous value.
     fn swap(&mut self, command: &str, register: usize, value: u64) -> Result<(), String> {
         let (reply, begin, end) = self.timed(command)?;
         if let Some(reply) = &reply {
@@ -161,7 +161,7 @@ fn parse(reply: &Reply) -> Result<u64, String> {
     reply.text().parse().map_err(|_| format!("a register holds {reply:?}"))
 }
 
-/// What was seen has an order.
+/// Checks that the observations have an order.
 pub fn check(_: &Run) -> Result<(), String> {
     let seen = std::mem::take(&mut *lock()?);
     if seen.is_empty() {
@@ -193,12 +193,12 @@ fn check_register(register: usize, seen: &[Operation]) -> Result<(), String> {
         belonging.first_end = belonging.first_end.min(read.end);
         belonging.last_begin = belonging.last_begin.max(read.begin);
     }
-    // A write that may never have run, and that nobody saw, tells nothing.
+    // A write that may not have run, and that no client observed, gives no information.
     values.retain(|_, belonging| belonging.first_end != NEVER);
     check_zones(register, &values)
 }
 
-/// When a value was written, and the times of its write and its reads.
+/// The begin of a value's write, and the first end and last begin of its write and reads.
 struct Belonging {
     write_begin: u64,
     first_end: u64,
@@ -282,13 +282,13 @@ mod tests {
 
     #[test]
     fn what_has_none_is_found() {
-        // Stale: 1 was there already.
+        // Stale read: the value 1 was already observed.
         assert!(!verdict(&[
             operation(WRITE, 1, 2, 3),
             operation(READ, 1, 4, 5),
             operation(READ, 0, 6, 7),
         ]));
-        // The write of 2 came and went while 1 stayed.
+        // Value 2 was written while 1 was in the register throughout.
         assert!(!verdict(&[
             operation(WRITE, 1, 2, 3),
             operation(WRITE, 2, 5, 6),
@@ -302,7 +302,7 @@ mod tests {
             operation(READ, 2, 12, 13),
             operation(READ, 1, 14, 15),
         ]));
-        // Read before it was written, or never written.
+        // The value was read before it was written, or was never written.
         assert!(!verdict(&[operation(READ, 1, 1, 2), operation(WRITE, 1, 3, 4)]));
         assert!(!verdict(&[operation(READ, 7, 1, 2)]));
     }

@@ -1,4 +1,4 @@
-//! The scenarios: what each does, and the invariant it holds the server to.
+//! The scenarios, each with the invariant that it checks.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -11,15 +11,15 @@ use super::{listeners, queues, registers, transactions, unions};
 
 /// One scenario.
 pub struct Scenario {
-    /// Its name, also of its threads.
+    /// The name of the scenario and of its threads.
     pub name: &'static str,
-    /// Threads, each with one connection.
+    /// The number of threads, each with one connection.
     pub threads: usize,
-    /// Runs once, before all threads.
+    /// Runs once, before all threads start.
     pub prepare: fn(&Run) -> Result<(), String>,
     /// Runs on each thread until the run ends.
     pub work: fn(&Run, usize, Rng) -> Result<(), String>,
-    /// Runs once, when all threads have ended.
+    /// Runs once, after all threads have ended.
     pub check: fn(&Run) -> Result<(), String>,
 }
 
@@ -53,7 +53,7 @@ const TOKENS: usize = 200;
 const TOKEN_PLACES: usize = 600;
 const COUNTERS: usize = 50;
 const STAYERS: usize = 3000;
-/// Database of the stayers and churners, so that SCAN and KEYS need not filter the other scenarios.
+/// The database of the scenarios `stayers` and `churn`, so that SCAN and KEYS return no keys of other scenarios.
 const SCAN_DB: usize = 1;
 const FLUSH_DB: usize = 2;
 const SECOND_TOKEN_DB: usize = 3;
@@ -62,7 +62,7 @@ fn nothing(_: &Run) -> Result<(), String> {
     Ok(())
 }
 
-/// A connection that comes back when CLIENT KILL has cut it.
+/// A connection that reconnects after CLIENT KILL has closed it.
 pub struct Lasting<'a> {
     run: &'a Run,
     client: Client,
@@ -87,7 +87,8 @@ impl<'a> Lasting<'a> {
         Err("connections are closed again and again".to_owned())
     }
 
-    /// The reply; `None` if the connection was cut, so that nobody knows whether the command ran.
+    /// Sends a command and returns its reply; `None` if the connection was closed. It is then unknown whether the
+    /// command ran.
     pub fn call(&mut self, command: &str) -> Result<Option<Reply>, String> {
         self.run.count(1);
         match self.client.call(command) {
@@ -105,7 +106,7 @@ fn keys_of_group(prefix: &str, group: usize) -> Vec<String> {
     (0..GROUP_KEYS).map(|key| format!("{prefix}:{group}:{key}")).collect()
 }
 
-/// Every key of a group holds the same value, or none exists.
+/// Checks that every key of a group holds the same value, or that none exists.
 fn check_whole(reply: &Reply, what: &str) -> Result<(), String> {
     let values: HashSet<Option<String>> = reply
         .items()
@@ -171,7 +172,7 @@ fn claims(run: &Run, thread: usize, mut rng: Rng) -> Result<(), String> {
         };
         check_whole(&reply, "an MSETNX")?;
         if won == Some(Reply::Integer(1)) {
-            // Only the winner takes its claim back, so nobody else can have changed it meanwhile.
+            // Only the winner deletes its claim, so no other client can have changed it meanwhile.
             if reply.items().iter().any(|item| item.text() != mine) {
                 return Err(format!("a claim that was won holds {reply:?}"));
             }
@@ -199,7 +200,7 @@ fn tokens(run: &Run, _: usize, mut rng: Rng) -> Result<(), String> {
                 client.call(&format!("MOVE place:{from} {SECOND_TOKEN_DB}"))?;
             }
             1 => {
-                // Back from the other database, where anybody's tokens may be.
+                // Moves a token of any thread back from the other database.
                 let mut other = Lasting::new(run, SECOND_TOKEN_DB)?;
                 other.call(&format!("MOVE place:{from} 0"))?;
             }
@@ -241,8 +242,8 @@ fn prepare_counters(run: &Run) -> Result<(), String> {
     Ok(())
 }
 
-/// Each transfer takes from one counter and gives to another, in one pipeline on a connection that nobody
-/// kills (its name says so), so the sum stays zero.
+/// Transfers amounts: each transfer subtracts from one counter and adds to another, in one pipeline. The scenario
+/// `hostile` does not kill this connection because of its name. The sum therefore stays zero.
 fn counters(run: &Run, thread: usize, mut rng: Rng) -> Result<(), String> {
     let mut client = run.connect()?;
     client.call(&format!("CLIENT SETNAME lasting-{thread}"))?;
@@ -300,7 +301,7 @@ fn stayers(run: &Run, thread: usize, mut rng: Rng) -> Result<(), String> {
         } else {
             scan_all(&mut client, rng.usize(1..200))?
         };
-        // A connection cut in between ends the iteration without a result.
+        // A connection closed during the iteration ends it without a result.
         let Some(found) = found else { continue };
         let missing = (0..STAYERS).find(|stayer| !found.contains(&format!("stay:{stayer}")));
         if let Some(stayer) = missing {
@@ -335,7 +336,7 @@ fn scan_all(client: &mut Lasting<'_>, count: usize) -> Result<Option<HashSet<Str
     }
 }
 
-/// Grows and shrinks the tables under the stayers' feet.
+/// Grows and shrinks the tables that hold the keys of `stayers`.
 fn churn(run: &Run, thread: usize, mut rng: Rng) -> Result<(), String> {
     let mut client = Lasting::new(run, SCAN_DB)?;
     while run.goes_on() {
@@ -406,7 +407,7 @@ fn flushed(run: &Run, thread: usize, mut rng: Rng) -> Result<(), String> {
 fn hostile(run: &Run, _: usize, mut rng: Rng) -> Result<(), String> {
     while run.goes_on() {
         let mut client = run.connect()?;
-        // Whatever becomes of this connection: the others must not notice.
+        // The result is ignored: whatever happens to this connection, the other connections must not be affected.
         let _ = match rng.u8(..7) {
             0 => kill_somebody(&mut client, &mut rng),
             1 => client

@@ -1,4 +1,5 @@
-//! Scenarios about transactions: what EXEC does is seen whole or not at all, and watched keys do not change under it.
+//! Scenarios about transactions: the effects of EXEC are visible completely or not at all, and watched keys do not
+//! change during a transaction.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,7 +13,8 @@ const ACCOUNTS: usize = 40;
 const BALANCE: i64 = 1000;
 const WATCHED: usize = 3;
 
-/// Increments of watched counters that ran for certain, and those of which nobody knows: their connection was cut.
+/// The number of increments of watched counters that certainly ran, and the number of those that may have run: their
+/// connection was closed before the reply.
 static CERTAIN: AtomicU64 = AtomicU64::new(0);
 static UNKNOWN: AtomicU64 = AtomicU64::new(0);
 
@@ -20,7 +22,7 @@ fn account(index: usize) -> String {
     format!("account:{index}")
 }
 
-/// Gives every account its balance.
+/// Sets the balance of every account.
 pub fn prepare_transfers(run: &Run) -> Result<(), String> {
     let mut client = Lasting::new(run, 0)?;
     for index in 0..ACCOUNTS {
@@ -29,7 +31,8 @@ pub fn prepare_transfers(run: &Run) -> Result<(), String> {
     Ok(())
 }
 
-/// The reply to EXEC behind these commands; `None` if the connection was cut on the way, with whether EXEC may have run.
+/// Executes these commands in a transaction and returns the reply to EXEC. `Err` means that the connection was closed;
+/// it is `Err(true)` if EXEC may have run.
 fn exec(client: &mut Lasting<'_>, commands: &[String]) -> Result<Result<Reply, bool>, String> {
     for command in std::iter::once("MULTI").chain(commands.iter().map(String::as_str)) {
         if client.call(command)?.is_none() {
@@ -39,14 +42,15 @@ fn exec(client: &mut Lasting<'_>, commands: &[String]) -> Result<Result<Reply, b
     Ok(client.call("EXEC")?.ok_or(true))
 }
 
-/// Half of the threads move money between accounts, the others add it all up.
+/// Runs the scenario: half of the threads move money between accounts, and the other half sum up all accounts.
 pub fn transfers(run: &Run, thread: usize, mut rng: Rng) -> Result<(), String> {
     let mut client = Lasting::new(run, 0)?;
     while run.goes_on() {
         if thread.is_multiple_of(2) {
             let amount = rng.i64(1..10);
             let (from, to) = (account(rng.usize(..ACCOUNTS)), account(rng.usize(..ACCOUNTS)));
-            // A reply that a cut connection takes along changes nothing: the sum holds, run or not.
+            // A reply lost with a closed connection does not matter: the sum is the same whether the transaction ran or
+            // not.
             let _ = exec(
                 &mut client,
                 &[format!("DECRBY {from} {amount}"), format!("INCRBY {to} {amount}")],
@@ -76,12 +80,12 @@ fn check_sum(client: &mut Lasting<'_>) -> Result<(), String> {
     }
 }
 
-/// The sum is what it was.
+/// Checks that the sum is unchanged.
 pub fn check_transfers(run: &Run) -> Result<(), String> {
     check_sum(&mut Lasting::new(run, 0)?)
 }
 
-/// Counts up by reading, and writing only if nobody wrote meanwhile.
+/// Increments counters by reading them, and writing only if no other client wrote meanwhile.
 pub fn watched(run: &Run, _: usize, mut rng: Rng) -> Result<(), String> {
     let mut client = Lasting::new(run, 0)?;
     while run.goes_on() {
@@ -106,7 +110,7 @@ pub fn watched(run: &Run, _: usize, mut rng: Rng) -> Result<(), String> {
     Ok(())
 }
 
-/// No increment was lost, and none counted twice.
+/// Checks that no increment was lost or counted twice.
 pub fn check_watched(run: &Run) -> Result<(), String> {
     let mut client = Lasting::new(run, 0)?;
     let mut sum = 0;

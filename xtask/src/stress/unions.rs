@@ -1,4 +1,5 @@
-//! A scenario about long commands that store: what they store is of one moment, however others change its sources.
+//! A scenario about long commands that store their result: the result is of one moment, while other clients change the
+//! sources.
 
 use fastrand::Rng;
 
@@ -6,8 +7,8 @@ use super::Run;
 use super::client::Reply;
 use super::scenarios::Lasting;
 
-/// Members of the two sets of each group together. The smaller ones are copied when they change while somebody looks at
-/// them, for the larger ones writers wait; uniting any of them is long enough to leave a worker.
+/// The total number of members in the two sets of each group. The smaller sets are copied if they change while a
+/// command reads them. For the larger ones, writers wait. Uniting any of them takes long enough to leave a worker.
 const GROUPS: [usize; 3] = [2000, 6000, 12_000];
 
 fn side(group: usize, number: usize) -> String {
@@ -18,7 +19,7 @@ fn member(number: usize) -> String {
     format!("member-of-a-pair:{number:08}")
 }
 
-/// All members are in the first set of their group.
+/// Puts all members into the first set of their group.
 pub fn prepare(run: &Run) -> Result<(), String> {
     let mut client = Lasting::new(run, 0)?;
     for (group, members) in GROUPS.into_iter().enumerate() {
@@ -30,7 +31,8 @@ pub fn prepare(run: &Run) -> Result<(), String> {
     Ok(())
 }
 
-/// Half of the threads move pairs of members from set to set, the others unite the sets, and look at one of them.
+/// Runs the scenario: half of the threads move pairs of members between the sets. The other half unite the sets and
+/// read one of them.
 pub fn unions(run: &Run, thread: usize, mut rng: Rng) -> Result<(), String> {
     let mut client = Lasting::new(run, 0)?;
     while run.goes_on() {
@@ -92,7 +94,7 @@ fn unite(client: &mut Lasting<'_>, group: usize, thread: usize, rng: &mut Rng) -
     }
 }
 
-/// Nobody is lost.
+/// Checks that no member was lost.
 pub fn check(run: &Run) -> Result<(), String> {
     let mut client = Lasting::new(run, 0)?;
     for (group, members) in GROUPS.into_iter().enumerate() {

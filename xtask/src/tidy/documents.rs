@@ -1,10 +1,10 @@
-//! Rules about documentation: links lead somewhere, and every page can be reached.
+//! Rules about documentation: links have a target, and every page can be reached.
 
 use std::collections::BTreeSet;
 
 use super::{Document, Finding};
 
-/// The pages a reader starts from; every file under docs/ is linked from one of them.
+/// The pages from which a reader starts. Each file under docs/ must be linked from one of them.
 const ENTRANCES: &[&str] = &["README.md", "docs/ARCHITECTURE.md"];
 
 /// Checks the links between the documents of the repository.
@@ -44,7 +44,7 @@ fn unreachable_pages(documents: &[Document], reached: &BTreeSet<String>, finding
     }
 }
 
-/// The targets of Markdown links that point into the repository, without `#fragment`s.
+/// Returns the targets of Markdown links into the repository, without `#fragment`s, with their line numbers.
 fn relative_links(text: &str) -> Vec<(usize, String)> {
     let mut links = Vec::new();
     let mut in_code_block = false;
@@ -69,7 +69,7 @@ fn relative_links(text: &str) -> Vec<(usize, String)> {
     links
 }
 
-/// The repository path that `link` means in the document at `from`.
+/// Returns the repository path to which `link` refers in the document at `from`.
 fn resolve(from: &str, link: &str) -> String {
     let mut parts: Vec<&str> = match link.strip_prefix('/') {
         Some(_) => Vec::new(),

@@ -1,29 +1,38 @@
-//! The import matrix: which crate may depend on which, and which server module may use which.
+//! The import matrix: the allowed dependencies between crates, and the allowed imports between server modules.
 
 use super::{Document, Finding, source};
 
-/// Libraries that know neither each other nor the server.
+/// Libraries that depend neither on each other nor on the server.
 const LIBRARIES: &[&str] = &["resp", "sync", "table", "values", "reactor", "lua"];
 
-/// For each subsystem of the server (a module path below the crate): the subsystems it may import. Lower layers come first, and
-/// a subsystem may only name those above it in this list; so no call goes upward. A file belongs to the longest path that it
-/// lies below; a folder's own `mod.rs` that is not in the list only declares modules.
+/// For each top-level module of the server: the sibling modules it may import. Lower layers come first. A module may
+/// only name modules above it in this list, so no module calls upward.
 ///
-/// - `clients_waiting` is below `keyspace` because queues of blocked clients and watches lie in the slots.
-/// - `net` is low: a client and its connection are state, which handlers read and change (CLIENT, HELLO, SELECT). Only the
-///   worker moves their bytes. Its TLS layer also serves the threads that talk to other servers.
-/// - `state` is what all threads share, and the messages between them. It names clients and connections, which travel in messages.
-/// - `notify::pubsub`, `notify::tracking` and `propagation` are below `keyspace` because the record of a command's effects
-///   carries their messages and a thread's log writer.
-/// - `notify::messages` joins both with the mailboxes of `state`.
-/// - `scripting` is the interpreter and its caches. It reaches keys and commands through its host, the dispatcher.
-/// - `runtime::config_changes` applies changed parameters to the running server. CONFIG SET calls it.
-/// - `replication` is the shared state of replication. `replication::replica` follows a primary and runs its stream through the
-///   dispatcher. `replication::primary` serves replicas from the backlog, which `replication::backlog_writer` fills from the log.
-/// - `persistence::snapshot` writes all data as of one moment. `persistence::save`, `persistence::aof` and replication start one.
-/// - `check` holds the programs that check files. They share nothing with a running server.
+/// - `blocking` and `watch` are below `keyspace`, because the slots contain the queues of waiting clients and the
+///   watches.
+/// - `net` is low. A client and its connection are state that handlers read and change (CLIENT, HELLO, SELECT), and
+///   they do not depend on commands. Only the worker moves their bytes. The TLS layer of `net` also serves the threads
+///   that connect to other servers, and `config_changes` installs new certificates in it.
+/// - `state` is the state that all threads share, and the messages between them. It therefore names clients and
+///   connections, which are sent in messages, and the keyspace.
+/// - `pubsub` and `tracking` are below `keyspace`, because a command's record of effects carries their messages.
+/// - `propagation` is the propagation log. It is below `keyspace`, because a command's record of effects holds a thread's
+///   writer for it.
+/// - `messages` delivers a command's messages to other clients: it connects `pubsub` and `tracking` with the mailboxes
+///   of `state`.
+/// - `scripting` contains Lua and the caches for it. It accesses keys and commands through its host, the dispatcher.
+/// - `config_changes` applies changed parameters to the running server; CONFIG SET calls it.
+/// - `topology` applies changes of the cluster: view, role in replication, file, and the clients that must be notified.
+/// - `cluster_bus` communicates with the other nodes of the cluster, on its own thread.
+/// - `aof_files` opens, loads and rewrites the append-only file.
+/// - `snapshot` writes all data as of one moment; `save`, logs and replication start one.
+/// - `save` writes and loads RDB files; commands, signals and the start call it.
+/// - `replication` contains the common types of replication. `follow` is the thread that follows a primary; it executes the
+///   replication stream through the dispatcher. `primary` is the thread that serves replicas from the replication
+///   backlog, which `backlog_writer` fills from the propagation log. `role` determines the primary of this server.
+/// - `check` contains the programs that check files; it uses nothing of a running server.
 /// - `start` builds everything, and only `main` is above it.
-/// - `fuzzing` is what the fuzz targets reach of all this.
+/// - `fuzzing` exposes the parts that the fuzz targets use.
 #[rustfmt::skip]
 const SUBSYSTEMS: &[(&str, &[&str])] = &[
     ("config", &[]),
@@ -106,7 +115,7 @@ const SUBSYSTEMS: &[(&str, &[&str])] = &[
     ("fuzzing", &["config", "keyspace", "rdb", "commands"]),
 ];
 
-/// Modules that start everything and therefore may import everything.
+/// Modules that start the program and therefore may import every module.
 const ROOTS: &[&str] = &["main", "lib"];
 
 /// Checks one file: a library's manifest, or a source file of the server.
@@ -159,7 +168,7 @@ fn server_source(document: &Document, path: &str, findings: &mut Vec<Finding>) {
         }
         return;
     };
-    // A test may reach for whatever sets its scene.
+    // A test may import any module that it needs for its setup.
     if path.ends_with("tests.rs") || path.contains("/tests/") {
         return;
     }
@@ -204,7 +213,7 @@ fn is_folder(module: &str) -> bool {
         .any(|(path, _)| path.strip_prefix(module).is_some_and(|rest| rest.starts_with("::")))
 }
 
-/// The paths that follow `crate::` in code, with their lines; `crate::{a::b, c}` counts as two.
+/// Returns the names that follow `crate::` in code, with their lines; `crate::{a::b, c}` counts as two.
 fn crate_paths(text: &str) -> Vec<(usize, String)> {
     let code = source::code_only(text);
     let mut paths = Vec::new();
@@ -228,7 +237,7 @@ fn path_at(text: &str) -> &str {
     &text[..text.find(|character| !is_path(character)).unwrap_or(text.len())]
 }
 
-/// The first name of each entry of a `{…}` import group whose opening brace is already gone.
+/// Returns the first name of each entry of a `{…}` import group. `group` begins after its opening brace.
 fn group_heads(group: &str) -> Vec<String> {
     let mut heads = Vec::new();
     let mut depth = 0;
@@ -251,7 +260,7 @@ fn group_heads(group: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    //! Tests of the table itself.
+    //! Tests of the table.
 
     use super::SUBSYSTEMS;
 

@@ -1,17 +1,17 @@
-//! Rules about single files: module headers, where `unsafe` may stand, leftover markers, names.
+//! Rules about single files: module headers, allowed places of `unsafe`, leftover markers, names.
 
 use super::{Document, Finding};
 
 /// The crates that may contain `unsafe`.
 const UNSAFE_CRATES: [&str; 4] = ["crates/sync/", "crates/table/", "crates/reactor/", "crates/lua/"];
 
-/// File and directory names that say nothing about a module's job.
+/// File and directory names that do not describe a module's purpose.
 const EMPTY_NAMES: &[&str] = &["util", "utils", "common", "helper", "helpers", "manager", "misc"];
 
-/// How far above an `unsafe` block its `// SAFETY:` comment may end, in lines.
+/// The number of code lines above an `unsafe` block after which the search for its `// SAFETY:` comment ends.
 const SAFETY_REACH_LINES: usize = 4;
 
-/// Markers of unfinished work. Spelled in halves, or this file would report itself.
+/// Markers of unfinished work. Written in halves, so that this file does not report itself.
 const MARKERS: &[(&str, &str)] = &[
     (concat!("TO", "DO"), "finish the work or describe the limit in docs"),
     (concat!("FIX", "ME"), "fix it or describe the limit in docs"),
@@ -57,7 +57,7 @@ fn names(document: &Document, findings: &mut Vec<Finding>) {
 }
 
 fn markers(document: &Document, findings: &mut Vec<Finding>) {
-    // Test data may need any byte sequence; generated lock files are nobody's prose.
+    // Test data may need any byte sequence, and generated lock files are not written by hand.
     if document.path.ends_with(".case") || document.path.ends_with(".lock") {
         return;
     }
@@ -71,7 +71,7 @@ fn markers(document: &Document, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Whether `word` stands in `line` with no letter, digit or underscore next to it.
+/// Returns `true` if `word` occurs in `line` with no letter, digit or underscore next to it.
 fn contains_word(line: &str, word: &str) -> bool {
     let bounded = |byte: Option<u8>| !byte.is_some_and(|b| b.is_ascii_alphanumeric() || b == b'_');
     line.match_indices(word).any(|(start, _)| {
@@ -105,8 +105,8 @@ fn needs_safety_comment(line: &str) -> bool {
     line.contains("unsafe {") || line.contains("unsafe impl") || line.trim_end().ends_with("unsafe")
 }
 
-/// Looks on the line itself, then above it: through comments and attributes as far as they go,
-/// and over a few lines of a statement that the block is a part of.
+/// Returns `true` if the line itself or a comment above it contains `SAFETY:`. The search skips all comments and
+/// attributes, and a few lines of a statement that contains the block.
 fn has_safety_comment(lines: &[&str], index: usize) -> bool {
     if lines[index].contains("SAFETY:") {
         return true;
@@ -128,7 +128,7 @@ fn has_safety_comment(lines: &[&str], index: usize) -> bool {
     false
 }
 
-/// `text` with comments, strings and character literals blanked out; line breaks stay.
+/// Returns `text` with comments, strings and character literals replaced by blanks; line breaks stay.
 pub fn code_only(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut code = Vec::with_capacity(bytes.len());
@@ -148,7 +148,7 @@ pub fn code_only(text: &str) -> String {
     String::from_utf8_lossy(&code).into_owned()
 }
 
-/// If something that is not code begins at `start`, where it ends; otherwise `start`.
+/// Returns the end of the comment, string or character literal that begins at `start`; otherwise `start`.
 fn skipped_until(bytes: &[u8], start: usize) -> usize {
     let rest = &bytes[start..];
     let in_name = start > 0 && (bytes[start - 1].is_ascii_alphanumeric() || bytes[start - 1] == b'_');
@@ -199,7 +199,7 @@ fn quoted_length(rest: &[u8]) -> usize {
     rest.len()
 }
 
-/// The length of `r"…"` or `r#"…"#` at the start of `rest`; 0 if it is neither.
+/// Returns the length of `r"…"` or `r#"…"#` at the start of `rest`; 0 if it is neither.
 fn raw_string_length(rest: &[u8]) -> usize {
     let hashes = rest[1..].iter().take_while(|byte| **byte == b'#').count();
     if rest.get(1 + hashes) != Some(&b'"') {
@@ -214,7 +214,7 @@ fn raw_string_length(rest: &[u8]) -> usize {
         .map_or(rest.len(), |found| body + found + closing.len())
 }
 
-/// The length of a character literal at the start of `rest`; 0 if it is a lifetime.
+/// Returns the length of a character literal at the start of `rest`; 0 if it is a lifetime.
 fn character_length(rest: &[u8]) -> usize {
     match rest.get(1) {
         Some(b'\\') => {

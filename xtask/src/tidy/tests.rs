@@ -1,4 +1,4 @@
-//! Each rule fires on its violation and on nothing else; and the repository itself is tidy.
+//! Tests that each rule reports its violation and nothing else, and that the repository itself is tidy.
 
 use super::{Document, check, read_documents};
 

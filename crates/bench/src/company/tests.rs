@@ -4,7 +4,7 @@ use std::net::TcpListener;
 
 use super::*;
 
-/// Answers everything that arrives on one connection by `reply`, cut in two.
+/// Replies to every read on one connection with `reply`, in two parts.
 fn serve(reply: &'static [u8]) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("an address");

@@ -1,4 +1,4 @@
-//! Tests of the repeatable random choices.
+//! Tests of the reproducible random choices.
 
 use super::*;
 

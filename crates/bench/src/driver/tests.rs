@@ -7,8 +7,8 @@ use super::*;
 use crate::draw::KeyOrder;
 use crate::load::Subject;
 
-/// Answers every request line starting with `*1` by `reply`, and once sleeps: after `stall_after`
-/// requests for `stall`. Serves one connection until the client closes it.
+/// Sends `reply` for every `*` it receives, and sleeps once: after `stall_after` requests, for `stall`. Serves one
+/// connection until the client closes it.
 fn serve(reply: &'static [u8], stall_after: usize, stall: Duration) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("an address");
@@ -89,8 +89,8 @@ fn a_stall_counts_for_every_request_that_came_due_meanwhile() {
     assert_eq!(tally.unanswered, 0);
     let quantile = |quantile| tally.latencies.value_at_quantile(quantile);
     assert!(quantile(0.999) >= 390 * MS, "p99.9 is {} ns", quantile(0.999));
-    // About 400 requests came due in the stall and waited 0 to 400 ms: one in five of all waited
-    // at least 200 ms. A count from the send time would see a single slow request.
+    // About 400 requests came due in the stall and waited 0 to 400 ms: one in five of all requests waited at least 200
+    // ms. Latencies counted from the send time would show a single slow request.
     assert!(quantile(0.82) >= 200 * MS, "p82 is {} ns", quantile(0.82));
 }
 
@@ -140,7 +140,7 @@ fn a_closed_loop_ends_with_its_window() {
         assert_eq!(tally.all_replies % 4, 0, "a batch was left behind");
         tally.replies > 0 && tally.replies < tally.all_replies
     };
-    // A busy machine may sleep through a short window.
+    // On a busy machine, the test may sleep through a short window.
     assert!([100, 1000, 10_000].into_iter().any(has_replies_before_and_within));
 }
 

@@ -40,7 +40,7 @@ fn right_replies_are_found_wherever_they_are_cut() {
     for (kind, reply, miss) in cases {
         let checker = checker(kind, 64);
         let mut scanner = Scanner::default();
-        // Twice, because a scan must leave nothing behind for the next reply.
+        // Done twice, because a scan must leave no state for the next reply.
         for _ in 0..2 {
             for end in 0..reply.len() {
                 let found = checker.find(&reply[..end], &mut scanner).expect(kind);
@@ -179,7 +179,7 @@ fn collections_are_compared_element_by_element() {
         ("idnames:3", id_names(&[7, 8]), true),
         ("idnames:2", id_names(&[8, 9]), false),
         ("idnames:2", id_names(&[7]), false),
-        // The request is the third of its connection: the second turn, of two entries each.
+        // The request has index 3 on its connection: it belongs to the second turn, of two entries each.
         ("entries:2", entries(&[2, 3]), true),
         ("entries:2", entries(&[3, 2]), false),
         ("entries:2", entries(&[0, 1]), false),

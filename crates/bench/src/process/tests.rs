@@ -13,7 +13,7 @@ fn burn(time: Duration) {
 #[test]
 fn work_shows_as_processor_time() {
     let before = CpuSample::of(std::process::id()).expect("this process exists");
-    // Other tests may take the core away, so burn until the reading moves, with a limit.
+    // Other tests may use the core, so the loop burns CPU time until the reading changes, with a limit.
     let begin = Instant::now();
     let mut used_ns = 0;
     while used_ns < 5_000_000 && begin.elapsed() < Duration::from_secs(20) {

@@ -77,7 +77,7 @@ fn the_median_is_the_middle() {
 fn ratios_are_taken_within_rounds() {
     let report = report();
     let row = &report.sections[0].loads[0];
-    // Rounds: 2.0, 3.0, 2.0; the slow second round does not mix with the others.
+    // The ratios of the rounds are 2.0, 3.0 and 2.0. The slow second round does not mix with the other two.
     assert_eq!(row.ratio(REQUESTS), Some(2.0));
     assert_eq!(row.ratio(SERVER_CPU), Some(0.4));
     assert_eq!(row.median(0, REQUESTS), Some(2_000_000.0));

@@ -49,7 +49,7 @@ fn reply_to(request: &[Vec<u8>], store: &Store) -> Vec<u8> {
     }
 }
 
-/// A server with GET, SET and MGET that serves any number of connections, a thread each.
+/// Starts a server with GET, SET and MGET that serves any number of connections, with a thread for each.
 fn serve(store: Store) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("an address");

@@ -1,4 +1,4 @@
-//! CPU lists and pinning.
+//! Tests of CPU lists and pinning.
 
 use super::*;
 

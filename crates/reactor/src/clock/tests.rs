@@ -1,4 +1,4 @@
-//! The clocks against std's and against work done.
+//! Tests of the clocks against std's clock and against CPU work.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

@@ -1,4 +1,4 @@
-//! The locales that every system has; others are compared where they are installed.
+//! Tests of the locales that every system has. Other locales are compared where they are installed.
 
 use std::ffi::CString;
 

@@ -1,4 +1,4 @@
-//! Crashes of a copy of the test program, and the reports it leaves.
+//! Tests that crash a copy of the test program and check the report it writes.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
@@ -7,7 +7,7 @@ use super::*;
 
 const SCENARIO: &str = "WEFT_CRASH_SCENARIO";
 
-/// The child's part.
+/// Runs in the child process.
 #[test]
 fn scenario() {
     let Ok(kind) = std::env::var(SCENARIO) else {

@@ -1,4 +1,4 @@
-//! The reactor over real sockets: echo, back-pressure, pausing, moving, waking, stale tokens, ends.
+//! Tests of the reactor over real sockets: echo, back-pressure, pausing, moving, waking, stale tokens, ended streams.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
@@ -35,7 +35,7 @@ fn turn(reactor: &mut Reactor, timeout: Option<Duration>) -> Vec<Event> {
     events
 }
 
-/// Waits until `wanted` recognises an event; fails the test after a while.
+/// Waits until `wanted` accepts an event. Fails the test after 20 seconds.
 fn wait_for(reactor: &mut Reactor, what: &str, mut wanted: impl FnMut(&Event) -> bool) -> Event {
     let begun = Instant::now();
     loop {
@@ -150,7 +150,7 @@ fn converse(mut stream: impl Read + Write, text: &str) {
     }
 }
 
-/// Counts how many shared values are still alive.
+/// A shared value that counts itself as long as it is alive.
 struct Counted(Vec<u8>, Arc<AtomicUsize>);
 
 impl AsRef<[u8]> for Counted {
@@ -165,7 +165,7 @@ impl Drop for Counted {
     }
 }
 
-/// About 50 MB in outputs of copied and shared bytes, and the same flat.
+/// Returns about 50 MB in outputs of copied and shared bytes, and the same bytes in one vector.
 fn much_output(alive: &Arc<AtomicUsize>) -> (Vec<Output>, Vec<u8>) {
     let (mut outputs, mut flat) = (Vec::new(), Vec::new());
     let mut random = fastrand::Rng::with_seed(7);
@@ -311,7 +311,7 @@ fn busy_connections_take_turns_with_others_and_no_turn_exceeds_its_limit() {
     for client in &mut clients {
         client.write_all(&[0; 64]).unwrap();
     }
-    // All stay readable: one byte is taken at a time.
+    // All connections stay readable: one byte is received at a time.
     let mut reported = [0; 20];
     let mut events = Vec::new();
     for _ in 0..40 {
@@ -509,7 +509,7 @@ fn a_token_used_again_hears_nothing_of_its_predecessor() {
     reactor.register(4, served).unwrap();
     old_client.write_all(b"old").unwrap();
     wait_readable(&mut reactor, 4);
-    // The old connection is in the list of those to look at again, and gets a new edge.
+    // The old connection is in the list of reported connections, and gets a new edge.
     old_client.write_all(b"old").unwrap();
     let old = reactor.deregister(4).unwrap();
     let (served, mut new_client) = unix_pair();
@@ -565,7 +565,7 @@ fn a_token_matches_as_a_whole_and_is_refused_while_taken() {
     assert!(reactor.socket(token).is_some_and(Socket::is_unix));
 }
 
-/// Closes so that the other side gets a reset: with input unread.
+/// Closes the connection with input unread, so that the other side gets a reset.
 fn reset(reactor: &mut Reactor, token: Token, client: TcpStream) {
     reactor.send(token, &mut output(b"never read")).unwrap();
     let mut byte = [0];
@@ -661,7 +661,7 @@ fn a_wait_lasts_as_long_as_it_was_asked_to() {
 
 const STARVED: &str = "WEFT_STARVED_SCENARIO";
 
-/// Runs in a process of its own, because it takes all descriptors away.
+/// Runs in a process of its own, because it uses up all descriptors.
 #[test]
 fn starved_scenario() {
     if std::env::var(STARVED).is_err() {

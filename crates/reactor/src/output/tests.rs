@@ -1,4 +1,4 @@
-//! Bookkeeping of an output's length and marks.
+//! Tests of the accounting of an output's length and marks.
 
 use super::*;
 

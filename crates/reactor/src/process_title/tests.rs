@@ -1,4 +1,4 @@
-//! What the system says about the borders; titles are tested with a whole process.
+//! Tests of parsing the memory bounds. The tests of titles run a whole process.
 
 use super::MemoryBounds;
 

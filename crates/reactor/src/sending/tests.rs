@@ -1,11 +1,11 @@
-//! Batches against a flat model, with every way of cutting them.
+//! Tests of batches against a flat model, with every way of splitting them.
 
 use std::io::Read;
 use std::os::unix::net::UnixStream;
 
 use super::*;
 
-/// A random output, its bytes taken from a running counter so that any disorder shows.
+/// Returns a random output. Its bytes come from a running counter, so that a wrong order is visible.
 fn random_output(random: &mut fastrand::Rng, next: &mut u8, flat: &mut Vec<u8>) -> Output {
     let mut run = |len: usize| -> Vec<u8> {
         let bytes: Vec<u8> = (0..len).map(|at| next.wrapping_add(at as u8)).collect();

@@ -1,4 +1,4 @@
-//! Signals sent to a copy of the test program, which only runs the wanted scenario.
+//! Tests that send signals to a copy of the test program, which only runs the selected scenario.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
@@ -10,8 +10,8 @@ use crate::Reactor;
 
 const SCENARIO: &str = "WEFT_SIGNAL_SCENARIO";
 
-/// The child's part: reports each signal it finds after a wait; ends at SIGTERM, or, asked to
-/// insist, never.
+/// Runs in the child process. It reports each signal that it finds after a wait, and ends at SIGTERM. In the scenario
+/// "insisting" it does not clear the shutdown state.
 #[test]
 fn scenario() {
     let Ok(kind) = std::env::var(SCENARIO) else {
@@ -26,7 +26,7 @@ fn scenario() {
     loop {
         reactor.wait(Some(Duration::from_secs(20)), &mut events, 128).unwrap();
         let Some(signal) = signals.take() else {
-            // A signal may interrupt the wait before its wake-up is seen; only a timeout ends us.
+            // A signal may interrupt the wait before its wake-up is seen. Only a timeout ends the scenario.
             assert!(since.elapsed() < Duration::from_secs(20), "no signal came");
             continue;
         };
@@ -34,7 +34,7 @@ fn scenario() {
         if kind == "forgiving" && signal == Signal::Interrupt {
             signals.set_shutting_down(false);
         }
-        // Whoever reads this may send the next one at once.
+        // The reader of this line may send the next signal at once.
         eprintln!("{}", signal.name());
         if signal == Signal::Terminate {
             return;
@@ -68,7 +68,7 @@ fn signals_arrive_at_the_reactor_and_hangups_are_ignored() {
     for _ in 0..3 {
         send(&child, libc::SIGINT);
         let line = lines.next();
-        // What follows is why the child has failed.
+        // The remaining lines show why the child has failed.
         assert_eq!(line.as_deref(), Some("SIGINT"), "{:?}", lines.collect::<Vec<String>>());
     }
     send(&child, libc::SIGTERM);

@@ -1,4 +1,4 @@
-//! Names and options.
+//! Tests of addresses and options.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpStream};
 use std::os::unix::fs::PermissionsExt;

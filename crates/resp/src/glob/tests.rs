@@ -1,8 +1,8 @@
-//! Patterns as recorded from Valkey, and against a model.
+//! Tests of patterns against results recorded from Valkey and against a model.
 
 use super::*;
 
-/// Reads text in which `%HH` stands for a byte and `-` for nothing.
+/// Decodes a text in which `%HH` stands for a byte and `-` for the empty text.
 fn decode(text: &str) -> Vec<u8> {
     if text == "-" {
         return Vec::new();
@@ -17,7 +17,8 @@ fn decode(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// The first line names strings; each other one a pattern and the indexes of the strings it matches.
+/// Checks recorded matches. The first line of `data` lists strings. Each other line holds a pattern and the indexes of
+/// the strings it matches.
 fn check_recorded(data: &str, ignore_case: bool) {
     let mut lines = data.lines();
     let strings: Vec<Vec<u8>> = lines.next().unwrap().split(' ').map(decode).collect();
@@ -55,7 +56,7 @@ fn the_empty_string_matches_the_empty_pattern_alone() {
 
 #[test]
 fn ranges_with_high_bytes_depend_on_whether_case_is_ignored() {
-    // Pattern, string, whether it matches, whether it does when case is ignored.
+    // Pattern, string, expected result, expected result with case ignored.
     let cases: [(&[u8], &[u8], bool, bool); 8] = [
         (b"[\xe9-Z]", b"Y", true, false),
         (b"[Z-\xe9]", b"Y", true, false),
@@ -72,7 +73,7 @@ fn ranges_with_high_bytes_depend_on_whether_case_is_ignored() {
     }
 }
 
-/// Tries every length for every star.
+/// Matches by trying every length for every star.
 fn model(pattern: &[u8], string: &[u8]) -> bool {
     match (pattern, string) {
         ([], _) => string.is_empty(),
@@ -112,7 +113,7 @@ fn random_bytes_do_no_harm() {
         let string: Vec<u8> = (0..random.usize(0..8))
             .map(|_| *random.choice(b"[]^-\\ab\xff\0").unwrap())
             .collect();
-        // An escaped string matches itself, whatever it is.
+        // A string with every byte escaped matches itself.
         let escaped: Vec<u8> = string.iter().flat_map(|&byte| [b'\\', byte]).collect();
         assert!(matches(&escaped, &string, false));
         matches(&pattern, &string, random.bool());
@@ -126,7 +127,7 @@ fn many_stars_take_no_exponential_time() {
     let string = vec![b'a'; 5000];
     assert!(!matches(&pattern, &string, false));
     assert!(matches(&pattern, &[&string[..], b"b"].concat(), false));
-    // Stars below the depth limit only.
+    // The pattern of the next check exceeds the depth limit.
     let deep = b"a*".repeat(STAR_MAX_DEPTH as usize + 2);
     assert!(!matches(
         &[&deep, &b"b"[..]].concat(),

@@ -1,19 +1,19 @@
 //! The shortest decimal digits of an `f64`, by Florian Loitsch's Grisu2 algorithm.
 //!
-//! In about one of a thousand cases Grisu2 finds digits that are one longer than necessary, or not
-//! the nearest of the shortest. Valkey prints scores with it, and those bytes are visible, so an
-//! algorithm without that flaw would be of no use here. For the same reason the choice among
-//! several usable powers of ten (see [`cached_power`]) is part of the format.
+//! In about one of a thousand cases, Grisu2 finds one digit more than necessary, or digits that are not the closest of
+//! the shortest ones. Valkey prints scores with Grisu2 and clients see the result, so an algorithm without that flaw
+//! would print different bytes. For the same reason, the choice among several usable powers of ten (see
+//! [`cached_power`]) is part of the format.
 //!
-//! The idea: numbers between the two midpoints to the neighbouring `f64`s all read back as the same
-//! number. Scale the number and both midpoints (as 64-bit fractions) by a power of ten so that the
-//! binary exponent falls in a small range; then the integer part of the upper midpoint fits in 32
-//! bits, and its decimal digits come from divisions. Stop as soon as what is left is within the
-//! interval, and then step the last digit down towards the number itself.
+//! All numbers between the two midpoints to the neighbouring `f64`s parse back to the same `f64`. The algorithm scales
+//! the number and both midpoints (as 64-bit fractions) by a power of ten such that the binary exponent falls into a
+//! small range. The integer part of the upper midpoint then fits in 32 bits, and divisions give its decimal digits. The
+//! algorithm stops as soon as the remainder is within the interval, and then decrements the last digit towards the
+//! exact number.
 
 use super::Decimal;
 
-/// `fraction` times two to the power of `exponent`.
+/// A floating-point number: `fraction` times two to the power of `exponent`.
 #[derive(Clone, Copy)]
 struct Scaled {
     fraction: u64,
@@ -24,14 +24,14 @@ const FRACTION_BITS: u32 = 52;
 const HIDDEN_BIT: u64 = 1 << FRACTION_BITS;
 const EXPONENT_BIAS: i32 = 1023 + FRACTION_BITS as i32;
 
-/// The digits of `number`, which must be positive and finite.
+/// Returns the decimal digits of `number`, which must be positive and finite.
 pub(super) fn shortest_digits(number: f64) -> Decimal {
     debug_assert!(number.is_finite() && number > 0.0);
     let exact = unpack(number);
     let (lower, upper) = midpoints(exact);
     let (power, power_of_ten) = cached_power(upper.exponent);
     let exact = multiply(normalize(exact), power);
-    // One unit inwards on both sides makes up for the rounding of the products.
+    // Shrinks the interval by one unit on both sides to account for the rounding of the products.
     let upper = multiply(upper, power);
     let upper = Scaled {
         fraction: upper.fraction - 1,
@@ -64,13 +64,13 @@ fn normalize(number: Scaled) -> Scaled {
     }
 }
 
-/// The midpoints to the next smaller and the next larger `f64`, both with the exponent of the latter.
+/// Returns the midpoints to the next smaller and the next larger `f64`, both with the exponent of the latter.
 fn midpoints(number: Scaled) -> (Scaled, Scaled) {
     let upper = normalize(Scaled {
         fraction: (number.fraction << 1) + 1,
         exponent: number.exponent - 1,
     });
-    // Below a power of two the neighbours lie twice as close.
+    // The distance to the next smaller `f64` is half as large below a power of two.
     let shift = if number.fraction == HIDDEN_BIT { 2 } else { 1 };
     let lower = Scaled {
         fraction: (number.fraction << shift) - 1,
@@ -86,7 +86,7 @@ fn midpoints(number: Scaled) -> (Scaled, Scaled) {
     )
 }
 
-/// The rounded product.
+/// Returns the rounded product.
 fn multiply(a: Scaled, b: Scaled) -> Scaled {
     let product = u128::from(a.fraction) * u128::from(b.fraction) + (1 << 63);
     Scaled {
@@ -95,8 +95,8 @@ fn multiply(a: Scaled, b: Scaled) -> Scaled {
     }
 }
 
-/// A power of ten that scales a number with this exponent to one with an exponent in -60..=-32, and
-/// which power it is.
+/// Returns a power of ten that scales a number with this exponent to an exponent in -60..=-32, and its decimal
+/// exponent.
 fn cached_power(exponent: i32) -> (Scaled, i32) {
     const LOG10_OF_2: f64 = 0.301_029_995_663_981_14;
     let estimate = (f64::from(-(exponent + POWERS.len() as i32)) * LOG10_OF_2) as i32;
@@ -111,7 +111,7 @@ fn cached_power(exponent: i32) -> (Scaled, i32) {
     }
 }
 
-/// Makes the digits of a number in the interval between `lower` and `upper`, near `exact`.
+/// Generates the digits of a number between `lower` and `upper` that is close to `exact`.
 fn generate(exact: u64, lower: u64, upper: Scaled, exponent: i32) -> Decimal {
     let mut decimal = Decimal {
         digits: [0; 18],
@@ -151,7 +151,7 @@ fn generate(exact: u64, lower: u64, upper: Scaled, exponent: i32) -> Decimal {
 }
 
 impl Decimal {
-    /// Appends a digit, but no leading zero.
+    /// Appends a digit, unless it is a leading zero.
     fn push(&mut self, digit: u8) {
         if digit != 0 || self.count != 0 {
             self.digits[self.count] = b'0' + digit;
@@ -159,9 +159,9 @@ impl Decimal {
         }
     }
 
-    /// Steps the last digit down while the number stays in the interval and comes nearer to the
-    /// exact one. The digits are `left` below the upper end, the exact number is `distance` below
-    /// it, and the last digit is worth `unit`.
+    /// Decrements the last digit while the number stays in the interval and gets closer to the exact number. The digits
+    /// are `left` below the upper end of the interval, the exact number is `distance` below it, and the last digit is
+    /// worth `unit`.
     fn approach(&mut self, interval: u64, mut left: u64, unit: u64, distance: u64) {
         let Some(last) = self.digits[..self.count].last_mut() else {
             return;
@@ -176,12 +176,12 @@ impl Decimal {
     }
 }
 
-/// The power of ten of the first entry of [`POWERS`].
+/// The decimal exponent of the first entry of [`POWERS`].
 const FIRST_POWER: i32 = -348;
-/// The ratio of neighbouring entries of [`POWERS`] is ten to this power.
+/// The difference between the decimal exponents of neighbouring entries of [`POWERS`].
 const POWER_STEP: i32 = 8;
 
-/// Powers of ten, each the nearest with a fraction of 64 bits.
+/// Powers of ten, each rounded to a 64-bit fraction.
 static POWERS: [Scaled; 87] = [
     Scaled {
         fraction: 0xfa8fd5a0081c0288,

@@ -1,31 +1,33 @@
-//! The 80-bit floating point number of x86 (`long double` in C), in which INCRBYFLOAT adds.
+//! The 80-bit floating-point number of x86 (`long double` in C), in which INCRBYFLOAT adds.
 //!
-//! The sum, and the 17 digits after the point with which it is printed, are visible to clients and
-//! go into data files, so 64-bit arithmetic will not do.
+//! The sum and its 17 printed digits after the point are visible to clients and stored in data files, so 64-bit
+//! arithmetic would give different results.
 
 use rustc_apfloat::ieee::{Double, X87DoubleExtended};
 use rustc_apfloat::{Float, FloatConvert, Round, Status};
 
 use super::is_zero_mantissa;
 
-/// Texts of this many bytes or more are refused.
+/// Texts of this length in bytes or more are refused.
 const TEXT_MAX_LEN: usize = 5 * 1024;
-/// Exponents are cut to this magnitude: with any mantissa of [`TEXT_MAX_LEN`] digits the number is
-/// then still out of range.
+/// The magnitude that exponents are clamped to. With any mantissa of [`TEXT_MAX_LEN`] digits, the number is still out
+/// of range then.
 const EXPONENT_LIMIT: i64 = 50_000;
-/// Digits printed after the point.
+/// The number of digits printed after the point.
 const FRACTION_DIGITS: u32 = 17;
 /// The exponent of the lowest bit of a number whose biased exponent is 0.
 const LOWEST_EXPONENT: i32 = -16383 - 63;
 
-/// A number with 64 bits of precision and a 15-bit exponent.
+/// A floating-point number with 64 bits of precision and a 15-bit exponent.
 #[derive(Clone, Copy, Debug)]
 pub struct LongDouble(X87DoubleExtended);
 
 impl LongDouble {
-    /// Parses what C's `strtold` accepts whole: decimal, hexadecimal with an optional binary
-    /// exponent (`0x1.8p3`), `inf` or `infinity` in any case. Refused are NaN, white space, numbers
-    /// too large, numbers that are not zero but too small, and texts of 5 KiB or more.
+    /// Parses a text that C's `strtold` accepts as a whole: decimal, hexadecimal with an optional binary exponent
+    /// (`0x1.8p3`), `inf` or `infinity` in any case.
+    ///
+    /// Returns `None` for NaN, for leading white space, for overflow, for underflow to zero, and for texts of 5 KiB or
+    /// more.
     pub fn parse(text: &[u8]) -> Option<Self> {
         if text.len() >= TEXT_MAX_LEN {
             return None;
@@ -43,12 +45,12 @@ impl LongDouble {
         Some(Self(if negative { -number } else { number }))
     }
 
-    /// The number equal to `integer`.
+    /// Returns the number equal to `integer`.
     pub fn from_i64(integer: i64) -> Self {
         Self(X87DoubleExtended::from_i128(i128::from(integer)).value)
     }
 
-    /// The number equal to `number`.
+    /// Returns the number equal to `number`.
     pub fn from_f64(number: f64) -> Self {
         Self(
             Double::from_bits(u128::from(number.to_bits()))
@@ -57,39 +59,39 @@ impl LongDouble {
         )
     }
 
-    /// The nearest `f64`.
+    /// Returns the nearest `f64`.
     pub fn to_f64(self) -> f64 {
         let double: Double = self.0.convert(&mut false).value;
         f64::from_bits(double.to_bits() as u64)
     }
 
-    /// The rounded sum.
+    /// Returns the rounded sum.
     #[allow(clippy::should_implement_trait)]
     pub fn add(self, other: Self) -> Self {
         Self((self.0 + other.0).value)
     }
 
-    /// The rounded product.
+    /// Returns the rounded product.
     pub fn multiply(self, other: Self) -> Self {
         Self((self.0 * other.0).value)
     }
 
-    /// Whether this is not a number, such as the sum of both infinities.
+    /// Returns `true` if this is NaN, such as the sum of both infinities.
     pub fn is_nan(self) -> bool {
         self.0.is_nan()
     }
 
-    /// Whether this is positive or negative infinity.
+    /// Returns `true` if this is positive or negative infinity.
     pub fn is_infinite(self) -> bool {
         self.0.is_infinite()
     }
 
-    /// Whether the sign is minus.
+    /// Returns `true` if the sign is negative.
     pub fn is_negative(self) -> bool {
         self.0.is_negative()
     }
 
-    /// The next integer that is not below this number; `None` if it is not an `i64`.
+    /// Returns the smallest integer that is not below this number, or `None` if it does not fit in an `i64`.
     pub fn ceil_to_i64(self) -> Option<i64> {
         let rounded = self.0.to_i128_r(64, Round::TowardPositive, &mut false);
         if rounded.status.contains(Status::INVALID_OP) {
@@ -98,8 +100,8 @@ impl LongDouble {
         i64::try_from(rounded.value).ok()
     }
 
-    /// Appends the number without exponent, rounded to 17 digits after the point, of which zeros at
-    /// the end are dropped. Infinite numbers are `inf` and `-inf`, others `nan`.
+    /// Appends the number to `out` without an exponent, rounded to 17 digits after the point, without trailing zeros.
+    /// Infinity is printed as `inf` or `-inf`, NaN as `nan`.
     pub fn format_human(self, out: &mut Vec<u8>) {
         if self.is_nan() {
             return out.extend_from_slice(b"nan");
@@ -146,7 +148,7 @@ fn parse_hexadecimal(text: &[u8]) -> Option<X87DoubleExtended> {
     nonzero(format!("0x{}p{exponent}", std::str::from_utf8(mantissa).ok()?))
 }
 
-/// Splits a number at its exponent mark, given in lower case. No mark means an exponent of 0.
+/// Splits a number at its exponent mark, which is given in lower case. Without a mark the exponent is 0.
 fn split_exponent(text: &[u8], mark: u8) -> Option<(&[u8], i64)> {
     let Some(at) = text.iter().position(|byte| byte.to_ascii_lowercase() == mark) else {
         return Some((text, 0));
@@ -165,13 +167,13 @@ fn split_exponent(text: &[u8], mark: u8) -> Option<(&[u8], i64)> {
     Some((&text[..at], if negative { -magnitude } else { magnitude }))
 }
 
-/// Whether `text` is one or more digits with at most one point among them.
+/// Returns `true` if `text` is one or more digits with at most one point among them.
 fn is_mantissa(text: &[u8], is_digit: fn(&u8) -> bool) -> bool {
     let points = text.iter().filter(|&&byte| byte == b'.').count();
     points <= 1 && text.len() > points && text.iter().all(|byte| *byte == b'.' || is_digit(byte))
 }
 
-/// Converts a checked text whose number is not zero; `None` if it is out of range.
+/// Converts a validated text whose number is not zero. Returns `None` if the number is out of range.
 fn nonzero(text: String) -> Option<X87DoubleExtended> {
     let number = X87DoubleExtended::from_str_r(&text, Round::NearestTiesToEven)
         .ok()?
@@ -198,10 +200,10 @@ fn append_magnitude(bits: u128, out: &mut Vec<u8>) {
     }
 }
 
-/// Splits `mantissa / 2^bits` into its whole part and its fraction in units of the last digit
-/// printed, rounded to nearest, ties to even.
+/// Splits `mantissa / 2^bits` into its integer part and its fraction in units of the last printed digit. The fraction
+/// is rounded to nearest, ties to even.
 fn round_fraction(mantissa: u64, bits: u32) -> (u64, u64) {
-    // Below 2^-125 * 2^64 nothing is left of the number after 17 digits.
+    // Below 2^-125 * 2^64 the number rounds to zero at 17 digits.
     if bits > 125 {
         return (0, 0);
     }
@@ -211,7 +213,7 @@ fn round_fraction(mantissa: u64, bits: u32) -> (u64, u64) {
     } else {
         mantissa
     };
-    // At most 64 + 57 bits.
+    // The product has at most 64 + 57 bits.
     let product = u128::from(rest) * 10u128.pow(FRACTION_DIGITS);
     let quotient = (product >> bits) as u64;
     let remainder = product & ((1 << bits) - 1);
@@ -233,7 +235,7 @@ fn append_fraction(fraction: u64, out: &mut Vec<u8>) {
 
 /// Appends the integer `mantissa * 2^bits` in decimal.
 fn append_shifted(mantissa: u64, bits: u32, out: &mut Vec<u8>) {
-    /// Nine decimal digits are divided off at a time.
+    /// The divisor that splits off nine decimal digits at a time.
     const CHUNK: u64 = 1_000_000_000;
     // 32-bit limbs, lowest first.
     let mut limbs = vec![0u32; (bits / 32) as usize];

@@ -1,4 +1,4 @@
-//! Numbers as Valkey reads and prints them.
+//! Tests of parsing and printing numbers, with results recorded from Valkey.
 
 use super::*;
 
@@ -88,7 +88,7 @@ fn unsigned_integers_parse_loosely() {
     }
 }
 
-/// Text, score, end of a score range.
+/// Text, expected result of `parse_f64`, expected result of `parse_score_bound`.
 const DOUBLES: &[(&str, Option<f64>, Option<f64>)] = &[
     ("1", Some(1.0), Some(1.0)),
     ("+1", Some(1.0), Some(1.0)),

@@ -1,8 +1,8 @@
-//! Lines as Valkey splits them, and quoting as its reverse.
+//! Tests of splitting lines, with results recorded from Valkey, and of quoting as its inverse.
 
 use super::*;
 
-/// Reads text in which `%HH` stands for a byte and `-` for nothing.
+/// Decodes a text in which `%HH` stands for a byte and `-` for the empty text.
 fn decode(text: &str) -> Vec<u8> {
     if text == "-" {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! Every type of reply in both protocols.
+//! Tests of every reply type in both protocols.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Requests in one piece, in every pair of pieces, byte by byte, and garbage.
+//! Tests of requests received whole, in every pair of pieces and byte by byte, and of malformed input.
 
 use super::*;
 
@@ -11,7 +11,7 @@ const UNAUTHENTICATED: Limits = Limits {
     ..AUTHENTICATED
 };
 
-/// What a stream of bytes was parsed as.
+/// One outcome of parsing a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Event {
     Request(Vec<Vec<u8>>),
@@ -44,7 +44,7 @@ impl Connection {
         }
     }
 
-    /// Receives a piece. False once the connection is closed.
+    /// Receives a piece. Returns `false` once the connection is closed.
     fn receive(&mut self, piece: &[u8]) -> bool {
         self.buffer.extend_from_slice(piece);
         loop {
@@ -103,9 +103,9 @@ fn parse_whole(stream: &[u8], limits: Limits) -> Vec<Event> {
     parse_pieces([stream], limits)
 }
 
-/// A request with these arguments.
+/// Returns the outcome for a request with these arguments.
 fn request(args: &[&str]) -> Event {
-    // One character per byte, so that the tables below can hold any byte.
+    // Each character stands for one byte, so that the tables below can contain any byte.
     Request(args.iter().map(|arg| arg.chars().map(|c| c as u8).collect()).collect())
 }
 
@@ -324,7 +324,7 @@ fn a_reset_parser_begins_anew() {
     assert_eq!(args, [ArgRange { start: 0, len: 4 }]);
 }
 
-/// Line, its longest prefix that is waited for, and the error for one byte more.
+/// Each case consists of the start of a line, the byte that repeats up to the limit, and the error for one byte more.
 #[test]
 fn lines_without_end_are_refused_after_64_kib() {
     let cases: [(&[u8], u8, &str); 6] = [
@@ -376,11 +376,11 @@ fn a_request_byte_by_byte_is_not_scanned_again() {
     for _ in 0..20_000 {
         stream.extend_from_slice(b"$1\r\nx\r\n");
     }
-    // Quadratic work would be ten billion steps.
+    // Quadratic work would take ten billion steps.
     assert_eq!(parse_pieces(stream.chunks(1), AUTHENTICATED).len(), 1);
 }
 
-/// A stream that is mostly well-formed.
+/// Returns a random stream that is mostly well-formed.
 fn random_stream(random: &mut fastrand::Rng) -> Vec<u8> {
     const PIECES: [&[u8]; 22] = [
         b"*1\r\n",

@@ -1,4 +1,4 @@
-//! Tests of integers inside strings against a model that handles one bit at a time.
+//! Tests of integers inside strings against a model that processes single bits.
 
 use super::*;
 
@@ -85,7 +85,7 @@ fn what_is_far_beyond_the_end_reads_as_zero() {
 #[test]
 fn results_that_do_not_fit_wrap_saturate_or_fail() {
     use Overflow::{Fail, Saturate, Wrap};
-    // Form, value, increment; results of wrapping and of saturating (failing gives none).
+    // Type, value, increment; results of WRAP and SAT (FAIL gives none).
     let overflows = [
         (unsigned(8), 255, 1, 0, 255),
         (unsigned(8), 0, -1, 255, 0),
@@ -124,7 +124,7 @@ fn results_that_do_not_fit_wrap_saturate_or_fail() {
 #[test]
 fn values_that_are_set_overflow_as_in_valkey() {
     use Overflow::{Fail, Saturate, Wrap};
-    // Form, value; results of wrapping and of saturating.
+    // Type, value; results of WRAP and SAT.
     let overflows = [
         (unsigned(8), 256, 0, 255),
         (unsigned(8), -1, 255, 255),

@@ -1,8 +1,8 @@
-//! Tests of bit arrays against a model that looks at one bit at a time.
+//! Tests of bit arrays against a model that processes single bits.
 
 use super::*;
 
-/// Random strings with long uniform runs, of lengths around the sizes of blocks.
+/// Returns a random string, possibly with long uniform runs, of a length around the block sizes.
 fn sample(random: &mut fastrand::Rng) -> Vec<u8> {
     let length = match random.u32(0..4) {
         0 => random.usize(0..20),

@@ -1,4 +1,4 @@
-//! HyperLogLogs against those that Valkey made, and against plain registers.
+//! Tests of HyperLogLogs against those that Valkey created, and against plain registers.
 
 use super::*;
 
@@ -19,7 +19,7 @@ fn checksum(bytes: &[u8]) -> u64 {
     })
 }
 
-/// The registers, read one by one.
+/// Returns the registers, read one by one.
 fn registers(bytes: &[u8]) -> Vec<u8> {
     match encoding(bytes).unwrap() {
         Encoding::Dense => (0..REGISTERS).map(|index| dense_register(bytes, index)).collect(),
@@ -61,7 +61,7 @@ fn a_few_elements_become_the_bytes_that_valkey_stores() {
 
 #[test]
 fn many_elements_become_the_bytes_that_valkey_stores() {
-    // Elements, bytes, cardinality, checksum of the registers.
+    // Number of elements, length in bytes, cardinality, checksum of the registers.
     let recorded: &[(u32, usize, u64, u64)] = &[
         (1, 21, 1, 0x3dbe4f60611746e1),
         (10, 48, 10, 0xb7ab55ff425c2c28),
@@ -121,11 +121,11 @@ fn random_marks_agree_with_plain_registers() {
     for round in 0..30 {
         let limit = random.usize(18..40_000);
         let most = random.u8(1..=51);
-        // A narrow range of registers makes many runs of values.
+        // A narrow range of registers results in many runs of values.
         let range = random.usize(1..=REGISTERS);
         let (mut bytes, mut expected) = (empty(), vec![0u8; REGISTERS]);
         for _ in 0..20 {
-            // A writer that lives for several marks takes short cuts, one that lives for one does not.
+            // A writer that is used for several marks takes shortcuts; one that is used for a single mark does not.
             let mut short_cuts = bytes.clone();
             let mut writer = Writer::new(&mut short_cuts, limit).unwrap();
             let mut marks: Vec<RegisterUpdate> = (0..random.usize(1..100))
@@ -200,7 +200,7 @@ fn runs_that_do_not_make_up_the_registers() {
         assert!(Union::default().merge(&bytes).is_err(), "{what}");
         let mut writer = Writer::new(&mut bytes, LIMIT).unwrap();
         assert_eq!(writer.make_dense(), Err(Corrupted), "{what}");
-        // A mark that only fits into the dense form, and one in a register that may be missing.
+        // A mark that requires the dense encoding, and one for a register that may be missing.
         assert_eq!(
             writer.raise(RegisterUpdate { index: 0, count: 40 }),
             Err(Corrupted),

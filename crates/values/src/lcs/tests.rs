@@ -1,8 +1,8 @@
-//! Tests of common subsequences against the full table of lengths.
+//! Tests of common subsequences against the complete table of lengths.
 
 use super::*;
 
-/// The table of lengths, row by row.
+/// Returns the complete table of lengths, row by row.
 fn table(first: &[u8], second: &[u8]) -> Vec<Vec<usize>> {
     let mut lengths = vec![vec![0; second.len() + 1]; first.len() + 1];
     for row in 1..=first.len() {
@@ -17,7 +17,7 @@ fn table(first: &[u8], second: &[u8]) -> Vec<Vec<usize>> {
     lengths
 }
 
-/// The matches along the way that prefers left where up is not better.
+/// Returns the subsequence and its matches from the full table. The path goes left unless going up is better.
 fn model(first: &[u8], second: &[u8]) -> (Vec<u8>, Vec<Match>) {
     let lengths = table(first, second);
     let (mut row, mut column) = (first.len(), second.len());

@@ -1,4 +1,4 @@
-//! Changes of lists: where an element goes, and when nodes split and merge.
+//! Modifications of lists: the placement of elements, and the splitting and merging of nodes.
 
 use std::ops::ControlFlow;
 
@@ -8,7 +8,7 @@ use super::{Direction, End, List};
 use crate::listpack::Element;
 
 impl List {
-    /// Puts a node before node `at`.
+    /// Inserts a node before node `at`.
     pub(super) fn put(&mut self, at: usize, node: Node) {
         self.count += node.len();
         self.node_bytes += node.allocated_bytes();
@@ -18,7 +18,7 @@ impl List {
         self.nodes.insert(at, node);
     }
 
-    /// Takes node `at` out.
+    /// Removes node `at` and returns it.
     fn take(&mut self, at: usize) -> Option<Node> {
         let node = self.nodes.remove(at)?;
         self.count -= node.len();
@@ -26,7 +26,7 @@ impl List {
         Some(node)
     }
 
-    /// Changes node `at`; it may lose all its elements, and then has to be taken out.
+    /// Changes node `at`. If it loses all its elements, the caller must remove it.
     #[inline]
     fn edit<R>(&mut self, at: usize, change: impl FnOnce(&mut Node) -> R) -> R {
         let node = &mut self.nodes[at];
@@ -38,7 +38,7 @@ impl List {
         result
     }
 
-    /// Changes node `at`, out of compression.
+    /// Decompresses and changes node `at`.
     fn open<R>(&mut self, at: usize, change: impl FnOnce(&mut Node) -> R) -> R {
         self.edit(at, |node| {
             node.decompress();
@@ -46,7 +46,7 @@ impl List {
         })
     }
 
-    /// Restores the rule of compression after node `at` changed or nodes came or went.
+    /// Restores rule 2 after node `at` changed or nodes were inserted or removed.
     fn settle(&mut self, at: usize) {
         let depth = usize::from(self.depth);
         if depth == 0 {
@@ -61,7 +61,7 @@ impl List {
             return;
         }
         let inner = depth..count - depth;
-        // At most two nodes come at a time, so at most two at either end lie deeper than before.
+        // An operation inserts at most two nodes, so at most two nodes at either end are deeper than before.
         for node in [
             at,
             inner.start,
@@ -75,7 +75,7 @@ impl List {
         }
     }
 
-    /// Whether an element of so many bytes may go into the run of node `at`.
+    /// Returns `true` if an element of `element_bytes` bytes may be added to the run of node `at`.
     fn admits(&self, at: Option<usize>, element_bytes: usize) -> bool {
         let Some(node) = at.and_then(|at| self.nodes.get(at)) else {
             return false;
@@ -105,7 +105,7 @@ impl List {
         } else {
             let mut node = Node::of_element(element);
             if let Some(neighbour) = at.filter(|_| self.nodes.len() > 1) {
-                // A long list grows on: the node will become as large as those before it.
+                // A long list keeps growing, so the node will become as large as the nodes before it.
                 node.make_room(self.nodes[neighbour].limit_bytes(), end);
             }
             node
@@ -115,7 +115,7 @@ impl List {
             End::Tail => self.nodes.len(),
         };
         self.put(place, node);
-        // The former end is one node deeper now.
+        // The node that was at this end is one node deeper now.
         let former = match end {
             End::Head => 1,
             End::Tail => place.saturating_sub(1),
@@ -126,21 +126,21 @@ impl List {
         self.settle(former);
     }
 
-    /// Adds a node of elements that are a run already, at the end.
+    /// Appends a node whose elements are already a run.
     pub fn append_run(&mut self, run: &[u8], count: usize) {
         let at = self.nodes.len();
         self.put(at, Node::of_run(run, count));
         self.settle(at.saturating_sub(1));
     }
 
-    /// Adds a node of one element that stands alone, at the end.
+    /// Appends a node of one plain element.
     pub fn append_plain(&mut self, element: &[u8]) {
         let at = self.nodes.len();
         self.put(at, Node::plain(element));
         self.settle(at.saturating_sub(1));
     }
 
-    /// Puts an element in the place of element `index`; false if there is none.
+    /// Replaces element `index`. Returns `false` if there is no such element.
     pub fn replace(&mut self, index: usize, element: &[u8]) -> bool {
         let Some((at, offset)) = self.locate(index) else {
             return false;
@@ -170,7 +170,7 @@ impl List {
         true
     }
 
-    /// Puts an element that stands alone in the place of one inside a run.
+    /// Replaces an element in a run by a plain element.
     fn replace_by_large(&mut self, at: usize, offset: usize, element: &[u8]) {
         if offset + 1 < self.nodes[at].len() {
             let rest = self.open(at, |node| node.split_off(offset + 1));
@@ -186,7 +186,7 @@ impl List {
         }
     }
 
-    /// Puts an element before or after element `index`; false if there is none.
+    /// Inserts an element before or after element `index`. Returns `false` if there is no such element.
     pub fn insert(&mut self, index: usize, after: bool, element: &[u8]) -> bool {
         let Some((at, offset)) = self.locate(index) else {
             return false;
@@ -199,7 +199,7 @@ impl List {
         true
     }
 
-    /// Puts an element before element `offset` of a run.
+    /// Inserts an element before element `offset` of a run.
     fn insert_into(&mut self, at: usize, offset: usize, element: &[u8]) {
         self.open(at, |node| {
             let end = node.run().bytes().len();
@@ -209,12 +209,12 @@ impl List {
         self.settle(at);
     }
 
-    /// Puts an element before or after element `offset` of node `at`, where Valkey would.
+    /// Inserts an element before or after element `offset` of node `at`, into the node that Valkey would select.
     fn insert_beside(&mut self, at: usize, offset: usize, after: bool, element: &[u8]) {
         let length = self.nodes[at].len();
         let at_border = if after { offset + 1 == length } else { offset == 0 };
         let neighbour = if after { Some(at + 1) } else { at.checked_sub(1) };
-        // Where a new node goes that is to stand on the wanted side.
+        // The index of a new node on the requested side.
         let place = at + usize::from(after);
         if self.limits().stands_alone(element.len()) {
             if self.nodes[at].container() == Container::Packed && !at_border {
@@ -243,13 +243,13 @@ impl List {
         }
     }
 
-    /// Splits a full node before element `offset` and puts an element into the half that Valkey makes anew.
+    /// Splits a full node before element `offset`, and adds an element to the half for which Valkey creates a new node.
     fn split_and_insert(&mut self, at: usize, offset: usize, after: bool, element: &[u8]) {
         let rest = self.open(at, |node| node.split_off(offset));
         self.put(at + 1, rest);
         let (half, end) = if after { (at + 1, End::Head) } else { (at, End::Tail) };
         self.edit(half, |node| node.push(end, Element::of(element)));
-        // The half that keeps its name is the centre of merging.
+        // Merging starts from the half that remains in the original node.
         self.merge_around(if after { at } else { at + 1 });
     }
 
@@ -259,7 +259,7 @@ impl List {
         self.settle(at.wrapping_sub(1));
     }
 
-    /// Merges what may be merged of node `center` and the two on either side of it.
+    /// Merges node `center` and the two nodes on either side of it as far as the limits allow.
     fn merge_around(&mut self, center: usize) {
         let mut center = center;
         if center >= 2 && self.merge(center - 2) {
@@ -273,7 +273,7 @@ impl List {
         self.settle_around(center);
     }
 
-    /// Merges node `at` and the next one, if the limits allow it.
+    /// Merges node `at` and the next one, if the limits allow it. Returns `true` if it did.
     fn merge(&mut self, at: usize) -> bool {
         let (Some(node), Some(next)) = (self.nodes.get(at), self.nodes.get(at + 1)) else {
             return false;
@@ -297,7 +297,7 @@ impl List {
         };
         let mut left = count.min(self.count - start);
         let mut whole = first;
-        // A node at the end of a long list is about to be used up, or filled again.
+        // A node at the end of a long list will soon be emptied or filled again.
         let is_long = self.nodes.len() > 2;
         if offset > 0 {
             let part = left.min(self.nodes[first].len() - offset);
@@ -322,7 +322,7 @@ impl List {
         self.settle_around(whole);
     }
 
-    /// Removes elements that `remove` picks, in one direction; returns how many.
+    /// Removes the elements that `remove` selects, in the given direction. Returns the number of removed elements.
     pub fn remove_if(&mut self, direction: Direction, mut remove: impl FnMut(Element<'_>) -> ElementAction) -> usize {
         let mut removed = 0;
         let nodes = self.nodes.len();
@@ -343,7 +343,7 @@ impl List {
                 })
             });
             emptied |= self.nodes[at].len() == 0;
-            // Also what was not worth compressing: it may be without what was removed.
+            // This includes nodes that were not compressible before: without the removed elements they may be.
             let depth = usize::from(self.depth);
             if depth > 0 && at >= depth && at + depth < nodes {
                 self.edit(at, Node::compress);
@@ -370,7 +370,7 @@ impl List {
         self.settle(0);
     }
 
-    /// Shrinks the ring of nodes after many of them went.
+    /// Shrinks the ring buffer of nodes after many of them were removed.
     fn give_room_back(&mut self) {
         if self.nodes.capacity() > 4 * self.nodes.len() + 4 {
             self.nodes.shrink_to(2 * self.nodes.len());

@@ -1,4 +1,4 @@
-//! A list in either form, so that commands need not tell them apart.
+//! A list in either form, so that commands need not distinguish them.
 
 use std::ops::ControlFlow;
 
@@ -9,14 +9,14 @@ use crate::listpack::Element;
 /// A list in either form, for reading.
 #[derive(Clone, Copy, Debug)]
 pub enum ListRef<'a> {
-    /// Packed into its table entry.
+    /// A list packed into its table entry.
     Packed(PackedList<'a>),
-    /// Behind its entry.
+    /// A list stored as a value of its own.
     Large(&'a List),
 }
 
 impl ListRef<'_> {
-    /// Number of elements.
+    /// The number of elements.
     #[inline]
     pub fn len(self) -> usize {
         match self {
@@ -25,12 +25,12 @@ impl ListRef<'_> {
         }
     }
 
-    /// Whether there is no element.
+    /// Returns `true` if there are no elements.
     pub fn is_empty(self) -> bool {
         self.len() == 0
     }
 
-    /// About how many bytes the elements have; less if they are compressed.
+    /// The approximate size of the elements in bytes, or less if they are compressed.
     #[inline]
     pub fn approximate_bytes(self) -> usize {
         match self {
@@ -39,7 +39,7 @@ impl ListRef<'_> {
         }
     }
 
-    /// Runs `view` on element `index`.
+    /// Calls `view` with element `index` and returns its result, or `None` if the index is out of range.
     #[inline]
     pub fn with<R>(self, index: usize, view: impl FnOnce(Element<'_>) -> R) -> Option<R> {
         match self {
@@ -51,7 +51,7 @@ impl ListRef<'_> {
         }
     }
 
-    /// Shows elements to `view`, from element `start` on, until it breaks.
+    /// Calls `view` for the elements from element `start` on, until it returns `Break`.
     #[inline]
     pub fn visit(self, start: usize, direction: Direction, view: impl FnMut(Element<'_>) -> ControlFlow<()>) {
         match self {
@@ -65,17 +65,17 @@ impl ListRef<'_> {
     }
 }
 
-/// A list in either form, to be changed. A packed one has room for what is put into it: the caller made sure.
+/// A list in either form, for modification. The caller must ensure that a packed list has space for added elements.
 #[derive(Debug)]
 pub enum ListMut<'a> {
-    /// Packed into its table entry.
+    /// A list packed into its table entry.
     Packed(PackedListMut<'a>),
-    /// Behind its entry.
+    /// A list stored as a value of its own.
     Large(&'a mut List),
 }
 
 impl ListMut<'_> {
-    /// The same list for reading.
+    /// Returns the list for reading.
     #[inline]
     pub fn as_ref(&self) -> ListRef<'_> {
         match self {
@@ -84,13 +84,13 @@ impl ListMut<'_> {
         }
     }
 
-    /// Number of elements.
+    /// The number of elements.
     #[inline]
     pub fn len(&self) -> usize {
         self.as_ref().len()
     }
 
-    /// Whether there is no element.
+    /// Returns `true` if there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -104,7 +104,7 @@ impl ListMut<'_> {
         }
     }
 
-    /// Puts an element before or after element `index`; does nothing if there is none.
+    /// Inserts an element before or after element `index`. Does nothing if there is no such element.
     pub fn insert(&mut self, index: usize, after: bool, element: &[u8]) {
         match self {
             ListMut::Packed(list) => {
@@ -123,7 +123,7 @@ impl ListMut<'_> {
         }
     }
 
-    /// Puts an element in the place of element `index`; does nothing if there is none.
+    /// Replaces element `index`. Does nothing if there is no such element.
     pub fn replace(&mut self, index: usize, element: &[u8]) {
         match self {
             ListMut::Packed(list) => {
@@ -138,7 +138,7 @@ impl ListMut<'_> {
         }
     }
 
-    /// Removes `count` elements from element `start` on; there are so many.
+    /// Removes `count` elements from element `start` on, all of which must exist.
     #[inline]
     pub fn remove_range(&mut self, start: usize, count: usize) {
         match self {
@@ -147,7 +147,7 @@ impl ListMut<'_> {
         }
     }
 
-    /// Removes elements that `remove` picks, in one direction; returns how many.
+    /// Removes the elements that `remove` selects, in the given direction. Returns the number of removed elements.
     pub fn remove_if(&mut self, direction: Direction, remove: impl FnMut(Element<'_>) -> ElementAction) -> usize {
         match self {
             ListMut::Packed(list) => list.remove_if(direction, remove),

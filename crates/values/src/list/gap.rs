@@ -1,4 +1,5 @@
-//! A run inside a larger buffer, with free room on both sides, so that both ends grow and shrink without moving the rest.
+//! A run inside a larger buffer with free space on both sides, so that both ends grow and shrink without moving the
+//! rest.
 //!
 //! ```text
 //!   floor     start                    end          length
@@ -13,7 +14,7 @@ use super::Direction;
 use super::packed::ElementAction;
 use crate::listpack::{self, Element, Run};
 
-/// Where the run is.
+/// The position of the run in the buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Span {
     pub(super) start: usize,
@@ -26,17 +27,17 @@ impl Span {
     }
 }
 
-/// One end of a list.
+/// An end of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The left end: its first element.
+    /// The left end, with the first element.
     Head,
-    /// The right end: its last element.
+    /// The right end, with the last element.
     Tail,
 }
 
-/// Puts `element`, if there is one, in the place of `range` of the run. The shorter side moves, if there is room beside
-/// it. There must be enough free bytes in all.
+/// Replaces `range` of the run by `element`, if there is one. The shorter side is moved if there is space next to it.
+/// The total free space must be sufficient. Returns the new position of the run.
 pub(super) fn splice(
     buffer: &mut [u8],
     floor: usize,
@@ -52,7 +53,7 @@ pub(super) fn splice(
     span
 }
 
-/// Makes `range` of the run a hole of `bytes` bytes; returns where run and hole are.
+/// Replaces `range` of the run by a hole of `bytes` bytes. Returns the positions of the run and of the hole.
 fn make_hole(buffer: &mut [u8], floor: usize, span: Span, range: Range<usize>, bytes: usize) -> (Span, usize) {
     if range.len() == bytes {
         return (span, span.start + range.start);
@@ -70,7 +71,7 @@ fn make_hole(buffer: &mut [u8], floor: usize, span: Span, range: Range<usize>, b
         End::Tail => after + room >= bytes,
     };
     let other = if side == End::Head { End::Tail } else { End::Head };
-    // In the middle either side may move; at an end, all free room goes to where the run grows.
+    // In the middle, either side may move. At an end, all free space goes to the side on which the run grows.
     let moved = if fits(side) {
         shifted(span, side, room, bytes)
     } else if head.min(tail) > 0 && fits(other) {
@@ -89,7 +90,7 @@ fn make_hole(buffer: &mut [u8], floor: usize, span: Span, range: Range<usize>, b
         }
     };
     let (old_head, old_tail) = (span.start..span.start + head, span.end - tail..span.end);
-    // The part that moves towards the other goes last, so that it does not overwrite it.
+    // The part that moves towards the other one is copied last, so that it does not overwrite the other one.
     if moved.start < span.start {
         buffer.copy_within(old_head, moved.start);
         buffer.copy_within(old_tail, moved.end - tail);
@@ -100,7 +101,8 @@ fn make_hole(buffer: &mut [u8], floor: usize, span: Span, range: Range<usize>, b
     (moved, moved.start + head)
 }
 
-/// The span after the part on one side of a hole moved, so that the hole has `bytes` instead of `room` bytes.
+/// Returns the span after the part on one side of a hole moved, so that the size of the hole changes from `room` to
+/// `bytes`.
 fn shifted(span: Span, side: End, room: usize, bytes: usize) -> Span {
     match side {
         End::Head => Span {
@@ -114,14 +116,14 @@ fn shifted(span: Span, side: End, room: usize, bytes: usize) -> Span {
     }
 }
 
-/// Removes the elements of a run that `remove` picks and closes the gaps towards the run's start; returns the run's new
-/// length and how many elements went.
+/// Removes the elements of a run that `remove` selects, and closes the gaps towards the start of the run. Returns the
+/// new length of the run and the number of removed elements.
 pub(super) fn remove_if(
     run: &mut [u8],
     direction: Direction,
     remove: &mut impl FnMut(Element<'_>) -> ElementAction,
 ) -> (usize, usize) {
-    // Where the picked elements are, in the order of the walk.
+    // The ranges of the selected elements, in the order of the iteration.
     let mut gone: Vec<Range<usize>> = Vec::new();
     let all = Run::new(run);
     let mut walk = all.iter();

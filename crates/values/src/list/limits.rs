@@ -1,21 +1,22 @@
-//! How much a run of a list may hold: `list-max-listpack-size`, and what follows from it.
+//! The limits of a run of a list: `list_source-max-listpack-size`, and what follows from it.
 //!
-//! A negative size is a number of bytes, in five steps; a positive one is a number of elements, with a bound in bytes
-//! for safety. Sizes count a run as the whole listpack that it is in files.
+//! A negative size selects one of five numbers of bytes. A positive size is a number of elements, combined with a
+//! safety limit in bytes. Sizes refer to the whole listpack that a run is in files.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What sizes -1 to -5 stand for, bytes.
+/// The numbers of bytes that the sizes -1 to -5 stand for.
 const STEPS_BYTES: [usize; 5] = [4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10];
-/// The bound in bytes where the size is a number of elements.
+/// The limit in bytes if the size is a number of elements.
 const SAFETY_BYTES: usize = 8 << 10;
-/// What an element is taken to need beside its own bytes.
+/// The assumed overhead of an element in bytes.
 const OVERHEAD_BYTES: usize = 8;
 
-/// From how many bytes on an element stands alone (DEBUG QUICKLIST-PACKED-THRESHOLD); 0 leaves it to the limits.
+/// The size in bytes from which an element gets a plain node (DEBUG QUICKLIST-PACKED-THRESHOLD). 0 means that the
+/// limits decide.
 static ALONE_FROM_BYTES: AtomicUsize = AtomicUsize::new(0);
 
-/// Sets from how many bytes on an element stands alone, in all lists; 0 leaves it to the limits.
+/// Sets the size in bytes from which an element gets a plain node, for all lists. 0 means that the limits decide.
 pub fn set_alone_from(bytes: usize) {
     ALONE_FROM_BYTES.store(bytes, Ordering::Relaxed);
 }
@@ -28,7 +29,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// The limits that `list-max-listpack-size` sets.
+    /// Returns the limits that a value of `list_source-max-listpack-size` stands for.
     #[inline]
     pub fn new(size: i64) -> Self {
         if size < 0 {
@@ -45,7 +46,7 @@ impl Limits {
         }
     }
 
-    /// Whether a run would be too large with so many bytes and elements.
+    /// Returns `true` if a run of this number of bytes and elements would be too large.
     #[inline]
     pub fn exceeded(self, bytes: usize, count: usize) -> bool {
         if self.bytes == usize::MAX {
@@ -55,13 +56,13 @@ impl Limits {
         }
     }
 
-    /// Whether a run would be too large with one more element of `element_bytes`.
+    /// Returns `true` if a run would be too large with one more element of `element_bytes` bytes.
     #[inline]
     pub(super) fn exceeded_by(self, bytes: usize, count: usize, element_bytes: usize) -> bool {
         self.exceeded(bytes + element_bytes + OVERHEAD_BYTES, count + 1)
     }
 
-    /// Whether an element stands alone.
+    /// Returns `true` if an element gets a plain node of its own.
     #[inline]
     pub(super) fn stands_alone(self, element_bytes: usize) -> bool {
         match ALONE_FROM_BYTES.load(Ordering::Relaxed) {
@@ -71,8 +72,8 @@ impl Limits {
         }
     }
 
-    /// Whether a run is small enough for a list to be called a listpack again; `shrinking` asks for half as much, so
-    /// that a list does not change its name at every step.
+    /// Returns `true` if a run is small enough for a quicklist to become a listpack. With `shrinking`, the limits are
+    /// halved, so that a list does not change its encoding at every step.
     pub(super) fn allow_listpack(self, bytes: usize, count: usize, shrinking: bool) -> bool {
         let share = if shrinking { 2 } else { 1 };
         bytes <= self.bytes / share && count <= self.count / share

@@ -1,4 +1,4 @@
-//! A node of a list: a run of elements with free room around it, or one large element; either may be compressed.
+//! A node of a list: a run of elements with free space around it, or one large element. Either can be compressed.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -10,31 +10,31 @@ use crate::listpack::{self, Element, Run};
 use crate::lzf;
 use crate::size_class::size_class;
 
-/// Less is not worth compressing, bytes.
+/// The minimum size of a node to be compressed, in bytes.
 const COMPRESSED_MIN_BYTES: usize = 48;
-/// What compression must save, bytes.
+/// The minimum number of bytes that compression must save.
 const WORTHWHILE_BYTES: usize = 8;
-/// A buffer may be so many times larger than its run before it shrinks.
+/// The ratio of buffer size to run size above which a buffer shrinks.
 const SLACK_FACTOR: usize = 2;
-/// A buffer that is too small grows by what it must hold divided by this, beyond that.
+/// The divisor of the required size that gives the additional space when a buffer grows.
 const GROWTH_DIVISOR: usize = 2;
-/// Smaller buffers never shrink, bytes.
+/// The size in bytes up to which buffers do not shrink.
 const SHRINKING_MIN_BYTES: usize = 256;
 
-/// What is worth fetching at an end before it changes, bytes: an element or two.
+/// The number of bytes at an end to prefetch before a change: an element or two.
 const END_PLACE_BYTES: usize = 128;
 
-/// What a node holds.
+/// The type of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Container {
-    /// One large element, as it is.
+    /// One large element, stored as it is.
     Plain,
     /// A run of elements.
     Packed,
 }
 
-/// A node. If it is compressed, `bytes` is the LZF form of the whole listpack or of the element, and `end` its length
-/// before.
+/// A node. If it is compressed, `bytes` is the LZF data of the whole listpack or of the element, and `end` is the
+/// uncompressed length.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     bytes: Box<[u8]>,
@@ -51,14 +51,14 @@ fn to_u32(bytes: usize) -> u32 {
     u32::try_from(bytes).expect("a run is smaller than 4 GiB")
 }
 
-/// What a node holds, out of compression.
+/// The uncompressed contents of a node.
 pub(super) enum Content<'a> {
     Plain(&'a [u8]),
     Run(Run<'a>),
 }
 
 impl Node {
-    /// A node of elements that are already a run.
+    /// Creates a node whose elements are already a run.
     pub(super) fn of_run(run: &[u8], count: usize) -> Self {
         let mut node = Node {
             bytes: Box::default(),
@@ -72,14 +72,14 @@ impl Node {
         node
     }
 
-    /// A node of one element in a run.
+    /// Creates a node with a run of one element.
     pub(super) fn of_element(element: &[u8]) -> Self {
         let mut run = Vec::new();
         listpack::push(&mut run, element);
         Self::of_run(&run, 1)
     }
 
-    /// A node of one large element.
+    /// Creates a node of one large element.
     pub(super) fn plain(element: &[u8]) -> Self {
         Node {
             bytes: element.into(),
@@ -91,7 +91,7 @@ impl Node {
         }
     }
 
-    /// Takes a new buffer for `run`, with room for `length` bytes.
+    /// Moves `run` to a new buffer with capacity for `length` bytes.
     fn place(&mut self, run: &[u8], length: usize, free_at: End) {
         let mut bytes = vec![0; size_class(length.max(1))].into_boxed_slice();
         let start = match free_at {
@@ -116,7 +116,7 @@ impl Node {
         self.compressed
     }
 
-    /// Bytes that the node takes from the allocator.
+    /// The number of bytes that the node allocates.
     pub(super) fn allocated_bytes(&self) -> usize {
         if self.bytes.is_empty() {
             0
@@ -125,7 +125,7 @@ impl Node {
         }
     }
 
-    /// The node's size as limits count it: of a whole listpack, or of the element, before compression. Bytes.
+    /// The size in bytes that the limits refer to: that of the whole listpack, or of the element, before compression.
     pub(super) fn limit_bytes(&self) -> usize {
         match (self.compressed, self.container) {
             (true, _) => self.end as usize,
@@ -134,7 +134,7 @@ impl Node {
         }
     }
 
-    /// The compressed form, if it is compressed, and the length of what it stands for.
+    /// Returns the LZF data of a compressed node and its uncompressed length.
     pub(super) fn compressed(&self) -> Option<(&[u8], usize)> {
         self.compressed.then(|| (&self.bytes[..], self.end as usize))
     }
@@ -151,14 +151,14 @@ impl Node {
         self.end = to_u32(span.end);
     }
 
-    /// The run of a node that is neither plain nor compressed.
+    /// Returns the run of a node that is neither plain nor compressed.
     #[inline]
     pub(super) fn run(&self) -> Run<'_> {
         debug_assert!(self.container == Container::Packed && !self.compressed);
         Run::new(&self.bytes[self.start as usize..self.end as usize])
     }
 
-    /// What the node holds; a compressed one is unpacked into `scratch`.
+    /// Returns the contents of the node. A compressed node is decompressed into `scratch`.
     #[inline]
     pub(super) fn content<'a>(&'a self, scratch: &'a mut Vec<u8>) -> Content<'a> {
         if self.compressed {
@@ -174,7 +174,7 @@ impl Node {
         }
     }
 
-    /// The whole listpack, or the element, as a file holds it.
+    /// Returns the whole listpack or the element, as stored in files.
     pub(super) fn whole(&self) -> Cow<'_, [u8]> {
         match (self.compressed, self.container) {
             (true, _) => Cow::Owned(self.unpacked()),
@@ -223,7 +223,7 @@ impl Node {
         }
     }
 
-    /// Puts `element`, if there is one, in the place of a range of the run that holds `removed` elements.
+    /// Replaces a range of the run that contains `removed` elements by `element`, if there is one.
     #[inline]
     pub(super) fn splice(&mut self, range: Range<usize>, removed: usize, element: Option<Element<'_>>) {
         let bytes = element.map_or(0, Element::run_bytes);
@@ -244,7 +244,7 @@ impl Node {
         self.place(&old[span.start..span.end], length, free_at);
     }
 
-    /// Gives all room back, as the node is no longer at an end of its list.
+    /// Frees all unused space, because the node is no longer at an end of its list.
     pub(super) fn trim(&mut self) {
         if self.container == Container::Packed && !self.compressed {
             let used = self.span().bytes();
@@ -254,7 +254,7 @@ impl Node {
         }
     }
 
-    /// Gives room back when most of it is free.
+    /// Frees unused space if it is most of the buffer.
     pub(super) fn shrink(&mut self) {
         let used = self.span().bytes();
         if used > 0 && self.bytes.len() > SHRINKING_MIN_BYTES && self.bytes.len() > used * SLACK_FACTOR {
@@ -271,8 +271,8 @@ impl Node {
         self.splice(at..at, 0, Some(element));
     }
 
-    /// Removes `count` elements from element `start` on. Room that becomes free is kept or, if it is most of the room,
-    /// given back.
+    /// Removes `count` elements from element `start` on. Unless `keeps_room` is set, unused space is freed if it is
+    /// most of the buffer.
     pub(super) fn remove_range(&mut self, start: usize, count: usize, keeps_room: bool) {
         let range = range_of(self.run(), self.len(), start, count);
         self.splice(range, count, None);
@@ -281,14 +281,14 @@ impl Node {
         }
     }
 
-    /// Takes a buffer for so many bytes of run, if it is a larger one; the room becomes free at `free_at`.
+    /// Ensures that the buffer has space for a run of `length` bytes. New space is free at the end `free_at`.
     pub(super) fn make_room(&mut self, length: usize, free_at: End) {
         if length > self.bytes.len() {
             self.move_to(length, free_at);
         }
     }
 
-    /// The memory that a change at one end reads and writes.
+    /// Returns the memory that a change at one end reads and writes.
     pub(super) fn end_place(&self, end: End) -> &[u8] {
         let at = match (self.container, end) {
             (Container::Packed, End::Head) if !self.compressed => self.start as usize,
@@ -303,12 +303,12 @@ impl Node {
         &bytes[at.saturating_sub(before).min(bytes.len())..(at + after).min(bytes.len())]
     }
 
-    /// Puts a large element in the place of another.
+    /// Replaces a plain element by another one.
     pub(super) fn replace_plain(&mut self, element: &[u8]) {
         self.bytes = element.into();
     }
 
-    /// Removes the elements that `remove` picks; returns how many.
+    /// Removes the elements that `remove` selects. Returns the number of removed elements.
     pub(super) fn remove_if(
         &mut self,
         direction: Direction,
@@ -327,7 +327,7 @@ impl Node {
         removed
     }
 
-    /// Takes the elements from element `at` on into a node of their own.
+    /// Moves the elements from element `at` on to a new node.
     pub(super) fn split_off(&mut self, at: usize) -> Node {
         let run = self.run();
         let offset = run.offset_of(at, self.len()).unwrap_or(run.bytes().len());
@@ -337,7 +337,7 @@ impl Node {
         after
     }
 
-    /// Takes the elements of a node that follows this one.
+    /// Appends the elements of the node that follows this one.
     pub(super) fn append(&mut self, next: &Node) {
         let mut run = Vec::with_capacity(self.span().bytes() + next.span().bytes());
         run.extend_from_slice(self.run().bytes());

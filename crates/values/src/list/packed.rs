@@ -1,4 +1,4 @@
-//! A list packed into its table entry: a run with free room around it, and marks.
+//! A list packed into its table entry: a run with free space around it, and marks.
 //!
 //! ```text
 //!   0      1       3       5     7       8       9
@@ -8,14 +8,15 @@
 //!          (16 bits each, little-endian)         2 bytes a mark        start           end
 //! ```
 //!
-//! Free room costs nothing where the allocator rounds a size up anyway. It lets both ends grow, and the middle change,
-//! without another allocation: the entry's bytes keep their length.
+//! Free space costs nothing where the allocator rounds a size up anyway. It allows both ends to grow, and the middle to
+//! change, without another allocation: the bytes of the entry keep their length.
 //!
-//! A mark tells where every eighth element is, so that an index is found in a few steps instead of a walk through cold
-//! memory. Marks live on free room alone, and are made when a list is built or grows at its tail. Offset number i is
-//! that of element 8 (i + 1), counted from `start`; the first `valid` ones hold. A change makes those behind it invalid,
-//! and one at the head all of them: they would all have to be counted anew, and who works at the head seldom asks for
-//! an index. The next building makes them again.
+//! A mark is the position of every eighth element, so that an index is found in a few steps instead of a scan of memory
+//! that is not in the cache. Marks only use free space. They are created when a list is built or grows at its tail.
+//! Offset number i is that of element 8 (i + 1), counted from `start`; the first `valid` ones are valid. A change
+//! invalidates the marks after it, and a change at the head invalidates all of them: recomputing all would be too
+//! expensive, and clients that work at the head rarely access elements by index. The next build creates the marks
+//! again.
 
 use std::ops::Range;
 
@@ -24,12 +25,12 @@ use super::{Direction, End};
 use crate::listpack::{Element, Run};
 use crate::packed::PackedKind;
 
-/// Bytes before marks, run and free room.
+/// The number of bytes before marks, run and free space.
 pub const HEADER_BYTES: usize = 9;
-/// A packed list with a longer run becomes a [`List`](super::List), bytes.
+/// The maximum length of a run in bytes. A packed list with a longer run becomes a [`List`](super::List).
 pub const LARGEST_RUN_BYTES: usize = 8 << 10;
 
-/// Elements from one mark to the next.
+/// The number of elements from one mark to the next.
 const STRIDE: usize = 8;
 const MARK_BYTES: usize = 2;
 const MARKS_MAX: usize = u8::MAX as usize;
@@ -52,7 +53,7 @@ fn span(bytes: &[u8]) -> Span {
     }
 }
 
-/// Where free room and run begin.
+/// Returns the start of the part that contains free space and run.
 fn floor(bytes: &[u8]) -> usize {
     HEADER_BYTES + usize::from(bytes[7]) * MARK_BYTES
 }
@@ -64,43 +65,43 @@ pub struct PackedList<'a> {
 }
 
 impl<'a> PackedList<'a> {
-    /// The list in a table entry.
+    /// Creates a view of the list in a table entry.
     #[inline]
     pub fn new(bytes: &'a [u8]) -> Self {
         debug_assert_eq!(PackedKind::of(bytes), PackedKind::List);
         Self { bytes }
     }
 
-    /// Number of elements.
+    /// The number of elements.
     #[inline]
     pub fn len(self) -> usize {
         field(self.bytes, 1)
     }
 
-    /// Whether there is no element; a key never holds such a list.
+    /// Returns `true` if there are no elements. A key never contains such a list.
     pub fn is_empty(self) -> bool {
         self.len() == 0
     }
 
-    /// The elements.
+    /// Returns the run of the elements.
     #[inline]
     pub fn run(self) -> Run<'a> {
         let span = span(self.bytes);
         Run::new(&self.bytes[span.start..span.end])
     }
 
-    /// Bytes that the elements may still grow by.
+    /// The number of bytes by which the run can grow.
     #[inline]
     pub fn free_bytes(self) -> usize {
         self.bytes.len() - floor(self.bytes) - self.run().bytes().len()
     }
 
-    /// How many marks hold.
+    /// The number of valid marks.
     fn marks(self) -> usize {
         usize::from(self.bytes[8])
     }
 
-    /// The element of a number of strides from the first, as an offset in the run; a mark, or the start.
+    /// Returns the offset in the run of the element that is `strides` strides after the first: 0 or a mark.
     fn mark(self, strides: usize) -> usize {
         match strides {
             0 => 0,
@@ -108,7 +109,8 @@ impl<'a> PackedList<'a> {
         }
     }
 
-    /// The offset of element `index`, walked to from the nearest mark or end. `None` if there are not so many.
+    /// Returns the offset of element `index`, found from the nearest mark or end, or `None` if the index is out of
+    /// range.
     #[inline]
     pub fn offset_of(self, index: usize) -> Option<usize> {
         let (run, count) = (self.run(), self.len());
@@ -129,7 +131,7 @@ impl<'a> PackedList<'a> {
         }
     }
 
-    /// Where `count` elements from element `start` on lie in the run.
+    /// Returns the range of the run that contains `count` elements from element `start` on.
     pub(super) fn range_of(self, start: usize, count: usize) -> Range<usize> {
         let length = self.run().bytes().len();
         let first = self.offset_of(start).unwrap_or(length);
@@ -141,23 +143,23 @@ impl<'a> PackedList<'a> {
     }
 }
 
-/// What a packed list is made of.
+/// The input for building a packed list.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan<'a> {
     /// The elements.
     pub run: Run<'a>,
-    /// How many they are.
+    /// The number of elements.
     pub count: usize,
-    /// How many more are about to come.
+    /// The number of elements that will be added.
     pub more: usize,
-    /// Bytes that those take.
+    /// The number of bytes that the added elements take.
     pub more_bytes: usize,
-    /// At which end.
+    /// The end at which they will be added.
     pub free_at: End,
 }
 
 impl<'a> Plan<'a> {
-    /// A list that nothing is about to be added to.
+    /// Creates the plan of a list to which nothing will be added.
     pub fn of_run(run: Run<'a>, count: usize) -> Self {
         Plan {
             run,
@@ -168,21 +170,21 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Bytes that the packed list needs at least.
+    /// The minimum size of the packed list in bytes.
     pub fn min_bytes(&self) -> usize {
         HEADER_BYTES + self.run.bytes().len() + self.more_bytes
     }
 
-    /// How many marks to make room for, in a list of `length` bytes.
+    /// Returns the number of marks to reserve in a list of `length` bytes.
     fn marks(&self, length: usize) -> usize {
         let (count, used) = (self.count + self.more, self.min_bytes());
-        // As many elements as there will be when the room is used up, if they stay as large as they are.
+        // The number of elements when the space is used up, if their average size does not change.
         let expected = count * length / used;
         let spare = (length - used) / MARK_BYTES;
         (expected / STRIDE).min(spare).min(MARKS_MAX)
     }
 
-    /// Makes the packed list in `out`, of `length` bytes in all.
+    /// Builds the packed list in `out`, with a total length of `length` bytes.
     pub fn build(&self, out: &mut Vec<u8>, length: usize) {
         let run = self.run.bytes();
         out.clear();
@@ -201,28 +203,28 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// A packed list to be changed where it is.
+/// A packed list for modification in place.
 #[derive(Debug)]
 pub struct PackedListMut<'a> {
     bytes: &'a mut [u8],
 }
 
 impl<'a> PackedListMut<'a> {
-    /// The list in a table entry.
+    /// Creates a view of the list in a table entry.
     #[inline]
     pub fn new(bytes: &'a mut [u8]) -> Self {
         debug_assert_eq!(PackedKind::of(bytes), PackedKind::List);
         Self { bytes }
     }
 
-    /// The same list for reading.
+    /// Returns the list for reading.
     #[inline]
     pub fn as_ref(&self) -> PackedList<'_> {
         PackedList { bytes: self.bytes }
     }
 
-    /// Puts `element`, if there is one, in the place of a range of the run that holds `removed` elements. The caller
-    /// made sure of the room.
+    /// Replaces a range of the run that contains `removed` elements by `element`, if there is one. The caller must
+    /// ensure that there is enough space.
     #[inline]
     pub fn splice(&mut self, range: Range<usize>, removed: usize, element: Option<Element<'_>>) {
         let (before, count) = (span(self.bytes), field(self.bytes, 1));
@@ -252,7 +254,8 @@ impl<'a> PackedListMut<'a> {
         self.set_marks(valid + 1);
     }
 
-    /// Marks an element that was added at the tail, if it is one to be marked and all before it are.
+    /// Adds a mark for an element that was added at the tail, if the element is at a mark's position and all marks
+    /// before are valid.
     #[inline]
     fn mark_last(&mut self, index: usize, offset: usize) {
         let valid = self.as_ref().marks();
@@ -261,7 +264,7 @@ impl<'a> PackedListMut<'a> {
         }
     }
 
-    /// Marks what follows the last mark.
+    /// Adds marks after the last valid one.
     fn mark_on(&mut self) {
         loop {
             let list = self.as_ref();
@@ -274,7 +277,7 @@ impl<'a> PackedListMut<'a> {
         }
     }
 
-    /// How many marks are not behind an offset.
+    /// Returns the number of marks at or before an offset.
     fn marks_up_to(&self, offset: usize) -> usize {
         let list = self.as_ref();
         (1..=list.marks())
@@ -283,12 +286,12 @@ impl<'a> PackedListMut<'a> {
             .unwrap_or(0)
     }
 
-    /// Forgets the marks behind an offset.
+    /// Invalidates the marks after an offset.
     fn keep_marks(&mut self, offset: usize) {
         self.set_marks(self.marks_up_to(offset));
     }
 
-    /// Moves the marks behind an offset, where one element took another's place.
+    /// Moves the marks after an offset at which one element replaced another.
     fn move_marks(&mut self, offset: usize, after_bytes: usize, before_bytes: usize) {
         if after_bytes == before_bytes {
             return;
@@ -309,13 +312,14 @@ impl<'a> PackedListMut<'a> {
         self.splice(at..at, 0, Some(element));
     }
 
-    /// Removes `count` elements from element `start` on; there are so many.
+    /// Removes `count` elements from element `start` on, all of which must exist.
     pub fn remove_range(&mut self, start: usize, count: usize) {
         let range = self.as_ref().range_of(start, count);
         self.splice(range, count, None);
     }
 
-    /// Removes elements that `remove` picks, in one direction, and tells how many; `remove` also says when to stop.
+    /// Removes the elements that `remove` selects, in the given direction. Returns the number of removed elements.
+    /// `remove` also decides when to stop.
     pub fn remove_if(&mut self, direction: Direction, mut remove: impl FnMut(Element<'_>) -> ElementAction) -> usize {
         let span = span(self.bytes);
         let (length, removed) = gap::remove_if(&mut self.bytes[span.start..span.end], direction, &mut remove);
@@ -330,18 +334,18 @@ impl<'a> PackedListMut<'a> {
     }
 }
 
-/// What to do with an element.
+/// The decision to keep or remove an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ElementAction {
-    /// It stays.
+    /// Keep the element.
     No,
-    /// It goes.
+    /// Remove the element.
     Yes,
-    /// It goes, and the rest stays.
+    /// Remove the element and stop.
     Last,
 }
 
-/// Where `count` elements from element `start` on lie in a run of `total` elements.
+/// Returns the range that contains `count` elements from element `start` on in a run of `total` elements.
 pub(super) fn range_of(run: Run<'_>, total: usize, start: usize, count: usize) -> Range<usize> {
     let length = run.bytes().len();
     let first = run.offset_of(start, total).unwrap_or(length);

@@ -1,4 +1,4 @@
-//! Lists against a naive model, in every size and depth, and Valkey's rules of splitting and merging.
+//! Tests of lists against a naive model, with all sizes and depths, and of Valkey's rules for splitting and merging.
 
 use super::packed::{ElementAction, PackedList, PackedListMut, Plan};
 use super::*;
@@ -45,7 +45,7 @@ fn check(list: &List) {
     }
 }
 
-/// One random change of list and model.
+/// Applies one random change to the list and the model.
 fn change(random: &mut fastrand::Rng, list: &mut List, model: &mut Vec<Vec<u8>>) {
     let element = random_element(random);
     let index = random.usize(0..=model.len());
@@ -250,10 +250,10 @@ fn nodes_are_filled_up_to_the_limit_and_split_in_the_middle() {
     }
     let counts = |list: &List| list.nodes.iter().map(Node::len).collect::<Vec<_>>();
     assert_eq!(counts(&list), [4, 4]);
-    // Full and in the middle: the node splits before b, and nothing fits together again.
+    // The node is full and the position is in the middle: the node splits before b, and no merge is possible.
     list.insert(1, false, b"x");
     assert_eq!(counts(&list), [2, 3, 4]);
-    // At a border with room beside it, the neighbour takes the element.
+    // The position is at a border, and the neighbour has space for the element.
     list.insert(5, false, b"y");
     assert_eq!(counts(&list), [2, 4, 4]);
 }
@@ -353,7 +353,7 @@ fn stored_nodes_hold_whole_listpacks() {
 fn a_node_that_removal_makes_worth_compressing_is_compressed() {
     let noise = |random: &mut fastrand::Rng| -> Vec<u8> { (0..1000).map(|_| random.u8(..)).collect() };
     let mut random = fastrand::Rng::with_seed(1);
-    // Nodes of three elements, of which the inner one is mostly noise.
+    // Nodes of three elements. The inner node consists mostly of noise.
     let mut list = List::quicklist(3, 1);
     for number in 0..9 {
         match number {
@@ -377,7 +377,7 @@ fn a_node_that_two_new_ones_push_inwards_is_compressed() {
         list.push(End::Tail, &[b'a' + (number % 3); 90]);
     }
     check(&list);
-    // In the middle of the last node: half of it, the large element and the other half.
+    // The position is in the middle of the last node: one half, the large element and the other half follow each other.
     assert!(list.insert(25, true, &[b'x'; 9000]));
     check(&list);
 }

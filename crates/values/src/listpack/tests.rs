@@ -1,4 +1,4 @@
-//! Tests of runs: borders of every encoding, changes against a naive model, and broken listpacks.
+//! Tests of runs: the limits of every encoding, changes against a naive model, and damaged listpacks.
 
 use super::*;
 
@@ -96,7 +96,7 @@ fn strings_at_the_borders_of_headers_and_backlens_come_back() {
         assert_eq!(backward, forward, "{length}");
         assert_eq!(forward[0] - forward[1], Element::Bytes(&bytes).run_bytes());
     }
-    // The first length whose backlen has three bytes, as Valkey has it.
+    // The smallest length whose backlen takes three bytes in Valkey.
     assert_eq!(backlen(16_382).1, 2);
     assert_eq!(backlen(16_383), ([0, 0xFF, 0xFF, 0, 0], 3));
 }

@@ -1,8 +1,8 @@
-//! Compression against known bytes, against itself and against damaged input.
+//! Tests of compression with known bytes, as a round trip, and with damaged input.
 
 use super::*;
 
-/// Text with repetitions at many distances.
+/// Returns a random text with repetitions at many distances.
 fn compressible(random: &mut fastrand::Rng, len: usize) -> Vec<u8> {
     let mut text: Vec<u8> = Vec::new();
     while text.len() < len {
@@ -97,12 +97,12 @@ fn damaged_input_is_refused() {
         (b"\x01ab", 3),
         (b"\x01ab", 1),
         (b"\x02ab", 3),
-        // A reference in front of the start, or cut off.
+        // References to before the start, and truncated references.
         (b"\x00a\x20\x05x", 4),
         (b"\x00a\x20", 4),
         (b"\x00a\xe0\x01", 12),
         (b"\x00a\x20\x00", 3),
-        // A length that no input of this size can have.
+        // A length that no input of this size can expand to.
         (b"\x00a", usize::MAX),
     ];
     for (packed, len) in cases {

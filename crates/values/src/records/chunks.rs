@@ -1,17 +1,19 @@
-//! The arena of many records: chunks of 32 KiB, filled one after the other; a large record has one to itself.
+//! The arena of a large collection: chunks of 32 KiB, filled one after the other. A large record has a chunk of its
+//! own.
 //!
-//! A chunk never grows into a giant, so no step copies much. A removed record leaves a hole. Once holes make up
-//! more than a quarter of a chunk, its records move to the chunk that is being filled, and the chunk is freed.
+//! The size of a chunk is bounded, so no operation copies much. A removed record leaves a hole. Once holes make up more
+//! than a quarter of a chunk, its records move to the chunk that is being filled, and the chunk is freed.
 
 use super::encoding::{Header, Record, RecordParts, Shape, dig, next_record};
 use super::{CHUNK_BYTES, Id};
 use crate::size_class::{reserve_class, size_class};
 
-/// While the arena has fewer bytes than this, chunks grow with what they hold.
+/// The size of the arena in bytes up to which chunks grow with their contents. In a larger arena, chunks are allocated
+/// with their full size.
 const WHOLE_CHUNKS_FROM_BYTES: usize = 8 * CHUNK_BYTES;
-/// A record of more bytes has a chunk to itself.
+/// The maximum size in bytes of a record that shares a chunk with other records.
 const MAX_SHARING_BYTES: usize = 4096;
-/// No chunk is being filled.
+/// The value of `filling` if no chunk is being filled.
 const NONE: u32 = u32::MAX;
 
 #[derive(Clone, Debug, Default)]
@@ -23,19 +25,19 @@ struct Chunk {
 #[derive(Clone, Debug)]
 pub(super) struct Chunks {
     shape: Shape,
-    /// The chunk that new records go to.
+    /// The chunk to which new records are appended.
     filling: u32,
     chunks: Vec<Chunk>,
-    /// Numbers of chunks that are not in use.
+    /// The numbers of unused chunks.
     free: Vec<u32>,
-    /// The sum of the chunks' capacities.
+    /// The sum of the capacities of all chunks, in bytes.
     allocated: usize,
-    /// The bytes of all records.
+    /// The total size of all records in bytes.
     live: usize,
 }
 
 impl Chunks {
-    /// An arena that begins with these chunks; the last of them is filled on.
+    /// Creates an arena that begins with these chunks. New records are appended to the last of them.
     pub(super) fn of<'a>(shape: Shape, chunks: impl Iterator<Item = &'a [u8]>) -> Self {
         let mut arena = Chunks {
             shape,
@@ -64,7 +66,7 @@ impl Chunks {
         self.allocated + self.chunks.len() * (size_of::<Chunk>() + size_of::<u32>())
     }
 
-    /// Counts the capacities anew, after they were cloned.
+    /// Recomputes the sum of the capacities after the chunks were cloned.
     pub(super) fn count_allocated(&mut self) {
         self.allocated = self.chunks.iter().map(|chunk| chunk.bytes.capacity()).sum();
     }
@@ -75,7 +77,7 @@ impl Chunks {
         RecordParts::of(self.shape, bytes, id.offset()).record(bytes)
     }
 
-    /// The bytes from the record on, and where its parts are.
+    /// Returns the bytes of the record's chunk, and the positions of the record's parts in them.
     #[inline]
     pub(super) fn place(&mut self, id: Id) -> (&mut [u8], RecordParts) {
         let bytes = &mut self.chunks[id.chunk()].bytes;
@@ -83,7 +85,7 @@ impl Chunks {
         (bytes, parts)
     }
 
-    /// Notes that `bytes` bytes of a record were turned into a hole behind it.
+    /// Accounts for a hole of `bytes` bytes that a record left behind it by shrinking.
     pub(super) fn note_hole(&mut self, id: Id, bytes: usize) {
         self.chunks[id.chunk()].hole_bytes += bytes as u32;
         self.live -= bytes;
@@ -95,7 +97,8 @@ impl Chunks {
         Id::new(number, offset)
     }
 
-    /// A chunk with room for `bytes` bytes, and its length; they count as live from now on.
+    /// Returns the number of a chunk with capacity for `bytes` bytes, and its current length. The bytes are counted as
+    /// live from now on.
     fn room(&mut self, bytes: usize) -> (usize, usize) {
         self.live += bytes;
         if bytes > MAX_SHARING_BYTES {
@@ -129,7 +132,7 @@ impl Chunks {
         number
     }
 
-    /// Takes the bytes of a chunk.
+    /// Empties a chunk and returns its bytes.
     fn close(&mut self, number: usize) -> Vec<u8> {
         if self.filling as usize == number {
             self.filling = NONE;
@@ -139,7 +142,8 @@ impl Chunks {
         chunk.bytes
     }
 
-    /// Makes a hole of a record. Returns whether its chunk has so many that it should be emptied.
+    /// Turns a record into a hole. Returns `true` if holes now take so much of its chunk that the chunk should be
+    /// evacuated.
     pub(super) fn bury(&mut self, id: Id) -> bool {
         let chunk = &mut self.chunks[id.chunk()];
         let end = RecordParts::of(self.shape, &chunk.bytes, id.offset()).end;
@@ -150,13 +154,13 @@ impl Chunks {
         self.is_sparse(id.chunk())
     }
 
-    /// Whether a chunk has so many holes that it should be emptied.
+    /// Returns `true` if holes take so much of a chunk that it should be evacuated.
     pub(super) fn is_sparse(&self, number: usize) -> bool {
         let chunk = &self.chunks[number];
         chunk.hole_bytes as usize * 4 > chunk.bytes.len()
     }
 
-    /// Moves the records of a chunk to where new ones go.
+    /// Moves the records of a chunk to the chunk that is being filled.
     pub(super) fn evacuate(&mut self, number: usize, mut moved: impl FnMut(Id, Id, Record<'_>)) {
         let bytes = self.close(number);
         let mut at = 0;
@@ -169,18 +173,19 @@ impl Chunks {
             moved(Id::new(number, start), Id::new(target, offset), parts.record(&bytes));
             at = parts.end;
         }
-        // Not before, lest an id mean a record that has moved and one that has not.
+        // The number is reused only now, because otherwise an id could refer both to a record that has moved and to one
+        // that has not.
         self.free.push(number as u32);
     }
 
-    /// The bytes of chunk `number`, if there are so many.
+    /// Returns the bytes of chunk `number`, or `None` if there is no such chunk.
     #[inline]
     pub(super) fn bytes(&self, number: usize) -> Option<&[u8]> {
         self.chunks.get(number).map(|chunk| &chunk.bytes[..])
     }
 }
 
-/// Bytes of the records in a chunk.
+/// Returns the total size of the records in a chunk, in bytes.
 fn live_bytes_in(shape: Shape, bytes: &[u8]) -> usize {
     let (mut at, mut live) = (0, 0);
     while let Some(start) = next_record(bytes, at) {

@@ -1,4 +1,4 @@
-//! How a record lies in memory, and how a hole between records does.
+//! The encoding of records, and of the holes between them.
 //!
 //! ```text
 //!   members:   | key length | key |
@@ -7,38 +7,38 @@
 //!   a hole:    | 0xFE |   or   | 0xFF | length of the whole hole | anything |
 //! ```
 //!
-//! A length takes 1 byte below 240, 2 bytes below 2288, then 3, 5 or 9; no length begins with 0xFE or 0xFF.
-
-/// What the records of one collection consist of.
+//! A length takes 1 byte below 240, 2 bytes below 2288, and otherwise 3, 5 or 9 bytes. No length begins with 0xFE or
+//! 0xFF.
+/// The components of the records of a collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Shape {
-    /// A key alone.
+    /// A key only.
     Members,
-    /// A key and 8 bytes.
+    /// A key and a value of 8 bytes.
     Scores,
-    /// A key, a value of any length and perhaps an expiry.
+    /// A key, a value of any length and an optional expiry.
     Fields,
 }
 
-/// A record: as it is stored, or to be stored.
+/// A record that is stored or is to be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// By which it is found.
+    /// The key by which the record is found.
     pub key: &'a [u8],
-    /// What comes with it: nothing in [`Shape::Members`], 8 bytes in [`Shape::Scores`].
+    /// The value. It is empty in [`Shape::Members`] and has 8 bytes in [`Shape::Scores`].
     pub value: &'a [u8],
-    /// When it expires, ms since the Unix epoch; only in [`Shape::Fields`].
+    /// The expiry in milliseconds since the Unix epoch; only in [`Shape::Fields`].
     pub expire_at_ms: Option<u64>,
 }
 
 impl<'a> Record<'a> {
-    /// A record of [`Shape::Members`].
+    /// Creates a record of [`Shape::Members`].
     pub const fn member(key: &'a [u8]) -> Self {
         Self::field(key, &[])
     }
 
-    /// A record with a value that does not expire.
+    /// Creates a record with a value and without an expiry.
     pub const fn field(key: &'a [u8], value: &'a [u8]) -> Self {
         Record {
             key,
@@ -56,21 +56,21 @@ const IN_EIGHT_BYTES: u8 = 0xFA;
 const HOLE_OF_ONE: u8 = 0xFE;
 const HOLE: u8 = 0xFF;
 
-/// Bytes of an encoded expiry.
+/// The size of an encoded expiry in bytes.
 const EXPIRY_BYTES: usize = 8;
-/// Bytes of a value in [`Shape::Scores`].
+/// The size of a value in [`Shape::Scores`] in bytes.
 const SCORE_BYTES: usize = 8;
-/// The longest start of a record: two lengths and an expiry.
+/// The maximum size of a header in bytes: two lengths and an expiry.
 const HEADER_MAX_BYTES: usize = 26;
 
-/// What precedes the key of a record.
+/// The encoded bytes before the key of a record.
 pub(super) struct Header {
     bytes: [u8; HEADER_MAX_BYTES],
     len: usize,
 }
 
 impl Header {
-    /// The start of a record.
+    /// Encodes the header of a record.
     #[inline]
     pub(super) fn of(shape: Shape, record: &Record<'_>) -> Self {
         let mut header = Header {
@@ -128,13 +128,13 @@ impl Header {
         &self.bytes[..self.len]
     }
 
-    /// The bytes that the whole record takes.
+    /// The encoded size of the whole record in bytes.
     #[inline]
     pub(super) fn total_bytes(&self, record: &Record<'_>) -> usize {
         self.len + record.key.len() + record.value.len()
     }
 
-    /// Writes the record behind `out`.
+    /// Appends the record to `out`.
     #[inline]
     pub(super) fn append(&self, record: &Record<'_>, out: &mut Vec<u8>) {
         out.extend_from_slice(self.bytes());
@@ -142,7 +142,7 @@ impl Header {
         out.extend_from_slice(record.value);
     }
 
-    /// Writes the record over the start of `place`.
+    /// Writes the record to the start of `place`.
     pub(super) fn write(&self, record: &Record<'_>, place: &mut [u8]) {
         let key_at = self.len;
         let value_at = key_at + record.key.len();
@@ -152,7 +152,7 @@ impl Header {
     }
 }
 
-/// Reads a length: the number and how many bytes it took.
+/// Decodes a length. Returns it and the number of bytes that it takes.
 #[inline]
 fn length_at(bytes: &[u8], at: usize) -> (usize, usize) {
     let first = usize::from(bytes[at]);
@@ -180,7 +180,7 @@ fn long_length_at(bytes: &[u8], at: usize) -> (usize, usize) {
     }
 }
 
-/// Where the parts of a record are, in bytes from the start of what it lies in.
+/// The positions of the parts of a record, in bytes from the start of its chunk.
 #[derive(Clone, Copy)]
 pub(super) struct RecordParts {
     pub(super) key_at: usize,
@@ -190,7 +190,7 @@ pub(super) struct RecordParts {
 }
 
 impl RecordParts {
-    /// The parts of the record at `at`.
+    /// Decodes the positions of the parts of the record at `at`.
     #[inline]
     pub(super) fn of(shape: Shape, bytes: &[u8], at: usize) -> Self {
         let (number, taken) = length_at(bytes, at);
@@ -223,7 +223,7 @@ impl RecordParts {
         }
     }
 
-    /// The record that has these parts.
+    /// Returns the record with these parts.
     #[inline]
     pub(super) fn record<'a>(&self, bytes: &'a [u8]) -> Record<'a> {
         Record {
@@ -251,7 +251,7 @@ pub(super) fn dig(place: &mut [u8]) {
     }
 }
 
-/// The length of the hole at `at`, if there is one.
+/// Returns the length of the hole at `at`, if there is one.
 #[inline]
 fn hole_at(bytes: &[u8], at: usize) -> Option<usize> {
     match bytes[at] {
@@ -261,7 +261,7 @@ fn hole_at(bytes: &[u8], at: usize) -> Option<usize> {
     }
 }
 
-/// Where the first record at or behind `at` begins.
+/// Returns the offset of the first record at or after `at`.
 #[inline]
 pub(super) fn next_record(bytes: &[u8], mut at: usize) -> Option<usize> {
     while at < bytes.len() {

@@ -1,4 +1,4 @@
-//! The index of many records: leaves over stretches of hashes, found through two levels of directories.
+//! The index of a large collection: leaves that cover ranges of hashes, found through two levels of directories.
 //!
 //! ```text
 //!   hash:  | root's bits | region's bits |        tag        |
@@ -7,25 +7,27 @@
 //!          [ root ] ----> [ region ] ----> [ leaf: tag id, tag id, ... ] ----> record
 //! ```
 //!
-//! Both levels are extendible hashing: a directory of 2^n slots, of which several neighbours may name the same item.
-//! A full leaf is split in two, a region of too many leaves as well; so no step is longer than a leaf or a
-//! directory of one region. The leaves, taken together, are in hash order, which is what a scan follows.
+//! Both levels use extendible hashing: a directory has 2^n slots, and several neighbouring slots may refer to the same
+//! item. A full leaf is split in two, and so is a region with too many leaves. The cost of an operation is therefore
+//! bounded by the size of a leaf or of the directory of one region. The leaves form a sequence in hash order, which a
+//! scan follows.
 
 use super::Id;
 use super::leaf::{Leaf, MAX_DEPTH, MAX_ENTRIES, Stretch};
 
-/// A region of more leaves is split in two.
+/// The maximum number of leaves of a region. A full region is split in two.
 const MAX_LEAVES: usize = 1024;
-/// A leaf of fewer entries is merged with its other half, if both together are half a leaf.
+/// The number of entries below which a leaf is merged with its sibling, if both together fill at most half a leaf.
 const MERGE_BELOW: usize = MAX_ENTRIES / 8;
-/// A leaf made in advance gets about this many entries.
+/// The expected number of entries of a leaf that is created in advance.
 const EXPECTED_ENTRIES: usize = 180;
-/// Leaves made in advance at most.
+/// The maximum depth of the leaves that are created in advance.
 const MAX_PREPARED_DEPTH: u8 = 14;
-/// Tries for a random entry: a leaf or region may be a small part of the largest possible.
+/// The maximum number of attempts to select a random entry. An attempt fails more often the smaller a leaf or region is
+/// compared to the maximum size.
 const RANDOM_TRIES: usize = 1000;
 
-/// What a directory leads to.
+/// An item of a directory, which covers a range of hashes.
 trait Covering {
     fn stretch(&self) -> Stretch;
 }
@@ -36,11 +38,11 @@ impl Covering for Leaf {
     }
 }
 
-/// Items that together cover a stretch of hashes.
+/// Items that together cover a range of hashes.
 #[derive(Clone, Debug)]
 struct Directory<T> {
     stretch: Stretch,
-    /// The logarithm of the number of slots.
+    /// The binary logarithm of the number of slots.
     bits: u8,
     slots: Vec<u32>,
     items: Vec<T>,
@@ -64,7 +66,7 @@ impl<T: Covering> Directory<T> {
 
     #[inline]
     fn slot_of(&self, hash: u64) -> usize {
-        // Two shifts, for there may be no bits at all.
+        // The shift is split in two because with 0 bits a single shift by 64 would overflow.
         ((hash << self.stretch.depth) >> 1 >> (63 - self.bits)) as usize
     }
 
@@ -84,13 +86,13 @@ impl<T: Covering> Directory<T> {
         &mut self.items[number]
     }
 
-    /// The slots of a stretch.
+    /// Returns the slots of a range of hashes.
     fn range(&self, stretch: Stretch) -> std::ops::Range<usize> {
         let first = self.slot_of(stretch.start());
         first..first + (1 << (self.bits - (stretch.depth - self.stretch.depth)))
     }
 
-    /// Adds an item and leads its stretch to it.
+    /// Adds an item and makes the slots of its range refer to it.
     fn place(&mut self, item: T) {
         let stretch = item.stretch();
         while stretch.depth - self.stretch.depth > self.bits {
@@ -103,7 +105,7 @@ impl<T: Covering> Directory<T> {
         self.slots[range].fill(number);
     }
 
-    /// Takes an item out; its slots lead nowhere good until another item is placed there.
+    /// Removes an item. Its slots are invalid until another item is placed there.
     fn take(&mut self, number: usize) -> T {
         let item = self.items.swap_remove(number);
         if let Some(moved) = self.items.get(number) {
@@ -113,7 +115,7 @@ impl<T: Covering> Directory<T> {
         item
     }
 
-    /// Halves the slots as long as every item has several.
+    /// Halves the number of slots as long as every item has several of them.
     fn halve_slots(&mut self) {
         while self.bits > 0 && self.items.len() * 8 <= self.slots.len() {
             let deepest = self.items.iter().map(|item| item.stretch().depth).max();
@@ -125,7 +127,7 @@ impl<T: Covering> Directory<T> {
         }
     }
 
-    /// Divides the items, of which there are several, between two directories.
+    /// Distributes the items, of which there are several, over two directories.
     fn split(self) -> [Self; 2] {
         let [lower, upper] = self.stretch.halves();
         let mut halves = [Directory::empty(lower), Directory::empty(upper)];
@@ -146,14 +148,14 @@ type Region = Directory<Leaf>;
 #[derive(Clone, Debug)]
 pub(super) struct Index {
     root: Directory<Region>,
-    /// The sum of the leaves' capacities.
+    /// The sum of the capacities of all leaves, in bytes.
     leaf_bytes: usize,
-    /// The memory of the directories.
+    /// The memory of the directories in bytes.
     directory_bytes: usize,
 }
 
 impl Index {
-    /// An index that expects so many entries.
+    /// Creates an index with capacity for `entries` entries.
     pub(super) fn with_capacity(entries: usize) -> Self {
         let leaves = entries.div_ceil(EXPECTED_ENTRIES).max(1);
         let depth = (leaves.ilog2() as u8).min(MAX_PREPARED_DEPTH);
@@ -170,7 +172,7 @@ impl Index {
         index
     }
 
-    /// Splits the empty leaf of a stretch down to `depth`.
+    /// Splits the empty leaf of a range until its parts have the depth `depth`.
     fn prepare(&mut self, stretch: Stretch, depth: u8) {
         if stretch.depth < depth {
             self.split_leaf(stretch.start(), |_| 0);
@@ -187,7 +189,7 @@ impl Index {
         self.leaf_bytes + self.directory_bytes
     }
 
-    /// Counts the capacities anew, after they were cloned.
+    /// Recomputes the sums of the capacities after the index was cloned.
     pub(super) fn count_allocated(&mut self) {
         let leaves = self.root.items.iter().flat_map(|region| &region.items);
         self.leaf_bytes = leaves.map(Leaf::allocated_bytes).sum();
@@ -204,7 +206,7 @@ impl Index {
         self.root.item_mut(hash).item_mut(hash)
     }
 
-    /// Changes the leaf of a hash and keeps count of its memory.
+    /// Changes the leaf that covers a hash and accounts for the change of its memory.
     #[inline]
     fn change_leaf(&mut self, hash: u64, change: impl FnOnce(&mut Leaf)) {
         let leaf = self.leaf_mut(hash);
@@ -214,7 +216,8 @@ impl Index {
         self.leaf_bytes = self.leaf_bytes + after - before;
     }
 
-    /// The first id with this hash, or one that looks like it, for which `is_it` holds.
+    /// Finds the first id for which `is_it` returns `true`, among the ids whose entries match this hash. An entry may
+    /// match although its record has another hash.
     #[inline]
     pub(super) fn find(&self, hash: u64, mut is_it: impl FnMut(Id) -> bool) -> Option<Id> {
         let mut found = None;
@@ -229,12 +232,12 @@ impl Index {
         found
     }
 
-    /// About where [`Self::find`] reads.
+    /// Returns the memory near the position at which [`Self::find`] reads.
     pub(super) fn place(&self, hash: u64) -> &[u8] {
         self.leaf(hash).place(hash)
     }
 
-    /// Adds an id; `hash_of` tells the hash of an id that is there already.
+    /// Adds an id. `hash_of` returns the hash of an id that is already present.
     pub(super) fn insert(&mut self, hash: u64, id: Id, hash_of: impl Fn(u64) -> u64) {
         loop {
             let leaf = self.leaf(hash);
@@ -265,7 +268,7 @@ impl Index {
         self.directory_bytes = self.directory_bytes + after - before;
     }
 
-    /// Takes an id out.
+    /// Removes an id.
     pub(super) fn remove(&mut self, hash: u64, id: Id) {
         let entry = self.entry_of(hash, id);
         self.change_leaf(hash, |leaf| leaf.remove(entry));
@@ -284,7 +287,7 @@ impl Index {
             .expect("every record is in the index")
     }
 
-    /// Merges a small leaf with its other half, if they fit together.
+    /// Merges a small leaf with its sibling if both fit in one leaf.
     fn merge(&mut self, hash: u64) {
         let region = self.root.item_mut(hash);
         let stretch = region.item(hash).stretch;
@@ -309,8 +312,8 @@ impl Index {
         self.directory_bytes = self.directory_bytes + after - before;
     }
 
-    /// Visits ids in hash order from hash `from` on, at least `at_least` of them if there are so many. Returns the
-    /// hash to go on from, `None` at the end.
+    /// Visits ids in hash order from hash `from` on, at least `at_least` of them if available. Returns the hash from
+    /// which to continue, or `None` at the end.
     pub(super) fn scan(&self, from: u64, at_least: usize, visit: &mut dyn FnMut(Id)) -> Option<u64> {
         let mut from = from;
         let mut visited = 0;
@@ -330,12 +333,13 @@ impl Index {
         }
     }
 
-    /// An id chosen by random numbers below their arguments, each as likely as any other.
+    /// Selects a random id, each with the same probability. `below` returns a random number below its argument.
     pub(super) fn random(&self, below: &mut impl FnMut(usize) -> usize) -> Option<Id> {
         let regions = &self.root.items;
         for _ in 0..RANDOM_TRIES {
             let region = &regions[below(regions.len())];
-            // A region, and a leaf in it, counts as much as it holds of the most it could.
+            // Rejection sampling: a region and a leaf are accepted with a probability proportional to their size,
+            // relative to the maximum size.
             let leaves = if regions.len() == 1 {
                 region.items.len()
             } else {

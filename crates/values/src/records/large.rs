@@ -1,4 +1,4 @@
-//! Many records: an arena of chunks and an index in hash order.
+//! The layout for many records: an arena of chunks and an index in hash order.
 
 use super::chunks::Chunks;
 use super::encoding::{Header, Record, Shape};
@@ -22,7 +22,7 @@ impl Clone for LargeRecords {
             chunks: self.chunks.clone(),
             index: self.index.clone(),
         };
-        // A clone has no capacity to spare.
+        // A clone has no spare capacity.
         clone.chunks.count_allocated();
         clone.index.count_allocated();
         clone
@@ -39,7 +39,7 @@ impl LargeRecords {
         }
     }
 
-    /// Takes over the records of a small collection; they keep their ids.
+    /// Creates a large collection from the records of a small one. They keep their ids.
     pub(super) fn of(small: &SmallRecords) -> Self {
         let mut index = Index::with_capacity(small.len());
         let unmoved = |_| 0;
@@ -69,12 +69,12 @@ impl LargeRecords {
         self.index.find(hash, |id| is_it(self.chunks.record(id)))
     }
 
-    /// About where [`Self::find`] reads first.
+    /// Returns the memory near the position at which [`Self::find`] reads first.
     pub(super) fn index_place(&self, hash: u64) -> &[u8] {
         self.index.place(hash)
     }
 
-    /// The start of the first record that [`Self::find`] reads.
+    /// Returns the bytes from the first record on that [`Self::find`] reads.
     pub(super) fn record_place(&self, hash: u64) -> Option<&[u8]> {
         let id = self.index.find(hash, |_| true)?;
         self.chunks.bytes(id.chunk())?.get(id.offset()..)
@@ -89,7 +89,7 @@ impl LargeRecords {
         id
     }
 
-    /// Stores the record anew, elsewhere.
+    /// Stores the new version of a record at another position.
     pub(super) fn relocate(
         &mut self,
         hash: u64,
@@ -104,7 +104,7 @@ impl LargeRecords {
         if !sparse {
             return id;
         }
-        // The new record may lie in the chunk that is emptied now.
+        // The new record may be in the chunk that is evacuated now.
         let mut current = id;
         self.evacuate(old.chunk(), &mut |from, to, record| {
             if from == id {
@@ -132,7 +132,7 @@ impl LargeRecords {
         });
     }
 
-    /// Whether so little is left that it is small again.
+    /// Returns `true` if so few records remain that the small layout should be used.
     pub(super) fn fits_small(&self) -> bool {
         self.len <= MAX_RECORDS / 2 && self.chunks.live_bytes() <= CHUNK_BYTES / 2
     }

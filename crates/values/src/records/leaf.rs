@@ -1,4 +1,4 @@
-//! A leaf of the index: the ids of the records in one stretch of hashes, sorted by a tag.
+//! A leaf of the index: the ids of the records in one range of hashes, sorted by a tag.
 //!
 //! ```text
 //!   hash of a record:  | depth bits, the same in all of the leaf | ...
@@ -7,23 +7,24 @@
 //!   entries:           | tag id | tag id | tag id | ...         an id takes as few bytes as the leaf's ids need
 //! ```
 //!
-//! Hashes are as good as random, so where a tag is can be computed nearly exactly; the rest is a step or a few to the
-//! side, mostly within a cache line. A leaf in two halves keeps the tags of its entries, except that every fourth
-//! time, when the base moves on, the records are read to hash them again.
+//! Hashes are uniformly distributed, so the position of a tag can be computed almost exactly. The remaining search
+//! takes a few steps, mostly within a cache line. When a leaf is split, its entries keep their tags. At every fourth
+//! split the base advances; the records must then be read in order to hash them again.
 
 use crate::size_class::{shrink_to_class, size_class};
 
-/// A leaf of more entries is split in two.
+/// The maximum number of entries of a leaf. A full leaf is split in two.
 pub(super) const MAX_ENTRIES: usize = 256;
-/// No leaf is split further; beyond this many equal bits of a hash, a leaf grows instead.
+/// The maximum depth of a leaf. Beyond this number of equal leading bits of the hashes, a leaf grows instead of being
+/// split.
 pub(super) const MAX_DEPTH: u8 = 32;
 
 const TAG_BYTES: usize = 2;
 const TAG_BITS: u32 = 16;
-/// How far from its computed place an entry is looked for in advance, bytes.
+/// The number of bytes that are prefetched before and after the computed position of an entry.
 const PLACE_BYTES: usize = 48;
 
-/// The hashes that begin with the top `depth` bits of `prefix`.
+/// The range of the hashes that begin with the top `depth` bits of `prefix`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stretch {
     pub(super) prefix: u32,
@@ -33,12 +34,12 @@ pub(super) struct Stretch {
 impl Stretch {
     pub(super) const EVERYTHING: Stretch = Stretch { prefix: 0, depth: 0 };
 
-    /// The first hash.
+    /// Returns the first hash of the range.
     pub(super) fn start(self) -> u64 {
         u64::from(self.prefix) << 32
     }
 
-    /// The first hash behind, if there are any.
+    /// Returns the first hash after the range, if there is one.
     pub(super) fn end(self) -> Option<u64> {
         match self.depth {
             0 => None,
@@ -52,7 +53,7 @@ impl Stretch {
         [self.prefix, upper].map(|prefix| Stretch { prefix, depth })
     }
 
-    /// The stretch of which this is a half.
+    /// Returns the range of which this is a half.
     pub(super) fn parent(self) -> Stretch {
         let depth = self.depth - 1;
         Stretch {
@@ -66,9 +67,9 @@ impl Stretch {
     }
 }
 
-/// What so many bytes of a leaf take, with entries of `stride` bytes: a half, two thirds or all of a full leaf. The
-/// allocator has more classes, but leaves grow all at the same time, and each class that they pass through is left to the few
-/// that come late, one in every slab.
+/// Returns the allocation size for `bytes` bytes of a leaf with entries of `stride` bytes: half, two thirds or all of a
+/// full leaf. The allocator has more size classes. But all leaves grow at the same time, and each additional class
+/// would leave slabs behind that only a few late leaves use, one per slab.
 fn leaf_class(bytes: usize, stride: usize) -> usize {
     let full = MAX_ENTRIES * stride;
     let two_thirds = full * 2 / 3;
@@ -83,13 +84,13 @@ fn leaf_class(bytes: usize, stride: usize) -> usize {
 pub(super) struct Leaf {
     entries: Vec<u8>,
     pub(super) stretch: Stretch,
-    /// How many entries there are: a division less for every look.
+    /// The number of entries. It is stored in order to save a division in every lookup.
     len: u32,
-    /// Bytes of an id.
+    /// The size of an id in bytes.
     width: u8,
 }
 
-// An index has one for every 128 to 256 records.
+// An index has one leaf for every 128 to 256 records.
 const _: () = assert!(size_of::<Leaf>() <= 40);
 
 impl Leaf {
@@ -140,13 +141,13 @@ impl Leaf {
         u64::from_le_bytes(word)
     }
 
-    /// The first entry whose tag is `tag` or greater.
+    /// Returns the first entry whose tag is `tag` or greater.
     #[inline]
     fn lower_bound(&self, tag: u16) -> usize {
         let len = self.len();
         let mut entry = self.computed(tag);
         if let Some(last) = len.checked_sub(1) {
-            // What is there tells how far off that was, but for a few entries.
+            // The tag at the computed position shows how far off it is, except for a few entries.
             let seen = self.tag(entry.min(last));
             let off = (i64::from(tag) - i64::from(seen)) << self.fixed_bits();
             let by = (off * len as i64) >> TAG_BITS;
@@ -161,27 +162,27 @@ impl Leaf {
         entry
     }
 
-    /// How many of a tag's bits are the same in all of the leaf.
+    /// The number of leading bits of a tag that are the same in the whole leaf.
     #[inline]
     fn fixed_bits(&self) -> u32 {
         u32::from(self.stretch.depth) - self.stretch.base()
     }
 
-    /// About which entry has this tag, if tags are spread evenly.
+    /// Returns the approximate position of the entry with this tag, assuming a uniform distribution of tags.
     #[inline]
     fn computed(&self, tag: u16) -> usize {
         let within = usize::from(tag << self.fixed_bits());
         (within * self.len()) >> TAG_BITS
     }
 
-    /// About where the entries with this hash are.
+    /// Returns the memory near the position of the entries with this hash.
     pub(super) fn place(&self, hash: u64) -> &[u8] {
         let at = self.computed(self.tag_of(hash)) * self.stride();
         let end = self.entries.len().min(at + PLACE_BYTES);
         &self.entries[at.saturating_sub(PLACE_BYTES)..end]
     }
 
-    /// The first entry that may have this hash and for whose id `is_it` holds.
+    /// Returns the first entry that may have this hash and for whose id `is_it` returns `true`.
     #[inline]
     pub(super) fn find(&self, hash: u64, mut is_it: impl FnMut(u64) -> bool) -> Option<usize> {
         let tag = self.tag_of(hash);
@@ -208,7 +209,7 @@ impl Leaf {
         self.write(at, tag, id);
     }
 
-    /// Sees to it that so many entries have room.
+    /// Ensures that the leaf has capacity for `entries` entries.
     #[inline]
     fn make_room(&mut self, entries: usize) {
         let (stride, used) = (self.stride(), self.entries.len());
@@ -268,7 +269,7 @@ impl Leaf {
         }
     }
 
-    /// Divides the entries by the next bit of their hashes; `hash_of` tells the hash of an id.
+    /// Splits the entries by the next bit of their hashes. `hash_of` returns the hash of an id.
     pub(super) fn split(self, hash_of: impl Fn(u64) -> u64) -> [Leaf; 2] {
         let upper_from = self.lower_bound(self.tag_of(self.stretch.halves()[1].start()));
         let [lower, upper] = self.stretch.halves();
@@ -297,7 +298,7 @@ impl Leaf {
         leaf
     }
 
-    /// Makes one leaf of the two halves of a stretch.
+    /// Merges the leaves of the two halves of a range.
     pub(super) fn merge(lower: &Leaf, upper: &Leaf) -> Leaf {
         let mut leaf = Leaf::new(lower.stretch.parent());
         leaf.width = lower.width.max(upper.width);
@@ -307,7 +308,7 @@ impl Leaf {
         for half in [lower, upper] {
             let fixed = leaf.tag_of(half.stretch.start());
             for entry in 0..half.len() {
-                // The bits that leave the base come from the stretch, and push out the tag's last ones.
+                // The bits that leave the base are taken from the range, and the last bits of the tag are dropped.
                 let tag = if shift == 0 {
                     half.tag(entry)
                 } else {
@@ -319,8 +320,8 @@ impl Leaf {
         leaf
     }
 
-    /// Visits the entries from hash `from` on, `at_least` of them if there are so many; `None` when the leaf is
-    /// through, else the hash to go on from.
+    /// Visits the entries from hash `from` on, at least `at_least` of them if available. Returns the hash from which to
+    /// continue, or `None` at the end of the leaf.
     pub(super) fn scan(&self, from: u64, at_least: usize, visit: &mut dyn FnMut(u64)) -> Option<u64> {
         let first = if from <= self.stretch.start() {
             0
@@ -342,7 +343,7 @@ impl Leaf {
 
 #[cfg(test)]
 mod tests {
-    //! Tests of a leaf's size.
+    //! Tests of the size of a leaf.
 
     use super::*;
 

@@ -1,4 +1,4 @@
-//! Few records: a short arena, and a tag and an offset for each record, looked through from end to end.
+//! The layout for few records: a short arena, and a tag and an offset for each record, searched linearly.
 //!
 //! ```text
 //!   full chunks, 4 KiB each, oldest first       tail, grows by size classes
@@ -7,29 +7,30 @@
 //!   index: | len, shape, hole bytes | tag tag tag . . | offset offset offset . . |
 //! ```
 //!
-//! An arena in one piece would end up in size classes a quarter apart; in pieces, only the tail leaves room unused. While
-//! there is no more than the tail, nothing has to be followed to get at it.
+//! A contiguous arena would grow through size classes that are a quarter apart. With chunks, only the tail has unused
+//! capacity. As long as the tail is the only chunk, no pointer needs to be followed to reach it.
 //!
-//! An offset is 16 bits: the number of the chunk, and where in it the record begins.
+//! An offset has 16 bits: the number of the chunk, and the position of the record in it.
 
 use super::encoding::{Header, Record, RecordParts, Shape, dig, next_record};
 use super::{Id, hash_of};
 use crate::size_class::{reserve_class, shrink_to_class, size_class};
 
-/// The most records that are looked through.
+/// The maximum number of records, which are searched linearly.
 pub(super) const MAX_RECORDS: usize = 128;
-/// Bytes of the records in a chunk, and so of the largest record.
+/// The maximum number of record bytes in a chunk, which is also the maximum size of a record.
 const CHUNK_BYTES: usize = 4086;
-/// Chunks, the tail included.
+/// The maximum number of chunks, including the tail.
 const MAX_CHUNKS: usize = 8;
-/// Bytes of a chunk that its number is shifted by in an offset.
+/// The number of bits of an offset that hold the position within the chunk. The number of the chunk is in the bits
+/// above.
 const OFFSET_BITS: u32 = 12;
 
-/// Bytes of length, shape and the count of hole bytes in the index.
+/// The size of length, shape and hole count at the start of the index, in bytes.
 const HEADER_BYTES: usize = 4;
-/// Bytes of a tag and an offset.
+/// The size of a tag and an offset in bytes.
 const ENTRY_BYTES: usize = 3;
-/// Room of an index that is still empty.
+/// The number of records for which an empty index has capacity.
 const FIRST_RECORDS: usize = 4;
 
 #[derive(Clone, Debug)]
@@ -39,7 +40,7 @@ struct SmallRecordsFull {
     bytes: [u8; CHUNK_BYTES],
 }
 
-// Exactly a size class, and offsets can name every byte.
+// A full chunk is exactly one size class, and an offset can address every byte of it.
 const _: () = assert!(size_of::<SmallRecordsFull>() == 4096 && CHUNK_BYTES <= 1 << OFFSET_BITS);
 const _: () = assert!(MAX_CHUNKS << OFFSET_BITS <= 1 << 16);
 
@@ -100,7 +101,7 @@ impl SmallRecords {
         self.full_chunks() * size_of::<SmallRecordsFull>() + self.tail.capacity() + self.index.len()
     }
 
-    /// Bytes of the records.
+    /// The total size of the records in bytes.
     pub(super) fn live_bytes(&self) -> usize {
         self.used_bytes() - self.hole_bytes()
     }
@@ -119,7 +120,7 @@ impl SmallRecords {
         count
     }
 
-    /// The chunks, oldest first.
+    /// Iterates over the chunks, oldest first.
     #[inline]
     pub(super) fn chunks(&self) -> SmallChunks<'_> {
         SmallChunks {
@@ -154,7 +155,7 @@ impl SmallRecords {
         &mut self.tail
     }
 
-    /// The chunk of a record, and where in it the record's parts are.
+    /// Returns the chunk of a record, and the positions of the record's parts in it.
     #[inline]
     pub(super) fn place(&mut self, id: Id) -> (&mut [u8], RecordParts) {
         let shape = self.shape();
@@ -185,7 +186,7 @@ impl SmallRecords {
         self.index = index;
     }
 
-    /// The id of the record of an entry.
+    /// Returns the id of the record of an entry.
     #[inline]
     pub(super) fn id(&self, entry: usize) -> Id {
         let at = HEADER_BYTES + self.capacity() + 2 * entry;
@@ -201,7 +202,7 @@ impl SmallRecords {
         self.index[at..at + 2].copy_from_slice(&offset.to_le_bytes());
     }
 
-    /// The record that has this hash and for which `is_it` holds.
+    /// Finds the record whose hash may be `hash` and for which `is_it` returns `true`.
     #[inline]
     pub(super) fn find(&self, hash: u64, mut is_it: impl FnMut(Record<'_>) -> bool) -> Option<Id> {
         let tag = hash as u8;
@@ -230,7 +231,7 @@ impl SmallRecords {
             .find_map(|(entry, _)| check(start + entry))
     }
 
-    /// The first chunk, or the tail behind it.
+    /// Returns the first chunk for `piece` 0, and the tail that follows it for `piece` 1.
     pub(super) fn stream_place(&self, piece: usize) -> Option<&[u8]> {
         match (&self.first, piece) {
             (Some(full), 0) => Some(&full.bytes),
@@ -239,24 +240,24 @@ impl SmallRecords {
         }
     }
 
-    /// Tags and offsets: what a search reads first.
+    /// Returns the tags and offsets, which a search reads first.
     pub(super) fn index_place(&self) -> &[u8] {
         &self.index
     }
 
-    /// The start of the first record whose tag is that of this hash: what a search reads next.
+    /// Returns the bytes from the first record whose tag matches this hash, which a search reads next.
     pub(super) fn record_place(&self, hash: u64) -> Option<&[u8]> {
         let tags = &self.index[HEADER_BYTES..HEADER_BYTES + self.len()];
         let id = self.id(tags.iter().position(|tag| *tag == hash as u8)?);
         self.chunk(id.chunk()).get(id.offset()..)
     }
 
-    /// Whether one more record of so many bytes has room.
+    /// Returns `true` if there is room for one more record of `bytes` bytes.
     pub(super) fn has_room(&self, bytes: usize) -> bool {
         self.len() < MAX_RECORDS && self.has_bytes(bytes)
     }
 
-    /// Whether so many bytes more have room in the arena.
+    /// Returns `true` if the arena has room for `bytes` more bytes.
     pub(super) fn has_bytes(&self, bytes: usize) -> bool {
         bytes <= CHUNK_BYTES && (self.tail.len() + bytes <= CHUNK_BYTES || self.full_chunks() + 1 < MAX_CHUNKS)
     }
@@ -280,7 +281,7 @@ impl SmallRecords {
         self.set_id(entry, id);
     }
 
-    /// Makes room for so many bytes at the end of the tail, perhaps of a new one.
+    /// Reserves `bytes` bytes at the end of the tail, or of a new tail if they do not fit.
     fn prepare(&mut self, bytes: usize) {
         if self.tail.len() + bytes > CHUNK_BYTES {
             let tail = std::mem::take(&mut self.tail);
@@ -305,7 +306,7 @@ impl SmallRecords {
             .expect("every record is in the index")
     }
 
-    /// Stores the record anew, behind the others.
+    /// Stores the new version of a record at the end of the arena.
     pub(super) fn relocate(&mut self, hash: u64, old: Id, record: &Record<'_>, header: &Header) -> Id {
         let entry = self.entry_of(hash, old);
         self.bury(old);
@@ -325,7 +326,7 @@ impl SmallRecords {
         self.bury(id);
     }
 
-    /// Makes a hole of a record, or the end of the arena if it was the last.
+    /// Turns a record into a hole, or truncates the arena if it is the last record.
     fn bury(&mut self, id: Id) {
         let in_tail = id.chunk() == self.full_chunks();
         let (chunk, parts) = self.place(id);
@@ -339,13 +340,13 @@ impl SmallRecords {
         }
     }
 
-    /// Whether holes and unused capacity are worth a compaction.
+    /// Returns `true` if holes and unused capacity justify a compaction.
     pub(super) fn is_sparse(&self) -> bool {
         self.hole_bytes() * 4 > self.used_bytes()
             || self.tail.capacity() > 64 && self.tail.len() * 2 < self.tail.capacity()
     }
 
-    /// Closes all holes.
+    /// Compacts the arena: removes all holes.
     pub(super) fn compact(&mut self, moved: &mut impl FnMut(Id, Id, Record<'_>)) {
         let mut entries = [0u8; MAX_RECORDS];
         let entries = &mut entries[..self.len()];
@@ -386,7 +387,7 @@ impl SmallRecords {
     }
 }
 
-/// The chunks of a small collection, oldest first.
+/// An iterator over the chunks of a small collection, oldest first.
 #[derive(Clone, Debug)]
 pub(super) struct SmallChunks<'a> {
     next: Option<&'a SmallRecordsFull>,
@@ -406,8 +407,8 @@ impl<'a> Iterator for SmallChunks<'a> {
     }
 }
 
-/// The bytes of `word` that equal `tag`, as the top bits of the bytes of the result; bytes above the
-/// first such byte may be shown wrongly.
+/// Returns a word in which the top bit of each byte is set if that byte of `word` equals `tag`. Bytes above the lowest
+/// matching byte may be false positives.
 #[inline]
 fn matches_of(word: &[u8], tag: u8) -> u64 {
     const ONES: u64 = 0x0101_0101_0101_0101;

@@ -1,4 +1,4 @@
-//! Tests of records against a naive model, of their memory, of scans and of random choice.
+//! Tests of records: against a naive model, of their memory, of scans and of random selection.
 
 use std::collections::HashMap;
 
@@ -6,10 +6,10 @@ use super::*;
 
 fn no_moves(_: Id, _: Id, _: Record<'_>) {}
 
-/// Value, expiry and id of each key.
+/// The value, expiry and id of each key.
 type Expected = HashMap<Vec<u8>, (Vec<u8>, Option<u64>, Id)>;
 
-/// A model: the records by key, each with its id.
+/// A collection of records and a model of it, by key and with the id of each record.
 struct Model {
     shape: Shape,
     records: Records,
@@ -110,7 +110,7 @@ fn random_operations_agree_with_a_model() {
         for (keys, longest, operations) in [(20, 10, 2_000), (150, 100, 8_000), (3_000, 300, 40_000)] {
             let mut model = Model::new(shape, fastrand::u64(..));
             for operation in 0..operations {
-                // The collection grows, then shrinks to nothing, then grows again.
+                // The collection grows, then shrinks to nothing, and does the same once more.
                 let growing = operation % (operations / 2) < operations / 4;
                 let key = format!("key:{}", model.random.u32(..keys)).into_bytes();
                 match model.random.u32(..10) {
@@ -151,7 +151,7 @@ fn few_records_take_little_more_than_their_bytes() {
         let records = members(50, length);
         let own = 50 * (length + 1) + 50 * 3;
         let taken = records.allocated_bytes();
-        // Ends of chunks, and what the tail leaves unused of its size class.
+        // The tolerance covers the ends of chunks and the unused part of the tail's size class.
         assert!(
             taken < own + own / 20 + 600,
             "{taken} for {own} bytes, records of {length}"
@@ -303,7 +303,7 @@ fn what_is_fetched_in_advance_is_what_a_search_reads() {
             let hash = hash_of(key);
             let place = records.index_place(hash).expect("there is an index");
             in_index += usize::from(!place.is_empty());
-            // The first record with this tag is nearly always the one.
+            // The first record with this tag is almost always the right one.
             let place = records.record_place(hash).expect("there is a record");
             in_records += usize::from(place[1..].starts_with(key));
         }

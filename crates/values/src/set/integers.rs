@@ -1,4 +1,4 @@
-//! Sets of integers: ascending, of one width, one behind the other.
+//! Sets of integers: consecutive ascending numbers of one width.
 //!
 //! ```text
 //!   +------+-------+---------+---------+-----
@@ -6,24 +6,24 @@
 //!   +------+-------+---------+---------+-----
 //! ```
 //!
-//! The width is that of the widest number the set ever had: a wider one widens all, and none narrows them again. In DUMP's
-//! payload that shows.
+//! The width is that of the widest number that the set ever contained: adding a wider number widens all, and removing
+//! one does not narrow them again. The payload of DUMP shows this width.
 
 use std::slice::ChunksExact;
 
 use crate::packed::PackedKind;
 
-/// Bytes in front of the numbers.
+/// The number of bytes before the numbers.
 const HEADER_BYTES: usize = 2;
 
-/// Integers, ascending and distinct.
+/// Integers in ascending order without duplicates.
 #[derive(Clone, Copy, Debug)]
 pub struct Integers<'a> {
     width: usize,
     numbers: &'a [u8],
 }
 
-/// The least of the widths that has room for a number, in bytes.
+/// Returns the smallest width in bytes that can hold a number.
 #[inline]
 pub fn width_of(number: i64) -> usize {
     if i16::try_from(number).is_ok() {
@@ -46,7 +46,7 @@ fn read(number: &[u8]) -> i64 {
 }
 
 impl<'a> Integers<'a> {
-    /// The integers of a packed set.
+    /// Returns the integers of a packed set.
     #[inline]
     pub fn of_packed(packed: &'a [u8]) -> Self {
         debug_assert!(PackedKind::of(packed) == PackedKind::IntegerSet);
@@ -54,10 +54,11 @@ impl<'a> Integers<'a> {
         Self::new(usize::from(header[1]), numbers)
     }
 
-    /// The integers that these bytes are.
+    /// Creates a view of the numbers in these bytes.
     ///
     /// # Panics
-    /// Unless the width is 2, 4 or 8 bytes, and the bytes are a multiple of it.
+    ///
+    /// Panics if the width is not 2, 4 or 8 bytes, or if the length of the bytes is not a multiple of it.
     #[inline]
     fn new(width: usize, numbers: &'a [u8]) -> Self {
         assert!(
@@ -68,7 +69,8 @@ impl<'a> Integers<'a> {
         Self { width, numbers }
     }
 
-    /// The integers of bytes from outside; `None` unless they are ascending, distinct and of a known width.
+    /// Creates a view of bytes of external origin. Returns `None` unless the width is valid and the numbers are
+    /// ascending without duplicates.
     pub fn validate(width: usize, numbers: &'a [u8]) -> Option<Self> {
         if !matches!(width, 2 | 4 | 8) || !numbers.len().is_multiple_of(width) {
             return None;
@@ -77,53 +79,54 @@ impl<'a> Integers<'a> {
         integers.iter().is_sorted_by(|one, next| one < next).then_some(integers)
     }
 
-    /// Bytes of each number.
+    /// The width of each number in bytes.
     #[inline]
     pub fn width(self) -> usize {
         self.width
     }
 
-    /// The numbers, little-endian.
+    /// The little-endian bytes of the numbers.
     #[inline]
     pub fn bytes(self) -> &'a [u8] {
         self.numbers
     }
 
-    /// How many there are.
+    /// The number of integers.
     #[inline]
     pub fn len(self) -> usize {
         self.numbers.len() / self.width
     }
 
-    /// Whether there is none.
+    /// Returns `true` if there are no integers.
     #[inline]
     pub fn is_empty(self) -> bool {
         self.numbers.is_empty()
     }
 
-    /// The number at a place.
+    /// Returns the number at an index.
     ///
     /// # Panics
-    /// If there are not so many.
+    ///
+    /// Panics if the index is out of range.
     #[inline]
     pub fn at(self, index: usize) -> i64 {
         read(&self.numbers[index * self.width..][..self.width])
     }
 
-    /// The least number.
+    /// Returns the smallest number.
     pub fn first(self) -> Option<i64> {
         self.numbers.chunks_exact(self.width).next().map(read)
     }
 
-    /// The greatest number.
+    /// Returns the largest number.
     pub fn last(self) -> Option<i64> {
         self.numbers.rchunks_exact(self.width).next().map(read)
     }
 
-    /// The place of a number, or else the place where it belongs.
+    /// Returns `Ok` with the index of a number, or `Err` with the index at which to insert it.
     #[inline]
     pub fn find(self, number: i64) -> Result<usize, usize> {
-        // Numbers often come in ascending order.
+        // Numbers are often added in ascending order.
         match self.last() {
             Some(last) if last < number => return Err(self.len()),
             _ => {}
@@ -144,13 +147,13 @@ impl<'a> Integers<'a> {
         Err(low)
     }
 
-    /// Whether a number is among them.
+    /// Returns `true` if a number is present.
     #[inline]
     pub fn contains(self, number: i64) -> bool {
         self.find(number).is_ok()
     }
 
-    /// All numbers, ascending.
+    /// Iterates over all numbers in ascending order.
     #[inline]
     pub fn iter(self) -> Iter<'a> {
         Iter {
@@ -158,7 +161,7 @@ impl<'a> Integers<'a> {
         }
     }
 
-    /// The packed set that holds these integers.
+    /// Returns the packed set of these integers.
     pub fn to_packed(self) -> Vec<u8> {
         let mut packed = Vec::with_capacity(HEADER_BYTES + self.numbers.len());
         packed.extend_from_slice(&[PackedKind::IntegerSet as u8, self.width as u8]);
@@ -167,7 +170,7 @@ impl<'a> Integers<'a> {
     }
 }
 
-/// Integers, ascending.
+/// An iterator over integers in ascending order.
 #[derive(Clone, Debug)]
 pub struct Iter<'a> {
     numbers: ChunksExact<'a, u8>,
@@ -182,7 +185,7 @@ impl Iterator for Iter<'_> {
     }
 }
 
-/// The packed set of these numbers, which are ascending and distinct.
+/// Returns the packed set of these numbers, which must be ascending without duplicates.
 pub fn of_ascending(numbers: &[i64]) -> Vec<u8> {
     let width = numbers.iter().map(|number| width_of(*number)).max().unwrap_or(2);
     let mut packed = Vec::with_capacity(HEADER_BYTES + numbers.len() * width);
@@ -193,19 +196,19 @@ pub fn of_ascending(numbers: &[i64]) -> Vec<u8> {
     packed
 }
 
-/// A packed set without any integer, in the room that these bytes have.
+/// Returns a packed set without integers that reuses the allocation of `room`.
 pub fn empty(mut room: Vec<u8>) -> Vec<u8> {
     room.clear();
     room.extend_from_slice(&[PackedKind::IntegerSet as u8, 2]);
     room
 }
 
-/// A packed set without any integer, for integers of this width.
+/// Returns a packed set without integers whose width is `width` bytes.
 pub fn empty_of(width: usize) -> Vec<u8> {
     vec![PackedKind::IntegerSet as u8, width as u8]
 }
 
-/// Puts a number into a packed set. Whether it was missing.
+/// Adds a number to a packed set. Returns `true` if it was not present.
 pub fn insert(packed: &mut Vec<u8>, number: i64) -> bool {
     let integers = Integers::of_packed(packed);
     let needed = width_of(number);
@@ -224,7 +227,7 @@ pub fn insert(packed: &mut Vec<u8>, number: i64) -> bool {
     true
 }
 
-/// Widens all numbers and adds one that needed it: it is less than all others or greater.
+/// Widens all numbers and adds the number that required it, which is smaller or larger than all others.
 fn widen(packed: &mut Vec<u8>, width: usize, number: i64) {
     let old = Integers::of_packed(packed);
     let mut wide = Vec::with_capacity(HEADER_BYTES + (old.len() + 1) * width);
@@ -240,7 +243,7 @@ fn widen(packed: &mut Vec<u8>, width: usize, number: i64) {
     *packed = wide;
 }
 
-/// Takes a number out of a packed set. Whether it was there.
+/// Removes a number from a packed set. Returns `true` if it was present.
 pub fn remove(packed: &mut Vec<u8>, number: i64) -> bool {
     let integers = Integers::of_packed(packed);
     let Ok(index) = integers.find(number) else {

@@ -1,36 +1,37 @@
-//! Members at random: each as likely as any other, and each choice of several, too.
+//! Random selection of members. Every member, and every combination of several members, is equally likely.
 //!
-//! Randomness comes as a function that draws a number below the one it is given, each equally likely.
+//! The source of randomness is a function that returns a uniformly distributed number below its argument.
 //!
-//! Choices of several distinct members out of a flat set, or of a good part of a table, are made in one pass: with `left`
-//! members to come of which `wanted` are still to be chosen, the next one is chosen with the probability
-//! `wanted / left`. So no choice is repeated, and none is more likely than another.
+//! Several distinct members of a flat set, or of a large part of a table, are selected in one pass. If `left` members
+//! remain and `wanted` of them still have to be selected, the next one is selected with the probability `wanted /
+//! left`. So no member is selected twice, and all combinations are equally likely.
 
 use std::collections::HashSet;
 
 use super::{Form, Limits, Set, SetView, integers};
 use crate::listpack::Element;
 
-/// A choice of more than one in so many members of a table is made in one pass.
+/// The threshold for selecting members of a table in one pass: more than one of this number of members is selected.
 const ONE_PASS: usize = 3;
-/// SPOP of so many times what it leaves makes a new set of that, as in Valkey, where it shows in the encoding.
+/// The ratio of removed to remaining members from which SPOP creates a new set from the remaining members. Valkey does
+/// the same, which is visible in the encoding.
 const TAKES_MOST: usize = 5;
 
-/// Limits that nothing reaches: a form stays as it is.
+/// Limits that are never reached, so that the form of a set does not change.
 const NO_LIMITS: Limits = Limits {
     integers: usize::MAX,
     run_members: usize::MAX,
     run_member_bytes: usize::MAX,
 };
 
-/// Chooses `wanted` of `left` things, one after the other.
+/// Selects `wanted` of `left` items, one after the other.
 struct Selection {
     wanted: usize,
     left: usize,
 }
 
 impl Selection {
-    /// Whether the next thing is chosen.
+    /// Returns `true` if the next item is selected.
     fn next(&mut self, random: &mut impl FnMut(usize) -> usize) -> bool {
         let chosen = self.wanted > 0 && random(self.left) < self.wanted;
         self.wanted -= usize::from(chosen);
@@ -40,7 +41,7 @@ impl Selection {
 }
 
 impl<'a> SetView<'a> {
-    /// Any member; `None` if there is none.
+    /// Returns a random member, or `None` if the set is empty.
     pub fn random(&self, random: &mut impl FnMut(usize) -> usize) -> Option<Element<'a>> {
         if self.is_empty() {
             return None;
@@ -52,7 +53,7 @@ impl<'a> SetView<'a> {
         }
     }
 
-    /// Visits `count` distinct members, or all if there are not more.
+    /// Visits `count` distinct members, or all members if there are not more.
     pub fn random_distinct(
         &self,
         count: usize,
@@ -77,7 +78,7 @@ impl<'a> SetView<'a> {
         self.iter().filter(|_| selection.next(random)).for_each(visit);
     }
 
-    /// Visits `count` members, each drawn from all.
+    /// Visits `count` members, each selected from all members.
     pub fn random_repeated(
         &self,
         count: usize,
@@ -87,7 +88,7 @@ impl<'a> SetView<'a> {
         if let SetView::Run { run, .. } = self
             && count > 1
         {
-            // A run knows no places but the nearest.
+            // Access by index is slow in a run, so the elements are collected first.
             let members: Vec<Element<'a>> = run.iter().map(|(_, element)| element).collect();
             (0..count).for_each(|_| visit(members[random(members.len())]));
             return;
@@ -97,7 +98,7 @@ impl<'a> SetView<'a> {
 }
 
 impl Set {
-    /// Takes any member out; there must be one.
+    /// Removes a random member and passes it to `take`. Does nothing if the set is empty.
     pub fn pop(&mut self, random: &mut impl FnMut(usize) -> usize, take: impl FnOnce(Element<'_>)) {
         let Some(member) = self.view().random(random) else {
             return;
@@ -114,10 +115,11 @@ impl Set {
         }
     }
 
-    /// Takes `count` members out; more must be there.
+    /// Removes `count` random members and passes them to `take`. The set must have more than `count` members.
     ///
     /// # Panics
-    /// If fewer are there.
+    ///
+    /// Panics if the set has fewer than `count` members.
     pub fn pop_many(
         &mut self,
         count: usize,
@@ -135,7 +137,7 @@ impl Set {
         };
     }
 
-    /// Moves `kept` members of a table into a set of their own; the others are taken.
+    /// Moves `kept` members of a table to a new set and passes the remaining ones to `take`.
     fn keep_few(
         &mut self,
         kept: usize,
@@ -151,8 +153,8 @@ impl Set {
         few
     }
 
-    /// Chooses which members of a flat set stay; the others are taken. With limits they become a set anew, without
-    /// they stay in the form they had.
+    /// Selects the members of a flat set that are kept and passes the remaining ones to `take`. With limits, the kept
+    /// members form a new set whose form depends on these limits. Without limits, they keep their form.
     fn keep_of_flat(
         &self,
         kept: usize,

@@ -1,8 +1,8 @@
-//! Sets of any members: records and their index.
+//! Sets of arbitrary members: records and their index.
 
 use crate::records::{self, Record, Records, Shape, hash_of};
 
-/// Members as records.
+/// A set whose members are stored as records.
 #[derive(Clone, Debug)]
 pub struct Table(Records);
 
@@ -13,39 +13,39 @@ impl Default for Table {
 }
 
 impl Table {
-    /// An empty table for so many members of so many bytes in all.
+    /// Creates an empty table with capacity for `members` members of `bytes` bytes in total.
     pub fn with_capacity(members: usize, bytes: usize) -> Self {
         Table(Records::with_capacity(Shape::Members, members, bytes))
     }
 
-    /// Members.
+    /// The number of members.
     #[inline]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is none.
+    /// Returns `true` if there are no members.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Bytes allocated.
+    /// The number of allocated bytes.
     pub fn allocated_bytes(&self) -> usize {
         self.0.allocated_bytes()
     }
 
-    /// Whether this is a member.
+    /// Returns `true` if `member` is present.
     #[inline]
     pub fn contains(&self, member: &[u8]) -> bool {
         self.0.find(hash_of(member), member).is_some()
     }
 
-    /// The records and their index, for looking at where they lie.
+    /// The records and their index, so that callers can inspect their memory addresses.
     pub fn records(&self) -> &Records {
         &self.0
     }
 
-    /// Adds a member. Whether it was missing.
+    /// Adds a member. Returns `true` if it was not present.
     #[inline]
     pub fn insert(&mut self, member: &[u8]) -> bool {
         let hash = hash_of(member);
@@ -56,12 +56,12 @@ impl Table {
         missing
     }
 
-    /// Adds a member that is known to be missing.
+    /// Adds a member that is known not to be present.
     pub fn insert_missing(&mut self, member: &[u8]) {
         self.0.insert(hash_of(member), &Record::member(member));
     }
 
-    /// Takes a member out. Whether it was there.
+    /// Removes a member. Returns `true` if it was present.
     #[inline]
     pub fn remove(&mut self, member: &[u8]) -> bool {
         let hash = hash_of(member);
@@ -72,35 +72,35 @@ impl Table {
         found.is_some()
     }
 
-    /// Gives back memory that is to spare after many members were added.
+    /// Frees spare capacity after many members were added.
     pub fn shrink(&mut self) {
         self.0.shrink(|_, _, _| {});
     }
 
-    /// Visits every member, in the order of memory.
+    /// Calls `visit` for every member, in memory order.
     #[inline]
     pub fn for_each<'a>(&'a self, mut visit: impl FnMut(&'a [u8])) {
         self.0.for_each(|record| visit(record.key));
     }
 
-    /// Every member, in the order of memory.
+    /// Iterates over all members in memory order.
     #[inline]
     pub fn iter(&self) -> Iter<'_> {
         Iter(self.0.iter())
     }
 
-    /// Any member; see [`super::random`].
+    /// Returns a random member; see [`super::random`].
     pub fn random(&self, random: &mut impl FnMut(usize) -> usize) -> Option<&[u8]> {
         self.0.random(random).map(|id| self.0.record(id).key)
     }
 
-    /// Visits members step by step, as [`Records::scan`].
+    /// Visits members in steps as [`Records::scan`] does.
     pub fn scan(&self, cursor: u64, at_least: usize, visit: &mut dyn FnMut(&[u8])) -> u64 {
         self.0.scan(cursor, at_least, &mut |_, record| visit(record.key))
     }
 }
 
-/// Members in the order of memory.
+/// An iterator over members in memory order.
 #[derive(Clone)]
 pub struct Iter<'a>(records::Iter<'a>);
 

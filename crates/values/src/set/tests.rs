@@ -1,4 +1,4 @@
-//! Tests of sets: against a naive model, and the rules by which they change their forms.
+//! Tests of sets against a naive model, and of the rules for changing their form.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -122,7 +122,7 @@ fn packed_bytes_are_the_set() {
 
 #[test]
 fn foreign_runs_are_brought_into_our_form() {
-    // The string 12 is stored as a string, which no set here would do.
+    // The string 12 is stored as a string, which no set in this module does.
     let run = [0x82, b'1', b'2', 3, 0x81, b'a', 2];
     let set = Set::of_foreign_run(Run::new(&run), LIMITS).unwrap();
     assert_eq!(members_of(&set), ["12", "a"]);
@@ -192,7 +192,7 @@ fn random_changes_agree_with_an_ordered_set() {
     }
 }
 
-/// Sets of ten members in each form, and limits under which they have it.
+/// Returns sets of ten members in each form, with limits under which they have it.
 fn tens() -> [(Set, Limits); 3] {
     let numbers: Vec<String> = (0..10).map(|number| number.to_string()).collect();
     let words: Vec<String> = (0..10).map(|number| format!("w{number}")).collect();
@@ -212,7 +212,7 @@ fn tens() -> [(Set, Limits); 3] {
     ]
 }
 
-/// Fails unless each of `outcomes` came up about as often as any other: within six standard deviations.
+/// Fails unless all outcomes occurred about equally often, that is, within six standard deviations.
 fn assert_uniform<K: std::fmt::Debug>(counts: &HashMap<K, usize>, outcomes: usize, what: &str) {
     let draws: usize = counts.values().sum();
     let mean = draws as f64 / outcomes as f64;

@@ -1,4 +1,4 @@
-//! A set as it is read: packed in its entry or behind it.
+//! Read-only views of sets, whether packed in the table entry or stored separately.
 
 use super::integers::{self, Integers};
 use super::run_of;
@@ -6,14 +6,14 @@ use super::table::{self, Table};
 use crate::listpack::{self, DECIMAL_MAX_BYTES, Element, Run};
 use crate::packed::PackedKind;
 
-/// A set to be looked at.
+/// A read-only view of a set.
 #[derive(Clone, Copy, Debug)]
 pub enum SetView<'a> {
     /// Ascending integers.
     Integers(Integers<'a>),
     /// A run of members.
     Run {
-        /// How many there are.
+        /// The number of members.
         count: usize,
         /// The members.
         run: Run<'a>,
@@ -23,7 +23,7 @@ pub enum SetView<'a> {
 }
 
 impl<'a> SetView<'a> {
-    /// The set that these packed bytes are.
+    /// Creates a view of packed bytes.
     #[inline]
     pub fn of_packed(packed: &'a [u8]) -> Self {
         match PackedKind::of(packed) {
@@ -36,7 +36,7 @@ impl<'a> SetView<'a> {
         }
     }
 
-    /// Members.
+    /// The number of members.
     #[inline]
     pub fn len(&self) -> usize {
         match self {
@@ -46,12 +46,12 @@ impl<'a> SetView<'a> {
         }
     }
 
-    /// Whether there is none.
+    /// Returns `true` if there are no members.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The encoding that Valkey would report.
+    /// The name of the encoding that Valkey would report.
     pub fn encoding_name(&self) -> &'static str {
         match self {
             SetView::Integers(_) => "intset",
@@ -60,7 +60,7 @@ impl<'a> SetView<'a> {
         }
     }
 
-    /// Whether this is a member.
+    /// Returns `true` if `member` is present.
     #[inline]
     pub fn contains(&self, member: &[u8]) -> bool {
         match self {
@@ -70,7 +70,7 @@ impl<'a> SetView<'a> {
         }
     }
 
-    /// Whether this is a member, in whichever form it comes.
+    /// Returns `true` if `member` is present, regardless of the form in which it is given.
     #[inline]
     pub fn contains_element(&self, member: Element<'_>) -> bool {
         match (self, member) {
@@ -81,7 +81,7 @@ impl<'a> SetView<'a> {
         }
     }
 
-    /// About how long [`Self::contains`] takes, ns.
+    /// The approximate time that [`Self::contains`] takes, in nanoseconds.
     pub fn search_ns(&self) -> u64 {
         match self {
             SetView::Integers(_) => 20,
@@ -90,7 +90,8 @@ impl<'a> SetView<'a> {
         }
     }
 
-    /// At least the length of all members together, in bytes; hardly more, unless they are integers.
+    /// An upper bound for the total length of all members in bytes. It is close to the actual length unless the members
+    /// are integers.
     pub fn text_bytes(&self) -> usize {
         match self {
             SetView::Integers(integers) => integers.len() * (integers.width() * 5 / 2 + 1),
@@ -99,7 +100,7 @@ impl<'a> SetView<'a> {
         }
     }
 
-    /// Visits all members; faster than the iterator.
+    /// Calls `visit` for all members. Faster than the iterator.
     #[inline]
     pub fn for_each(&self, mut visit: impl FnMut(Element<'a>)) {
         match self {
@@ -108,8 +109,8 @@ impl<'a> SetView<'a> {
         }
     }
 
-    /// Visits members from a cursor on (0 at first), at least `at_least` of them if there are so many, and returns the
-    /// cursor for the next call, 0 at the end. A flat set is visited at once.
+    /// Visits members from a cursor on (0 at first), at least `at_least` of them if available. Returns the cursor for
+    /// the next call, which is 0 at the end. A flat set is visited in one call.
     pub fn scan(&self, cursor: u64, at_least: usize, mut visit: impl FnMut(Element<'_>)) -> u64 {
         if let SetView::Table(table) = self {
             return table.scan(cursor, at_least, &mut |member| visit(Element::Bytes(member)));
@@ -118,7 +119,7 @@ impl<'a> SetView<'a> {
         0
     }
 
-    /// Every member.
+    /// Iterates over all members.
     #[inline]
     pub fn iter(&self) -> Members<'a> {
         match self {
@@ -129,14 +130,14 @@ impl<'a> SetView<'a> {
     }
 }
 
-/// The members of a set. Integers come as such from the flat forms, as bytes from a table.
+/// An iterator over the members of a set. Flat forms return integers as such, a table returns them as bytes.
 #[derive(Clone)]
 pub enum Members<'a> {
-    /// Numbers that are left, of so many bytes.
+    /// The remaining integers.
     Integers(integers::Iter<'a>),
-    /// Elements that are left.
+    /// The remaining elements of a run.
     Run(listpack::Iter<'a>),
-    /// Records that are left.
+    /// The remaining records of a table.
     Table(table::Iter<'a>),
 }
 

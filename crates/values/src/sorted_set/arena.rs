@@ -1,11 +1,11 @@
-//! Numbered places for the parts of a tree, given out again when they are free.
+//! An arena of numbered values for the parts of a tree. Numbers of removed values are reused.
 
 use super::room::allocated;
 
-/// Places of one chunk: what must be moved at once when the arena grows.
+/// The number of values in a chunk. Growth never moves more values than this.
 const CHUNK: usize = 64;
 
-/// Values at numbers that stay.
+/// Values whose numbers do not change.
 #[derive(Clone, Debug)]
 pub(super) struct Arena<T> {
     chunks: Vec<Vec<T>>,
@@ -14,7 +14,7 @@ pub(super) struct Arena<T> {
 }
 
 impl<T: Default> Arena<T> {
-    /// An arena without values.
+    /// Creates an arena without values.
     pub(super) const fn new() -> Self {
         Self {
             chunks: Vec::new(),
@@ -23,12 +23,12 @@ impl<T: Default> Arena<T> {
         }
     }
 
-    /// How many values there are.
+    /// The number of values.
     pub(super) fn len(&self) -> usize {
         self.used as usize - self.free.len()
     }
 
-    /// Puts a value in and returns its number.
+    /// Adds a value and returns its number.
     pub(super) fn add(&mut self, value: T) -> u32 {
         if let Some(number) = self.free.pop() {
             *self.at_mut(number) = value;
@@ -36,7 +36,7 @@ impl<T: Default> Arena<T> {
         }
         let number = self.used;
         if (number as usize).is_multiple_of(CHUNK) {
-            // The first chunk grows with a small tree.
+            // The first chunk starts small, because the tree may be small.
             let room = if number == 0 { 4 } else { CHUNK };
             self.chunks.push(Vec::with_capacity(room));
         }
@@ -47,25 +47,25 @@ impl<T: Default> Arena<T> {
         number
     }
 
-    /// Takes a value out.
+    /// Removes a value and returns it.
     pub(super) fn take(&mut self, number: u32) -> T {
         self.free.push(number);
         std::mem::take(self.at_mut(number))
     }
 
-    /// The value at a number.
+    /// Returns the value with this number.
     #[inline]
     pub(super) fn at(&self, number: u32) -> &T {
         &self.chunks[number as usize / CHUNK][number as usize % CHUNK]
     }
 
-    /// The value at a number, to be changed.
+    /// Returns the value with this number for modification.
     #[inline]
     pub(super) fn at_mut(&mut self, number: u32) -> &mut T {
         &mut self.chunks[number as usize / CHUNK][number as usize % CHUNK]
     }
 
-    /// Bytes that the arena takes from the allocator; not those behind its values.
+    /// The number of bytes that the arena allocates, excluding allocations of its values.
     #[inline]
     pub(super) fn allocated_bytes(&self) -> usize {
         let first = self.chunks.first().map_or(0, allocated);
@@ -76,7 +76,7 @@ impl<T: Default> Arena<T> {
 
 #[cfg(test)]
 impl<T: Default> Arena<T> {
-    /// The value at a number, free places included; `None` behind the last.
+    /// Returns the value with this number, including free ones, or `None` beyond the last number.
     pub(super) fn checked_at(&self, number: u32) -> Option<&T> {
         self.chunks.get(number as usize / CHUNK)?.get(number as usize % CHUNK)
     }

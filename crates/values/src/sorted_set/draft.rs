@@ -1,4 +1,4 @@
-//! A sorted set being made or changed away from its key, which turns from packed to large when it must.
+//! A sorted set that is built or changed outside the keyspace, and that changes from packed to large when necessary.
 
 use std::ops::Range;
 
@@ -8,44 +8,45 @@ use super::packed::{Packed, PackedBytes};
 use super::view::View;
 use super::{Encoding, SortedSet};
 
-/// Up to which size a sorted set is reported as a listpack.
+/// The limits within which a sorted set reports the listpack encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// `zset-max-listpack-entries`.
     pub members: usize,
-    /// `zset-max-listpack-value`, bytes.
+    /// `zset-max-listpack-value`, in bytes.
     pub member_bytes: usize,
 }
 
 impl Limits {
-    /// Whether a set of so many members, the longest of so many bytes, is reported as a listpack.
+    /// Returns `true` if a set of `members` members, whose longest has `longest_bytes` bytes, reports the listpack
+    /// encoding.
     pub fn admit(&self, members: usize, longest_bytes: usize) -> bool {
         members <= self.members && longest_bytes <= self.member_bytes
     }
 }
 
-/// What became of a member.
+/// The effect of an upsert on a member.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Upsert {
-    /// Nothing: the score stays, or the member stays out.
+    /// No change: the member keeps its score or is not added.
     Left,
-    /// The member is new.
+    /// The member was added.
     Added,
-    /// The member has another score.
+    /// The score of the member was changed.
     Changed,
 }
 
-/// A sorted set that has no key yet, or is a copy of a packed one.
+/// A sorted set that is not stored under a key yet, or a copy of a packed one.
 #[derive(Clone, Debug)]
 pub enum Draft {
-    /// A packed one.
+    /// A packed sorted set.
     Packed(PackedBytes),
-    /// A large one.
+    /// A large sorted set.
     Large(SortedSet),
 }
 
 impl Draft {
-    /// An empty set that is about to get so many members, the longest of so many bytes.
+    /// Creates an empty set for `members` members, whose longest has `longest_bytes` bytes.
     pub fn new(members: usize, longest_bytes: usize, limits: Limits) -> Self {
         if limits.admit(members, longest_bytes) {
             Draft::Packed(PackedBytes::empty())
@@ -54,12 +55,12 @@ impl Draft {
         }
     }
 
-    /// A copy of a packed set.
+    /// Copies a packed set.
     pub fn copy_of(bytes: &[u8]) -> Self {
         Draft::Packed(PackedBytes::copy_of(bytes))
     }
 
-    /// A copy of a packed set that is about to get so many more members, the longest of so many bytes.
+    /// Copies a packed set in order to add `more` members, whose longest has `longest_bytes` bytes.
     pub fn of_packed(bytes: &[u8], more: usize, longest_bytes: usize, limits: Limits) -> Self {
         let packed = Packed::new(bytes);
         if limits.admit(more, longest_bytes) {
@@ -69,7 +70,7 @@ impl Draft {
         }
     }
 
-    /// A set of members that are in order and differ, under the encoding that a result gets.
+    /// Creates a set from distinct sorted members, with the encoding that the result of a command gets.
     pub fn of_sorted(members: &[(&[u8], f64)], limits: Limits) -> Self {
         let longest_bytes = members.iter().map(|(member, _)| member.len()).max().unwrap_or(0);
         if !limits.admit(members.len(), longest_bytes) {
@@ -88,7 +89,7 @@ impl Draft {
         draft
     }
 
-    /// The set for reading.
+    /// Returns a read-only view of the set.
     pub fn view(&self) -> View<'_> {
         match self {
             Draft::Packed(packed) => View::Packed(packed.view()),
@@ -96,7 +97,7 @@ impl Draft {
         }
     }
 
-    /// As [`SortedSet::upsert`].
+    /// Adds a member or changes its score; see [`SortedSet::upsert`].
     pub fn upsert(&mut self, member: &[u8], limits: Limits, decide: impl FnOnce(Option<f64>) -> Option<f64>) -> Upsert {
         let packed = match self {
             Draft::Large(set) => return set.upsert(member, limits, decide),
@@ -133,7 +134,7 @@ impl Draft {
         }
     }
 
-    /// Takes a member out. Whether it was there.
+    /// Removes a member. Returns `true` if it was present.
     pub fn remove(&mut self, member: &[u8]) -> bool {
         match self {
             Draft::Packed(packed) => packed.remove(member),
@@ -141,7 +142,7 @@ impl Draft {
         }
     }
 
-    /// Takes the members of a range of ranks out.
+    /// Removes the members in a range of ranks.
     pub fn remove_ranks(&mut self, ranks: Range<usize>) {
         match self {
             Draft::Packed(packed) => packed.remove_ranks(ranks),

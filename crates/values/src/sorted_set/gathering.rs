@@ -1,4 +1,4 @@
-//! Members gathered one after the other, to become a sorted set at once.
+//! A collection of members that is then built into a sorted set in one operation.
 
 use std::collections::HashSet;
 
@@ -22,7 +22,7 @@ struct SortedMembers {
 }
 
 impl MemberBuilder {
-    /// An empty one with room for so many members.
+    /// Creates an empty collection with capacity for `members` members.
     pub fn with_room(members: usize) -> Self {
         Self {
             bytes: Vec::with_capacity(members * 16),
@@ -30,17 +30,17 @@ impl MemberBuilder {
         }
     }
 
-    /// How many members there are.
+    /// The number of members.
     pub fn len(&self) -> usize {
         self.members.len()
     }
 
-    /// Whether there is none.
+    /// Returns `true` if there are no members.
     pub fn is_empty(&self) -> bool {
         self.members.is_empty()
     }
 
-    /// Adds a member, which must not be there yet.
+    /// Adds a member that is not present yet.
     pub fn push(&mut self, member: &[u8], score: f64) {
         self.members.push(SortedMembers {
             start: self.bytes.len(),
@@ -50,17 +50,17 @@ impl MemberBuilder {
         self.bytes.extend_from_slice(member);
     }
 
-    /// Adds a member as it is stored in a packed set.
+    /// Adds a member in the form in which a packed set stores it.
     pub fn push_element(&mut self, member: Element<'_>, score: f64) {
         self.push(member.text(&mut [0; DECIMAL_MAX_BYTES]), score);
     }
 
-    /// A member by its number, in the order in which they came.
+    /// Returns a member by its number, in insertion order.
     pub fn member(&self, number: usize) -> &[u8] {
         self.text(self.members[number])
     }
 
-    /// The score of a member by its number.
+    /// Returns the score of a member by its number, for modification.
     pub fn score_mut(&mut self, number: usize) -> &mut f64 {
         &mut self.members[number].score
     }
@@ -69,13 +69,13 @@ impl MemberBuilder {
         &self.bytes[gathered.start..gathered.start + gathered.length]
     }
 
-    /// Whether some member is there twice.
+    /// Returns `true` if some member is present twice.
     pub fn has_duplicates(&self) -> bool {
         let mut seen = HashSet::with_capacity(self.members.len());
         !self.members.iter().all(|gathered| seen.insert(self.text(*gathered)))
     }
 
-    /// The members with their scores, in the order of a sorted set.
+    /// Returns the members with their scores, in the order of a sorted set.
     pub fn sorted(&self) -> Vec<(&[u8], f64)> {
         let mut members: Vec<(&[u8], f64)> = self
             .members
@@ -86,7 +86,7 @@ impl MemberBuilder {
         members
     }
 
-    /// The sorted set of the members, which must differ.
+    /// Builds the sorted set from the members, which must be distinct.
     pub fn into_draft(self, limits: Limits) -> Draft {
         Draft::of_sorted(&self.sorted(), limits)
     }

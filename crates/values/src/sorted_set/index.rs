@@ -1,34 +1,35 @@
-//! Which leaf holds a member: its hash leads to the leaf's number.
+//! The index from the hash of a member to the number of the leaf that contains it.
 //!
 //! ```text
 //!   directory   by the hash's first bits     00     01     10     11
 //!                                             |      |       \    /
 //!   segments    up to 2048 members each      [0]    [1]       [2]          extendible hashing
 //!
-//!   a segment   [ . | 41>7 | 43>2 | 58>7 | . | 90>4 | ... ]                hash > leaf, in the order of the hashes
+//!   a segment   [ . | 41>7 | 43>2 | 58>7 | . | 90>4 | ... ]                hash > leaf, in hash order
 //! ```
 //!
-//! A segment is a table with linear probing in which entries stand in the order of their hashes: the home of an entry
-//! is in proportion to its hash, and an insertion moves the larger ones up by one. So growth is one pass from front to
-//! back, and the whole index is in the order of the hashes however it has grown: a scan that remembers the hash it has
-//! come to meets every member that stays. A full segment is split in two; nothing ever rehashes more than one segment.
+//! A segment is a table with linear probing in which the entries are in hash order. The home slot of an entry is
+//! proportional to its hash, and an insertion moves the entries with larger hashes up by one. So growing a segment is
+//! one sequential pass, and the whole index is in hash order however it has grown: a scan that remembers the last hash
+//! visits every member that stays. A full segment is split in two. No operation ever rehashes more than one segment.
 //!
-//! An entry has 32 bits of the hash. The leaf tells whether a member with such a hash is the one that is looked for.
+//! An entry contains 32 bits of the hash. The search in the leaf decides if a member with such a hash is the requested
+//! one.
 
 use super::room::allocated;
 use crate::size_class::size_class;
 
-/// An entry: 32 bits of hash, 32 bits of the leaf's number plus one; 0 is no entry.
+/// An entry: 32 bits of the hash and 32 bits of the leaf number plus one. 0 is an empty slot.
 type Entry = u64;
 
 const EMPTY: Entry = 0;
-/// A segment with more entries is split.
+/// The number of entries at which a segment is split.
 const SEGMENT_MAX: usize = 2048;
-/// Places behind the last home.
+/// The number of slots after the last home slot.
 const TAIL: usize = 32;
-/// Places that a search mostly stays within.
+/// The number of slots that a search usually reads.
 const SEARCHED: usize = 4;
-/// Entries that a segment has homes for at least.
+/// The minimum number of entries for which a segment has capacity.
 const SEGMENT_MIN: usize = 96;
 
 #[inline]
@@ -46,18 +47,18 @@ fn leaf_of(entry: Entry) -> u32 {
     (entry as u32).wrapping_sub(1)
 }
 
-/// A part of the index: the entries whose hashes begin with certain bits.
+/// A part of the index: the entries whose hashes begin with the same bits.
 #[derive(Clone, Debug)]
 struct Segment {
     places: Box<[Entry]>,
     len: u32,
-    /// How many bits the hashes of all its entries share.
+    /// The number of leading bits that the hashes of all entries share.
     depth: u32,
 }
 
 impl Segment {
     fn with_room(entries: usize, depth: u32) -> Self {
-        // Seven entries in eight places, and the rest of the size class.
+        // Seven entries per eight slots, and the rest of the size class.
         let wanted = entries.max(SEGMENT_MIN) * 8 / 7 + TAIL;
         let places = size_class(wanted * size_of::<Entry>()) / size_of::<Entry>();
         Self {
@@ -71,21 +72,21 @@ impl Segment {
         self.places.len() * size_of::<Entry>()
     }
 
-    /// The place where an entry of this hash belongs.
+    /// Returns the home slot of an entry with this hash.
     #[inline]
     fn home(&self, hash: u32) -> usize {
         let homes = (self.places.len() - TAIL) as u64;
-        // All but the shared bits decide.
+        // The shared bits are removed.
         let own = u64::from(hash) << self.depth & 0xFFFF_FFFF;
         ((own * homes) >> 32) as usize
     }
 
-    /// Whether another entry would make it slow.
+    /// Returns `true` if one more entry would make searches slow.
     fn is_full(&self) -> bool {
         (self.len as usize + 1) * 8 > (self.places.len() - TAIL) * 7
     }
 
-    /// Puts an entry in; false if there is no place for it.
+    /// Inserts an entry. Returns `false` if there is no slot for it.
     fn insert(&mut self, new: Entry) -> bool {
         let hash = hash_of(new);
         let mut at = self.home(hash);
@@ -108,7 +109,7 @@ impl Segment {
         true
     }
 
-    /// The places of the entries with a hash.
+    /// Returns the slots of the entries with a hash.
     #[inline]
     fn places_of(&self, hash: u32) -> impl Iterator<Item = usize> {
         let home = self.home(hash);
@@ -135,12 +136,13 @@ impl Segment {
         true
     }
 
-    /// The entries in the order of their hashes.
+    /// Iterates over the entries in hash order.
     fn entries(&self) -> impl Iterator<Item = Entry> + Clone {
         self.places.iter().copied().filter(|found| *found != EMPTY)
     }
 
-    /// The same entries with room for so many; more room if they lie too close together for that.
+    /// Returns a segment with the same entries and capacity for `room` entries, or for more if the entries are too
+    /// close together for that.
     fn resized(&self, room: usize) -> Self {
         Self::of(self.entries(), room, self.depth)
     }
@@ -167,7 +169,7 @@ pub(super) struct Index {
 }
 
 impl Index {
-    /// An index with room for so many members.
+    /// Creates an index with capacity for `members` members.
     pub(super) fn with_room(members: usize) -> Self {
         let depth = (members / (SEGMENT_MAX / 4 * 3)).next_power_of_two().trailing_zeros();
         let count = 1 << depth;
@@ -180,7 +182,7 @@ impl Index {
         }
     }
 
-    /// Bytes that it takes from the allocator behind itself.
+    /// The number of bytes allocated in addition to the index itself.
     #[inline]
     pub(super) fn allocated_bytes(&self) -> usize {
         self.allocated + allocated(&self.directory) + allocated(&self.segments)
@@ -192,21 +194,21 @@ impl Index {
         self.directory[slot] as usize
     }
 
-    /// Where a search for this hash reads first: an address and a length.
+    /// Returns the address and length of the memory that a search for this hash reads first.
     pub(super) fn place(&self, hash: u32) -> (*const u8, usize) {
         let segment = &self.segments[self.segment_of(hash)];
         let home = segment.places.as_ptr().wrapping_add(segment.home(hash));
         (home.cast(), SEARCHED * size_of::<Entry>())
     }
 
-    /// The leaves that may hold a member of this hash.
+    /// Returns the numbers of the leaves that may contain a member with this hash.
     #[inline]
     pub(super) fn leaves(&self, hash: u32) -> impl Iterator<Item = u32> {
         let segment = &self.segments[self.segment_of(hash)];
         segment.places_of(hash).map(|at| leaf_of(segment.places[at]))
     }
 
-    /// Remembers that a leaf holds a member of this hash.
+    /// Adds the entry of a member with this hash in a leaf.
     pub(super) fn insert(&mut self, hash: u32, leaf: u32) {
         loop {
             let at = self.segment_of(hash);
@@ -217,10 +219,11 @@ impl Index {
         }
     }
 
-    /// Forgets that a leaf holds a member of this hash.
+    /// Removes the entry of a member with this hash in a leaf.
     ///
     /// # Panics
-    /// If it does not know that.
+    ///
+    /// Panics if there is no such entry.
     pub(super) fn remove(&mut self, hash: u32, leaf: u32) {
         let at = self.segment_of(hash);
         let segment = &mut self.segments[at];
@@ -234,10 +237,11 @@ impl Index {
         }
     }
 
-    /// Changes the leaf of a member of this hash.
+    /// Changes the leaf of a member with this hash.
     ///
     /// # Panics
-    /// If the member was not in that leaf.
+    ///
+    /// Panics if there is no entry for the leaf `from`.
     pub(super) fn relocate(&mut self, hash: u32, from: u32, to: u32) {
         let at = self.segment_of(hash);
         let segment = &mut self.segments[at];
@@ -270,7 +274,7 @@ impl Index {
             self.depth = depth;
         }
         let old = &self.segments[at];
-        // The segment has a run of directory entries; the second half of it becomes the new one's.
+        // The segment occupies a run of directory entries. The second half of this run gets the new segment.
         let run = 1 << (self.depth - old.depth);
         let first = old.entries().next().map_or(0, hash_of);
         let start = (u64::from(first) << self.depth >> 32) as usize / run * run;
@@ -290,7 +294,7 @@ impl Index {
         }
     }
 
-    /// The entries from a hash on, in order, as hash and leaf.
+    /// Iterates over the entries from a hash on, in order, as pairs of hash and leaf number.
     pub(super) fn entries_from(&self, hash: u32) -> impl Iterator<Item = (u32, u32)> {
         let mut slot = (u64::from(hash) << self.depth >> 32) as usize;
         let mut place = self.segments[self.directory[slot] as usize].home(hash);

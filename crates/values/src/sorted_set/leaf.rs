@@ -1,32 +1,32 @@
-//! A leaf: up to 128 members of a sorted set in their order.
+//! A leaf: up to 128 members of a sorted set in order.
 //!
 //! ```text
 //!   slot       0     1     2     3
 //!   scores   [1.0] [1.0] [2.5] [7.0]      sorted by (score, member)
 //!   tags     [3f]  [a0]  [11]  [3f]       8 bits of the member's hash
-//!   offsets  [ 9]  [ 0]  [ 4]  [14]       where its record begins
+//!   offsets  [ 9]  [ 0]  [ 4]  [14]       start of its record
 //!   bytes    3 "abd"  4 "pear" 4 "kiwi" 1 "z"     records: length, member
 //! ```
 //!
-//! A member is looked for by its tag, and the slot where it is found is its rank within the leaf: nothing is searched
-//! twice. The order moves in the three narrow arrays alone; records are appended, and leave holes when they go. When the
-//! holes are a quarter of the records, or the records need more room, they are laid out anew, in their order: a walk over
-//! the members then streams through memory.
+//! A member is found by its tag, and its slot is its rank within the leaf, so no second search is needed. Insertions
+//! and removals only shift the three narrow arrays. Records are appended, and leave holes when they are removed. When
+//! holes take a quarter of the records' space, or when the records need more capacity, they are rewritten in order, so
+//! that an iteration over the members reads memory sequentially.
 
 use std::cmp::Ordering;
 
 use super::room::{allocated, make_room, trim};
 
-/// The most members of a leaf.
+/// The maximum number of members of a leaf.
 pub(super) const MAX_MEMBERS: usize = 128;
-/// A leaf of more than one member with more bytes of records than this is split.
+/// The size of the records, in bytes, above which a leaf of more than one member is split.
 pub(super) const MAX_BYTES: usize = 16 * 1024;
-/// A record's length from here on is written in four bytes behind this mark.
+/// The length byte of a long record. Lengths from this value on are written in four bytes after it.
 const LONG: u8 = 0xFF;
-/// Holes of fewer bytes are not worth moving anything.
+/// The total size of holes, in bytes, up to which they are not removed.
 const HOLES_MIN_BYTES: usize = 128;
 
-/// Members in their order, with their scores.
+/// Members in order, with their scores.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Leaf {
     scores: Vec<f64>,
@@ -34,15 +34,15 @@ pub(super) struct Leaf {
     tags: Vec<u8>,
     bytes: Vec<u8>,
     holes: u32,
-    /// The node above, in a tree of more than one leaf.
+    /// The number of the parent node, in a tree of more than one leaf.
     pub(super) parent: u32,
-    /// The leaf before in the order of the members.
+    /// The number of the previous leaf in the order of the members.
     pub(super) previous: u32,
-    /// The leaf behind.
+    /// The number of the next leaf.
     pub(super) next: u32,
 }
 
-/// Bytes of the record of a member.
+/// Returns the size of a member's record in bytes.
 pub(super) fn record_bytes(member: &[u8]) -> usize {
     header_bytes(member.len()) + member.len()
 }
@@ -51,7 +51,7 @@ fn header_bytes(length: usize) -> usize {
     if length < usize::from(LONG) { 1 } else { 5 }
 }
 
-/// Where the member of the record at an offset begins, and its length.
+/// Returns the start of the member in the record at an offset, and its length.
 #[inline]
 fn record_at(bytes: &[u8], at: usize) -> (usize, usize) {
     match bytes[at] {
@@ -65,7 +65,7 @@ fn record_at(bytes: &[u8], at: usize) -> (usize, usize) {
 }
 
 impl Leaf {
-    /// An empty leaf with room for so many members with so many bytes in all.
+    /// Creates an empty leaf with capacity for `members` members and `bytes` bytes of records.
     pub(super) fn with_room(members: usize, bytes: usize) -> Self {
         let mut leaf = Self::default();
         make_room(&mut leaf.scores, members);
@@ -75,37 +75,37 @@ impl Leaf {
         leaf
     }
 
-    /// How many members there are.
+    /// The number of members.
     #[inline]
     pub(super) fn len(&self) -> usize {
         self.scores.len()
     }
 
-    /// Bytes of records, holes left out.
+    /// The size of the records in bytes, without holes.
     #[inline]
     pub(super) fn record_bytes(&self) -> usize {
         self.bytes.len() - self.holes as usize
     }
 
-    /// Whether it must be split.
+    /// Returns `true` if the leaf must be split.
     #[inline]
     pub(super) fn is_too_large(&self) -> bool {
         self.len() > MAX_MEMBERS || (self.bytes.len() > MAX_BYTES && self.len() > 1 && self.record_bytes() > MAX_BYTES)
     }
 
-    /// Bytes that it takes from the allocator behind itself.
+    /// The number of bytes allocated in addition to the leaf itself.
     #[inline]
     pub(super) fn allocated_bytes(&self) -> usize {
         allocated(&self.scores) + allocated(&self.offsets) + allocated(&self.tags) + allocated(&self.bytes)
     }
 
-    /// The score in a slot.
+    /// Returns the score in a slot.
     #[inline]
     pub(super) fn score(&self, slot: usize) -> f64 {
         self.scores[slot]
     }
 
-    /// The member in a slot.
+    /// Returns the member in a slot.
     #[inline]
     pub(super) fn member(&self, slot: usize) -> &[u8] {
         let at = self.offsets[slot] as usize;
@@ -113,23 +113,24 @@ impl Leaf {
         &self.bytes[start..start + length]
     }
 
-    /// The slot of a member whose hash has this tag.
+    /// Returns the slot of a member whose hash has this tag.
     #[inline]
     pub(super) fn find(&self, tag: u8, member: &[u8]) -> Option<usize> {
         memchr::memchr_iter(tag, &self.tags).find(|slot| self.member(*slot) == member)
     }
 
-    /// What a search for a member reads first.
+    /// Returns the tags, which a search for a member reads first.
     pub(super) fn tags(&self) -> &[u8] {
         &self.tags
     }
 
-    /// The slots of members whose hashes have this tag.
+    /// Iterates over the slots of the members whose hashes have this tag.
     pub(super) fn slots_of_tag(&self, tag: u8) -> impl Iterator<Item = usize> {
         memchr::memchr_iter(tag, &self.tags)
     }
 
-    /// The first slot for which `precedes(score, member)` does not hold; it must hold for all before.
+    /// Returns the first slot for which `precedes(score, member)` returns `false`. It must return `true` for all slots
+    /// before.
     #[inline]
     pub(super) fn partition<'l, P>(&'l self, mut precedes: P) -> usize
     where
@@ -147,7 +148,7 @@ impl Leaf {
         low
     }
 
-    /// Puts a member into a slot.
+    /// Inserts a member at a slot.
     pub(super) fn insert(&mut self, slot: usize, score: f64, member: &[u8], tag: u8) {
         make_room(&mut self.scores, 1);
         make_room(&mut self.offsets, 1);
@@ -174,7 +175,7 @@ impl Leaf {
         offset
     }
 
-    /// Takes the member in a slot out.
+    /// Removes the member in a slot.
     pub(super) fn remove(&mut self, slot: usize) {
         self.forget_record(slot);
         self.scores.remove(slot);
@@ -183,7 +184,7 @@ impl Leaf {
         self.fill_holes();
     }
 
-    /// Takes the members in a range of slots out.
+    /// Removes the members in a range of slots.
     pub(super) fn remove_range(&mut self, slots: std::ops::Range<usize>) {
         for slot in slots.clone() {
             self.forget_record(slot);
@@ -205,7 +206,7 @@ impl Leaf {
         }
     }
 
-    /// Lays the records out anew if a quarter of them is holes.
+    /// Rewrites the records if more than a quarter of their space is holes.
     fn fill_holes(&mut self) {
         let holes = self.holes as usize;
         if holes > self.bytes.len() / 4 && holes > HOLES_MIN_BYTES {
@@ -213,7 +214,7 @@ impl Leaf {
         }
     }
 
-    /// Lays the records out in the order of their members, with room for so many bytes more.
+    /// Rewrites the records in the order of their members, with capacity for `more` more bytes.
     fn lay_out(&mut self, more: usize) {
         let mut bytes = Vec::new();
         make_room(&mut bytes, self.record_bytes() + more);
@@ -227,7 +228,7 @@ impl Leaf {
         self.holes = 0;
     }
 
-    /// A leaf of some of the members, with room for no more, between the same neighbours.
+    /// Copies some of the members to a new leaf without spare capacity, with the same parent and neighbours.
     fn copy_of(&self, slots: std::ops::Range<usize>) -> Self {
         let bytes = slots.clone().map(|slot| record_bytes(self.member(slot))).sum();
         let mut copy = Self {
@@ -245,7 +246,7 @@ impl Leaf {
         copy
     }
 
-    /// Moves a member to another slot and gives it another score; the slots between move by one.
+    /// Moves a member to another slot and changes its score. The slots between shift by one.
     pub(super) fn move_slot(&mut self, from: usize, to: usize, score: f64) {
         self.scores[from] = score;
         if from < to {
@@ -263,7 +264,7 @@ impl Leaf {
     pub(super) fn split_off(&mut self, slot: usize) -> Self {
         let upper = self.copy_of(slot..self.len());
         if slot + 1 == self.len() {
-            // Members come in their order: what stays is full, and is not touched again.
+            // Members are added in ascending order: the remaining leaf is full and will not grow.
             self.remove(slot);
             trim(&mut self.bytes);
         } else {
@@ -272,7 +273,7 @@ impl Leaf {
         upper
     }
 
-    /// Appends the members of the leaf behind this one.
+    /// Appends the members of the next leaf.
     pub(super) fn append(&mut self, other: &Self) {
         make_room(&mut self.scores, other.len());
         make_room(&mut self.offsets, other.len());
@@ -286,7 +287,8 @@ impl Leaf {
         }
     }
 
-    /// The slot at which to split: in the middle of members or of bytes, or at the last member if members come in order.
+    /// Returns the slot at which to split: the middle by number or by bytes, or the last member if members are added in
+    /// ascending order.
     pub(super) fn split_slot(&self, inserted: usize) -> usize {
         let last = self.len() - 1;
         if inserted == last && self.next == super::tree::NONE {
@@ -305,9 +307,9 @@ impl Leaf {
     }
 }
 
-/// The order of scores, of which none is NaN; -0 equals 0.
+/// The order of scores, none of which is NaN. -0 equals 0.
 pub(super) trait ScoreOrder {
-    /// How it compares with another score.
+    /// Compares two scores.
     fn total_cmp_of_scores(self, other: f64) -> Ordering;
 }
 

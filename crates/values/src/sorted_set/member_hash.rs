@@ -1,4 +1,4 @@
-//! The hash of a member, by which index and leaves find it.
+//! The hash of a member, by which the index and the leaves find it.
 
 use crate::records::hash_of;
 
@@ -7,25 +7,26 @@ use crate::records::hash_of;
 pub(super) struct MemberHash(u64);
 
 impl MemberHash {
-    /// The bits by which the index finds a member.
+    /// The bits that the index uses.
     #[inline]
     pub(super) const fn prefix(self) -> u32 {
         (self.0 >> 32) as u32
     }
 
-    /// The bits by which a leaf finds a member: some of those of the index, so that they also find what the index means.
+    /// The bits that a leaf uses. They are a subset of the bits of the index, so that the leaf can also find the
+    /// members of an index entry.
     #[inline]
     pub(super) const fn tag(self) -> u8 {
         tag_of(self.prefix())
     }
 }
 
-/// The hash of a member as [`hash_of`] gives it.
+/// Creates a member hash from the result of [`hash_of`].
 pub(super) const fn of_hash(hash: u64) -> MemberHash {
     MemberHash(hash)
 }
 
-/// The tag of a member whose hash begins with `prefix`.
+/// Returns the tag of a member whose hash begins with `prefix`.
 #[inline]
 pub(super) const fn tag_of(prefix: u32) -> u8 {
     prefix as u8

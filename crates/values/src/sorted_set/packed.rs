@@ -1,4 +1,4 @@
-//! The packed form of a small sorted set: members and scores in their order, one behind the other.
+//! The packed form of a small sorted set: consecutive pairs of member and score, in order.
 //!
 //! ```text
 //!   +------+-------------------+------------------------------------------+
@@ -7,8 +7,9 @@
 //!   +------+-------------------+------------------------------------------+
 //! ```
 //!
-//! A score that is an integer of at most 2^53 is stored as an integer, which takes 2 to 9 bytes. Any other is stored as a
-//! string of 8 bytes: the bytes of the floating point number, little-endian. (In files it is in decimal.)
+//! A score that is an integer of a magnitude up to 2^53 is stored as an integer, which takes 2 to 9 bytes. Any other
+//! score is stored as a string of 8 bytes: the little-endian bytes of the floating-point number. (In files it is stored
+//! in decimal.)
 
 use std::ops::Range;
 
@@ -18,12 +19,12 @@ use crate::packed::PackedKind;
 use super::leaf::ScoreOrder;
 use super::range::{LexRange, ScoreRange};
 
-/// Bytes before the run.
+/// The number of bytes before the run.
 const HEADER_BYTES: usize = 3;
-/// Integers of this size are exact as floating point numbers, and so is every one below.
+/// The maximum magnitude up to which every integer has an exact floating-point representation.
 const EXACT_MAX: f64 = (1u64 << 53) as f64;
 
-/// The form in which a score is stored; `raw` holds it if it is no integer.
+/// Returns the stored form of a score. If it is not an integer, it is written into `raw`.
 fn stored_score(score: f64, raw: &mut [u8; 8]) -> Element<'_> {
     let integer = score as i64;
     if score.abs() <= EXACT_MAX && integer as f64 == score {
@@ -48,7 +49,7 @@ pub struct Packed<'a> {
     len: usize,
 }
 
-/// A member, its score, and the offsets of the two in the run.
+/// A member, its score, and the offsets in the run of the start and the end of the pair.
 #[derive(Clone, Copy, Debug)]
 struct Entry<'a> {
     member: Element<'a>,
@@ -58,10 +59,11 @@ struct Entry<'a> {
 }
 
 impl<'a> Packed<'a> {
-    /// The sorted set that these bytes are.
+    /// Creates a view of the bytes of a packed sorted set.
     ///
     /// # Panics
-    /// If they are too few to be one.
+    ///
+    /// Panics if there are too few bytes for a header.
     #[inline]
     pub fn new(bytes: &'a [u8]) -> Self {
         debug_assert_eq!(PackedKind::of(bytes), PackedKind::SortedSet);
@@ -72,13 +74,13 @@ impl<'a> Packed<'a> {
         }
     }
 
-    /// How many members there are.
+    /// The number of members.
     #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is none.
+    /// Returns `true` if there are no members.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -104,13 +106,13 @@ impl<'a> Packed<'a> {
         })
     }
 
-    /// The rank of a member, and its score.
+    /// Returns the rank of a member and its score.
     pub fn rank(&self, member: &[u8]) -> Option<(usize, f64)> {
         let (rank, entry) = self.find(member)?;
         Some((rank, entry.score))
     }
 
-    /// The score of a member.
+    /// Returns the score of a member.
     pub fn score(&self, member: &[u8]) -> Option<f64> {
         let at = self.run.find(member, 2)?;
         Some(self.entry_at(at)?.score)
@@ -121,7 +123,7 @@ impl<'a> Packed<'a> {
         self.entries().enumerate().find(|(_, entry)| needle.is(entry.member))
     }
 
-    /// The first offset whose entry is not before (score, member).
+    /// Returns the first offset whose entry is not before (score, member).
     fn place_of(&self, score: f64, member: &[u8]) -> usize {
         let mut scratch = [0; DECIMAL_MAX_BYTES];
         let found = self.entries().find(|entry| {
@@ -147,7 +149,7 @@ impl<'a> Packed<'a> {
         start..behind.map_or(self.len, |(rank, _)| rank)
     }
 
-    /// The ranks of the members whose scores are in a range.
+    /// Returns the ranks of the members whose scores are in a range.
     pub fn ranks_of_scores(&self, range: &ScoreRange) -> Range<usize> {
         self.ranks(
             |entry| range.starts_behind(entry.score),
@@ -155,7 +157,7 @@ impl<'a> Packed<'a> {
         )
     }
 
-    /// The ranks of the members in a range.
+    /// Returns the ranks of the members in a range.
     pub fn ranks_of_lex(&self, range: &LexRange<'_>) -> Range<usize> {
         let mut scratch = [0; DECIMAL_MAX_BYTES];
         let mut other = [0; DECIMAL_MAX_BYTES];
@@ -165,7 +167,8 @@ impl<'a> Packed<'a> {
         )
     }
 
-    /// The members of a range of ranks with their scores, from either end.
+    /// Iterates over the members in a range of ranks with their scores, in ascending order or, with `reverse`, in
+    /// descending order.
     pub fn walk(&self, ranks: Range<usize>, reverse: bool) -> PackedWalk<'a> {
         let ranks = ranks.start.min(self.len)..ranks.end.min(self.len);
         let first = if reverse { ranks.end } else { ranks.start };
@@ -180,7 +183,7 @@ impl<'a> Packed<'a> {
     }
 }
 
-/// Members with their scores, in order.
+/// An iterator over members and their scores, in order.
 #[derive(Clone, Debug)]
 pub struct PackedWalk<'a> {
     set: Packed<'a>,
@@ -211,20 +214,20 @@ impl<'a> Iterator for PackedWalk<'a> {
     }
 }
 
-/// The bytes of a packed sorted set, to be changed.
+/// The bytes of a packed sorted set, for modification.
 #[derive(Clone, Debug)]
 pub struct PackedBytes(Vec<u8>);
 
 impl PackedBytes {
-    /// A copy of a packed sorted set.
+    /// Copies a packed sorted set.
     pub fn copy_of(bytes: &[u8]) -> Self {
-        // What is added is mostly one member.
+        // Usually one member is added to the copy.
         let mut copy = Vec::with_capacity(bytes.len() + 64);
         copy.extend_from_slice(bytes);
         Self(copy)
     }
 
-    /// An empty one.
+    /// Creates an empty packed sorted set.
     pub fn empty() -> Self {
         Self(vec![PackedKind::SortedSet as u8, 0, 0])
     }
@@ -234,7 +237,7 @@ impl PackedBytes {
         &self.0
     }
 
-    /// What they are.
+    /// Returns a read-only view.
     #[inline]
     pub fn view(&self) -> Packed<'_> {
         Packed::new(&self.0)
@@ -244,7 +247,7 @@ impl PackedBytes {
         self.0[1..HEADER_BYTES].copy_from_slice(&(len as u16).to_le_bytes());
     }
 
-    /// Appends a member that belongs behind all others.
+    /// Appends a member that sorts after all others.
     pub fn push(&mut self, member: &[u8], score: f64) {
         let len = self.view().len();
         push_element(&mut self.0, Element::of(member));
@@ -252,7 +255,7 @@ impl PackedBytes {
         self.set_len(len + 1);
     }
 
-    /// Puts a member in that is not there yet.
+    /// Adds a member that is not present yet.
     pub fn insert(&mut self, member: &[u8], score: f64) {
         let place = HEADER_BYTES + self.view().place_of(score, member);
         let len = self.view().len();
@@ -272,14 +275,14 @@ impl PackedBytes {
         self.set_len(len + 1);
     }
 
-    /// Changes the score of a member, if it is there.
+    /// Changes the score of a member, if it is present.
     pub fn change(&mut self, member: &[u8], score: f64) {
         if self.remove(member) {
             self.insert(member, score);
         }
     }
 
-    /// Takes a member out. Whether it was there.
+    /// Removes a member. Returns `true` if it was present.
     pub fn remove(&mut self, member: &[u8]) -> bool {
         let view = self.view();
         let len = view.len();
@@ -292,7 +295,7 @@ impl PackedBytes {
         true
     }
 
-    /// Takes the members of a range of ranks out.
+    /// Removes the members in a range of ranks.
     pub fn remove_ranks(&mut self, ranks: Range<usize>) {
         let view = self.view();
         let len = view.len();

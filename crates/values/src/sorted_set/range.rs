@@ -1,20 +1,19 @@
-//! Ranges of scores and of members, as their ends divide the order of a sorted set.
-
-/// A range of scores. A range whose start is behind its end holds nothing.
+//! Ranges of scores and of members, and the position of a score or member relative to them.
+/// A range of scores. A range whose start is after its end is empty.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ScoreRange {
     /// The lowest score.
     pub min: f64,
-    /// Whether the lowest score itself is left out.
+    /// `true` if the lowest score itself is excluded.
     pub min_exclusive: bool,
     /// The highest score.
     pub max: f64,
-    /// Whether the highest score itself is left out.
+    /// `true` if the highest score itself is excluded.
     pub max_exclusive: bool,
 }
 
 impl ScoreRange {
-    /// Whether a score lies before the range.
+    /// Returns `true` if a score is before the start of the range.
     #[inline]
     pub fn starts_behind(&self, score: f64) -> bool {
         if self.min_exclusive {
@@ -24,7 +23,7 @@ impl ScoreRange {
         }
     }
 
-    /// Whether a score lies before the end of the range.
+    /// Returns `true` if a score is before the end of the range.
     #[inline]
     pub fn ends_behind(&self, score: f64) -> bool {
         if self.max_exclusive {
@@ -35,30 +34,30 @@ impl ScoreRange {
     }
 }
 
-/// An end of a range of members that all have one score.
+/// An end of a range of members that all have the same score.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LexEnd<'a> {
     /// Before every member: `-`.
     Lowest,
-    /// Behind every member: `+`.
+    /// After every member: `+`.
     Highest,
-    /// At this member, which belongs to the range: `[member`.
+    /// At this member, which is included: `[member`.
     Inclusive(&'a [u8]),
-    /// At this member, which does not: `(member`.
+    /// At this member, which is excluded: `(member`.
     Exclusive(&'a [u8]),
 }
 
-/// A range of members that all have one score.
+/// A range of members that all have the same score.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LexRange<'a> {
-    /// Its start.
+    /// The start of the range.
     pub min: LexEnd<'a>,
-    /// Its end.
+    /// The end of the range.
     pub max: LexEnd<'a>,
 }
 
 impl LexRange<'_> {
-    /// Whether a member lies before the range.
+    /// Returns `true` if a member is before the start of the range.
     #[inline]
     pub fn starts_behind(&self, member: &[u8]) -> bool {
         match self.min {
@@ -69,7 +68,7 @@ impl LexRange<'_> {
         }
     }
 
-    /// Whether a member lies before the end of the range.
+    /// Returns `true` if a member is before the end of the range.
     #[inline]
     pub fn ends_behind(&self, member: &[u8]) -> bool {
         match self.max {

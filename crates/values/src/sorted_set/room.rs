@@ -1,8 +1,9 @@
-//! Room for growth that follows the allocator's size classes, so that nothing allocated lies idle unknown.
+//! Growth of vectors in steps of the allocator's size classes, so that their capacity equals the memory that they
+//! really take.
 
 use crate::size_class::size_class;
 
-/// Makes room for `more` elements: the size class that holds them, and no more.
+/// Ensures capacity for `more` elements by growing to the size class that holds them, and no further.
 #[inline]
 pub(super) fn make_room<T>(vec: &mut Vec<T>, more: usize) {
     if vec.capacity() - vec.len() < more {
@@ -16,7 +17,7 @@ fn grow<T>(vec: &mut Vec<T>, more: usize) {
     vec.reserve_exact(size_class(wanted) / size_of::<T>() - vec.len());
 }
 
-/// Gives back what a smaller size class would not have.
+/// Shrinks the capacity to the size class of the contents.
 pub(super) fn trim<T>(vec: &mut Vec<T>) {
     let class = size_class(vec.len() * size_of::<T>());
     if class < vec.capacity() * size_of::<T>() {
@@ -24,7 +25,7 @@ pub(super) fn trim<T>(vec: &mut Vec<T>) {
     }
 }
 
-/// Bytes that a vector takes from the allocator.
+/// The number of bytes that a vector allocates.
 #[inline]
 pub(super) const fn allocated<T>(vec: &Vec<T>) -> usize {
     vec.capacity() * size_of::<T>()

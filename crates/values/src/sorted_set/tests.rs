@@ -1,4 +1,4 @@
-//! Every form against a naive sorted set.
+//! Tests of every form against a naive sorted set.
 
 use super::*;
 
@@ -11,7 +11,7 @@ const LIMITS: Limits = Limits {
     member_bytes: 64,
 };
 
-/// A score that orders as sorted sets order.
+/// A score that compares as in sorted sets.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Score(f64);
 
@@ -351,7 +351,7 @@ fn what_a_search_reads_can_be_told_beforehand() {
             assert!(!index.is_null() && bytes > 0);
             elsewhere += u32::from(set.leaf_place(hash) != Some(set.leaf_at(place).tags()));
         }
-        // The index has 32 bits of the hash, which two of so many members hardly ever share.
+        // The index stores 32 bits of the hash, which two of this number of members rarely share.
         assert!(elsewhere <= 3, "{elsewhere} of {count}");
         let unknown = crate::records::hash_of(b"nobody");
         let _ = (set.index_place(unknown), set.leaf_place(unknown));

@@ -1,4 +1,4 @@
-//! The tree of a large sorted set: a B+tree whose nodes know how many members are below each child.
+//! The tree of a large sorted set: a B+tree whose nodes store the number of members below each child.
 //!
 //! ```text
 //!                      +-------------------------------+
@@ -11,13 +11,14 @@
 //!        index            hash of a member > number of its leaf
 //! ```
 //!
-//! 1. A search by order goes down. It compares scores in the nodes; where scores are equal, it looks at the first member
-//!    of the child's first leaf. Counts passed on the left add up to the rank.
-//! 2. A search by member goes through the index to the leaf, and climbs by the parents' numbers if the rank is wanted.
-//! 3. The first score of a child is exact, always: what changes the first member of a leaf corrects the nodes above it,
-//!    as far as it is the first below them.
-//! 4. A leaf or node that is too large is split in two; one with less than a quarter is merged with a neighbour under the
-//!    same parent, if the two are then no more than three quarters full. No leaf is ever empty.
+//! 1. A search by order descends the tree. It compares scores in the nodes; where scores are equal, it compares the
+//!    first member of the child's first leaf. The counts to the left of the path add up to the rank.
+//! 2. A search by member goes through the index to the leaf. If the rank is needed, it ascends through the parent
+//!    numbers.
+//! 3. The first score of a child is always exact: an operation that changes the first member of a leaf corrects the
+//!    nodes above, as far as this member is the first one below them.
+//! 4. A leaf or node that is too large is split in two. One that is less than a quarter full is merged with a neighbour
+//!    under the same parent, if the result is at most three quarters full. No leaf is ever empty.
 
 mod balance;
 #[cfg(test)]
@@ -32,17 +33,17 @@ use super::leaf::{Leaf, MAX_MEMBERS};
 use super::member_hash::{MemberHash, member_hash};
 use node::Node;
 
-/// The number of no leaf or node.
+/// The number that stands for no leaf or node.
 pub(super) const NONE: u32 = u32::MAX;
-/// The most children of a node.
+/// The maximum number of children of a node.
 const MAX_CHILDREN: usize = 64;
 
-/// A place in the order of the members.
+/// A position in the order of the members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TreePosition {
-    /// The leaf.
+    /// The number of the leaf.
     pub(super) leaf: u32,
-    /// The slot in it; one behind the last if the place is at its end.
+    /// The slot in the leaf, or the number of its members if the position is at its end.
     pub(super) slot: usize,
 }
 
@@ -53,16 +54,16 @@ pub(super) struct Tree {
     nodes: Arena<Node>,
     index: Index,
     root: u32,
-    /// Nodes on the way from the root to a leaf; 0 if the root is a leaf.
+    /// The number of nodes on the path from the root to a leaf; 0 if the root is a leaf.
     height: u32,
     first_leaf: u32,
     len: usize,
-    /// Bytes behind leaves and nodes.
+    /// The number of bytes that leaves and nodes allocate in addition to themselves.
     behind: usize,
 }
 
 impl Tree {
-    /// A tree of one leaf.
+    /// Creates a tree of one leaf.
     pub(super) fn of_leaf(mut leaf: Leaf) -> Self {
         (leaf.parent, leaf.previous, leaf.next) = (NONE, NONE, NONE);
         let mut index = Index::with_room(leaf.len());
@@ -86,7 +87,7 @@ impl Tree {
         tree
     }
 
-    /// A tree of leaves that are in order.
+    /// Creates a tree of leaves that are in order.
     pub(super) fn of_leaves(leaves: impl ExactSizeIterator<Item = Leaf>, members: usize) -> Self {
         let mut tree = Self {
             leaves: Arena::new(),
@@ -121,7 +122,7 @@ impl Tree {
         tree
     }
 
-    /// Nodes above a level of leaves or nodes, evenly filled.
+    /// Creates the nodes above a level of leaves or nodes, evenly filled.
     fn level_above(&mut self, level: &[(u32, u32, f64)]) -> Vec<(u32, u32, f64)> {
         let nodes = level.len().div_ceil(MAX_CHILDREN * 3 / 4);
         let share = level.len().div_ceil(nodes);
@@ -147,34 +148,34 @@ impl Tree {
         above
     }
 
-    /// How many members there are.
+    /// The number of members.
     #[inline]
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// How many leaves there are.
+    /// The number of leaves.
     pub(super) fn leaf_count(&self) -> usize {
         self.leaves.len()
     }
 
-    /// The only leaf.
+    /// Returns the only leaf.
     pub(super) fn into_leaf(mut self) -> Leaf {
         self.leaves.take(self.first_leaf)
     }
 
-    /// A leaf.
+    /// Returns the leaf with this number.
     #[inline]
     pub(super) fn leaf(&self, number: u32) -> &Leaf {
         self.leaves.at(number)
     }
 
-    /// Bytes that the tree takes from the allocator behind itself.
+    /// The number of bytes allocated in addition to the tree itself.
     pub(super) fn allocated_bytes(&self) -> usize {
         self.behind + self.leaves.allocated_bytes() + self.nodes.allocated_bytes() + self.index.allocated_bytes()
     }
 
-    /// Where a member is.
+    /// Returns the position of a member.
     #[inline]
     pub(super) fn find(&self, hash: MemberHash, member: &[u8]) -> Option<TreePosition> {
         self.index.leaves(hash.prefix()).find_map(|number| {
@@ -183,12 +184,12 @@ impl Tree {
         })
     }
 
-    /// Where a search for a member reads first.
+    /// Returns the address and length of the memory that a search for a member reads first.
     pub(super) fn index_place(&self, hash: MemberHash) -> (*const u8, usize) {
         self.index.place(hash.prefix())
     }
 
-    /// The leaf to which the index leads.
+    /// Returns the first leaf that the index returns for a hash.
     pub(super) fn likely_leaf(&self, hash: MemberHash) -> Option<&Leaf> {
         self.index
             .leaves(hash.prefix())
@@ -196,7 +197,7 @@ impl Tree {
             .map(|number| self.leaves.at(number))
     }
 
-    /// Members before a place.
+    /// Returns the number of members before a position.
     pub(super) fn rank_of(&self, place: TreePosition) -> usize {
         let mut rank = place.slot;
         let (mut child, mut parent) = (place.leaf, self.leaves.at(place.leaf).parent);
@@ -208,7 +209,7 @@ impl Tree {
         rank
     }
 
-    /// The place of a rank; the end for one too large.
+    /// Returns the position of a rank, or the end if the rank is too large.
     pub(super) fn place_of_rank(&self, rank: usize) -> TreePosition {
         let mut rest = rank.min(self.len);
         let mut number = self.root;
@@ -228,7 +229,7 @@ impl Tree {
         }
     }
 
-    /// The first member below a node or leaf.
+    /// Returns the first member below a node or leaf.
     fn first_below(&self, mut number: u32, height: u32) -> &[u8] {
         for _ in 0..height {
             number = self.nodes.at(number).children[0];
@@ -236,8 +237,8 @@ impl Tree {
         self.leaves.at(number).member(0)
     }
 
-    /// The place of the first member for which `precedes(score, member)` does not hold, and its rank. It must hold for
-    /// all members before that one.
+    /// Returns the position of the first member for which `precedes(score, member)` returns `false`, and its rank. It
+    /// must return `true` for all members before.
     pub(super) fn partition<'t, P>(&'t self, mut precedes: P) -> (TreePosition, usize)
     where
         P: FnMut(f64, &mut dyn FnMut() -> &'t [u8]) -> bool,
@@ -263,7 +264,7 @@ impl Tree {
         (TreePosition { leaf: number, slot }, rank + slot)
     }
 
-    /// Puts a member in at its place.
+    /// Inserts a member at a position.
     pub(super) fn insert(&mut self, place: TreePosition, hash: MemberHash, score: f64, member: &[u8]) {
         self.index.insert(hash.prefix(), place.leaf);
         self.change_leaf(place.leaf, |leaf| leaf.insert(place.slot, score, member, hash.tag()));
@@ -275,14 +276,15 @@ impl Tree {
         self.split_if_too_large(place.leaf, place.slot);
     }
 
-    /// Takes the member at a place out.
+    /// Removes the member at a position.
     pub(super) fn remove(&mut self, place: TreePosition, hash: MemberHash) {
         self.index.remove(hash.prefix(), place.leaf);
         self.change_leaf(place.leaf, |leaf| leaf.remove(place.slot));
         self.removed(place.leaf, 1, place.slot == 0);
     }
 
-    /// Changes the score of the member at a place if it stays within its leaf, neither first nor last.
+    /// Changes the score of the member at a position if the member certainly stays in the same leaf. Returns `true` if
+    /// it did.
     pub(super) fn move_within_leaf(&mut self, place: TreePosition, score: f64) -> bool {
         let leaf = self.leaves.at_mut(place.leaf);
         let Some(to) = slot_within(leaf, place.slot, score) else {
@@ -295,7 +297,7 @@ impl Tree {
         true
     }
 
-    /// Takes the members of a range of ranks out.
+    /// Removes the members in a range of ranks.
     pub(super) fn remove_ranks(&mut self, ranks: Range<usize>) {
         let mut rest = ranks.len();
         while rest > 0 {
@@ -328,7 +330,7 @@ impl Tree {
         result
     }
 
-    /// Settles what the removal of `count` members from a leaf means for the nodes above and for the leaf.
+    /// Updates the nodes above and balances the leaf after `count` members were removed from it.
     fn removed(&mut self, number: u32, count: usize, first: bool) {
         self.len -= count;
         self.add_to_counts(number, -(count as i64));
@@ -358,13 +360,13 @@ impl Tree {
         }
     }
 
-    /// Rule 3, after the first member of a leaf changed.
+    /// Restores rule 3 after the first member of a leaf changed.
     fn correct_first(&mut self, leaf: u32) {
         let first = self.leaves.at(leaf);
         self.correct_above(leaf, first.parent, first.score(0));
     }
 
-    /// Rule 3 for all nodes above a child, whose first score is this one.
+    /// Restores rule 3 for all nodes above a child whose first score is `score`.
     pub(super) fn correct_above(&mut self, mut child: u32, mut parent: u32, score: f64) {
         while parent != NONE {
             let node = self.nodes.at_mut(parent);
@@ -377,14 +379,15 @@ impl Tree {
         }
     }
 
-    /// Entries of the index from a hash on, as hash and leaf.
+    /// Iterates over the entries of the index from a hash on, as pairs of hash and leaf number.
     pub(super) fn index_entries_from(&self, hash: u32) -> impl Iterator<Item = (u32, u32)> {
         self.index.entries_from(hash)
     }
 }
 
-/// The slot of a member after its score changed, if it is sure to be in the same leaf: where some member of the leaf
-/// stays before it and some behind it, or where it does not move at all.
+/// Returns the slot of a member after a change of its score, if it certainly stays in the same leaf. This is the case
+/// if some member of the leaf stays before it and some member stays after it, or if there is no leaf on the side where
+/// none does.
 fn slot_within(leaf: &Leaf, slot: usize, score: f64) -> Option<usize> {
     let to = slot_after_change(leaf, slot, score);
     let last = leaf.len() - 1;
@@ -393,7 +396,7 @@ fn slot_within(leaf: &Leaf, slot: usize, score: f64) -> Option<usize> {
     (!(enters_at_start || enters_at_end)).then_some(to)
 }
 
-/// The slot of a member in a leaf after its score changed.
+/// Returns the slot of a member in a leaf after a change of its score.
 pub(super) fn slot_after_change(leaf: &Leaf, slot: usize, score: f64) -> usize {
     let member = leaf.member(slot);
     let to = leaf.partition(|other_score, other| {
@@ -403,6 +406,6 @@ pub(super) fn slot_after_change(leaf: &Leaf, slot: usize, score: f64) -> usize {
             other_score < score
         }
     });
-    // The member itself still stands where it was, with its old score.
+    // The member itself is still at its old slot, with its old score.
     to - usize::from(to > slot)
 }

@@ -1,4 +1,4 @@
-//! A sorted set for reading, in whichever form it is.
+//! A read-only view of a sorted set in any form.
 
 use std::ops::Range;
 
@@ -8,17 +8,17 @@ use super::packed::{Packed, PackedWalk};
 use super::range::{LexRange, ScoreRange};
 use super::{SortedSet, Walk};
 
-/// A sorted set that is read.
+/// A read-only view of a sorted set.
 #[derive(Clone, Copy, Debug)]
 pub enum View<'a> {
-    /// A packed one.
+    /// A packed sorted set.
     Packed(Packed<'a>),
-    /// A large one.
+    /// A large sorted set.
     Large(&'a SortedSet),
 }
 
 impl<'a> View<'a> {
-    /// How many members there are.
+    /// The number of members.
     #[inline]
     pub fn len(&self) -> usize {
         match self {
@@ -27,12 +27,12 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Whether there is none.
+    /// Returns `true` if there are no members.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The score of a member.
+    /// Returns the score of a member.
     #[inline]
     pub fn score(&self, member: &[u8]) -> Option<f64> {
         match self {
@@ -41,7 +41,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The rank of a member, and its score.
+    /// Returns the rank of a member and its score.
     #[inline]
     pub fn rank(&self, member: &[u8]) -> Option<(usize, f64)> {
         match self {
@@ -50,7 +50,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The ranks of the members whose scores are in a range.
+    /// Returns the ranks of the members whose scores are in a range.
     pub fn ranks_of_scores(&self, range: &ScoreRange) -> Range<usize> {
         match self {
             View::Packed(set) => set.ranks_of_scores(range),
@@ -58,7 +58,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The ranks of the members in a range; sensible where all members have one score.
+    /// Returns the ranks of the members in a range. The result is only meaningful if all members have the same score.
     pub fn ranks_of_lex(&self, range: &LexRange<'_>) -> Range<usize> {
         match self {
             View::Packed(set) => set.ranks_of_lex(range),
@@ -66,7 +66,8 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The members of a range of ranks with their scores, from its first or, in `reverse`, from its last.
+    /// Iterates over the members in a range of ranks with their scores, in ascending order or, with `reverse`, in
+    /// descending order.
     #[inline]
     pub fn walk(&self, ranks: Range<usize>, reverse: bool) -> ViewWalk<'a> {
         match self {
@@ -75,13 +76,14 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Every member with its score.
+    /// Iterates over all members with their scores.
     pub fn iter(&self) -> ViewWalk<'a> {
         self.walk(0..self.len(), false)
     }
 
-    /// Shows members from a cursor on, `count` or somewhat more; returns the next cursor, 0 at the end. A member that is
-    /// there from the first call to the last is shown, whatever happens in between.
+    /// Calls `show` for members from a cursor on (0 at first), for `count` of them or somewhat more. Returns the next
+    /// cursor, which is 0 at the end. A member that is present from the first call to the last is shown, whatever
+    /// changes happen in between.
     pub fn scan(&self, cursor: u64, count: usize, mut show: impl FnMut(Element<'a>, f64)) -> u64 {
         match self {
             View::Packed(set) => {
@@ -94,12 +96,12 @@ impl<'a> View<'a> {
     }
 }
 
-/// Members with their scores, in order.
+/// An iterator over members and their scores, in order.
 #[derive(Clone, Debug)]
 pub enum ViewWalk<'a> {
-    /// Of a packed set.
+    /// The members of a packed set.
     Packed(PackedWalk<'a>),
-    /// Of a large one.
+    /// The members of a large set.
     Large(Walk<'a>),
 }
 

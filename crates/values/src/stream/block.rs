@@ -11,71 +11,74 @@
 //!   block's field names      +-------+----------+-----------+---------+-----+---------+----------+
 //!
 //!                            +-------+----------+-----------+---+--------+---------+-----+----------+
-//!   an entry of its own      | flags | ms delta | seq delta | n | name 1 | value 1 | ... | elements |
+//!   an entry with its own    | flags | ms delta | seq delta | n | name 1 | value 1 | ... | elements |
 //!   field names              +-------+----------+-----------+---+--------+---------+-----+----------+
 //! ```
 //!
-//! The field names of the first entry are the block's. Deltas are relative to the block's first ID. `elements` counts the
-//! elements of the entry before it, so that entries can be walked backwards. A listpack in a file begins with the three
-//! numbers that are kept outside the run here, where changing them moves nothing.
+//! The field names of the first entry are those of the block. Deltas are relative to the first ID of the block.
+//! `elements` is the number of elements of the entry before it, so that entries can be traversed backwards. A listpack
+//! in a file begins with the three numbers that are stored outside the run here, where changing them does not move the
+//! run.
 //!
-//! Entries are only ever appended, and marking one as deleted changes a byte in place: offsets into a run stay good.
+//! Entries are only appended, and marking an entry as deleted changes a byte in place, so offsets into a run remain
+//! valid.
 
 use super::StreamId;
 use crate::listpack::{self, DECIMAL_MAX_BYTES, Element, Run};
 
-/// The entry is deleted.
+/// The flag of a deleted entry.
 const DELETED: u8 = 1;
-/// The entry has the block's field names.
+/// The flag of an entry that has the block's field names.
 const SAME_NAMES: u8 = 2;
-/// Elements of an entry beside names and values: flags, both deltas, the count of elements.
+/// The number of elements of an entry in addition to names and values: flags, both deltas, and the number of elements.
 const FRAME_ELEMENTS: usize = 4;
-/// Elements of a listpack in front of the run: live, dead, names.
+/// The number of elements of a listpack before the run: live, dead, names.
 const HEADER_ELEMENTS: usize = 3;
-/// Room for the elements of an entry beside names and values, bytes.
+/// The space to reserve for the elements of an entry other than names and values, in bytes.
 const FRAME_BYTES: usize = 32;
-/// Room that a name or value takes beside its bytes, for short ones; long ones make the run grow once more.
+/// The overhead of a short name or value in bytes. A long one may make the run grow once more.
 const ELEMENT_BYTES: usize = 4;
-/// Where most runs end: blocks have at most 4 KiB unless `stream-node-max-bytes` says otherwise.
+/// The capacity at which most runs stop growing, in bytes: blocks have at most 4 KiB unless `stream-cluster_node-max-bytes` is
+/// set to another value.
 const PAGE_BYTES: usize = 4096;
-/// What an entry takes, mostly.
+/// The size of most entries in bytes.
 const END_PLACE_BYTES: usize = 128;
-/// Bytes of a whole listpack beside its elements.
+/// The size of a listpack's header and end mark in bytes.
 const WHOLE_BYTES: usize = 7;
 
-/// Entries one behind the other, the first of which gives the block its ID.
+/// Consecutive entries. The ID of the first one is the ID of the block.
 #[derive(Clone, Debug)]
 pub struct Block {
     run: Vec<u8>,
-    /// Elements in the run.
+    /// The number of elements in the run.
     elements: u32,
-    /// Entries that are not deleted.
+    /// The number of entries that are not deleted.
     live: u32,
-    /// Entries that are.
+    /// The number of deleted entries.
     dead: u32,
-    /// Field names at the start of the run.
+    /// The number of field names at the start of the run.
     names: u32,
-    /// Where the first entry begins.
+    /// The offset of the first entry.
     body: u32,
-    /// No entry that begins before this offset is live.
+    /// The offset before which no live entry begins.
     live_from: u32,
 }
 
-/// An entry as it stands in a block.
+/// An entry in a block.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'a> {
-    /// Its ID.
+    /// The ID.
     pub id: StreamId,
-    /// Its number of fields.
+    /// The number of fields.
     pub fields: usize,
-    /// The block's names; `None` if the entry has its own.
+    /// The names of the block, or `None` if the entry has its own names.
     names: Option<&'a [u8]>,
-    /// Values, or pairs of a name and a value.
+    /// The values, or pairs of a name and a value.
     content: &'a [u8],
 }
 
 impl<'a> Entry<'a> {
-    /// Names and values, in the order in which they were added.
+    /// Iterates over the names and values in the order in which they were added.
     #[inline]
     pub fn pairs(&self) -> Pairs<'a> {
         Pairs {
@@ -87,7 +90,7 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// The names and values of an entry.
+/// An iterator over the names and values of an entry.
 #[derive(Clone, Debug)]
 pub struct Pairs<'a> {
     names: Option<(Run<'a>, usize)>,
@@ -123,18 +126,18 @@ impl<'a> Iterator for Pairs<'a> {
     }
 }
 
-/// An entry with its place in the run.
+/// An entry and its position in the run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FoundEntry<'a> {
     pub entry: Entry<'a>,
     pub deleted: bool,
-    /// Where it begins.
+    /// The offset of the entry.
     pub offset: usize,
-    /// Where the next one begins.
+    /// The offset of the next entry.
     pub end: usize,
 }
 
-/// Takes elements off the front of a run.
+/// A reader of consecutive elements of a run.
 struct Steps<'a> {
     run: Run<'a>,
     offset: usize,
@@ -157,7 +160,7 @@ impl Steps<'_> {
     }
 }
 
-/// A number, in whichever form it is stored.
+/// Returns the integer that an element holds, regardless of its stored form.
 #[inline]
 fn as_int(element: Element<'_>) -> Option<i64> {
     match element {
@@ -167,7 +170,8 @@ fn as_int(element: Element<'_>) -> Option<i64> {
 }
 
 impl Block {
-    /// A block that begins with an entry of these fields, which is yet to be appended; with room for `room_bytes`.
+    /// Creates a block for an entry with these field names, which must be appended next, with capacity for `room_bytes`
+    /// bytes.
     pub(super) fn new<'n>(names: impl ExactSizeIterator<Item = &'n [u8]>, room_bytes: usize) -> Self {
         let mut run = Vec::with_capacity(room_bytes);
         let count = names.len();
@@ -187,31 +191,31 @@ impl Block {
         }
     }
 
-    /// Entries that are not deleted.
+    /// The number of entries that are not deleted.
     #[inline]
     pub fn live(&self) -> u64 {
         u64::from(self.live)
     }
 
-    /// Entries, deleted ones included.
+    /// The number of entries, including deleted ones.
     #[inline]
     pub fn entries(&self) -> u64 {
         u64::from(self.live) + u64::from(self.dead)
     }
 
-    /// Bytes of the run.
+    /// The length of the run in bytes.
     #[inline]
     pub fn run_bytes(&self) -> usize {
         self.run.len()
     }
 
-    /// Bytes allocated.
+    /// The number of allocated bytes.
     #[inline]
     pub fn allocated_bytes(&self) -> usize {
         self.run.capacity()
     }
 
-    /// Bytes of the whole listpack.
+    /// The size of the whole listpack in bytes.
     #[inline]
     pub fn whole_bytes(&self) -> usize {
         let header: usize = self
@@ -227,7 +231,7 @@ impl Block {
         [self.live, self.dead, self.names].map(i64::from)
     }
 
-    /// Appends the whole listpack, as it stands in files.
+    /// Appends the whole listpack to `out`, in the form in which files store it.
     pub fn write_whole(&self, out: &mut Vec<u8>) {
         let mut run = Vec::with_capacity(self.whole_bytes());
         for number in self.header() {
@@ -237,7 +241,7 @@ impl Block {
         listpack::write_whole(out, &run, self.elements as usize + HEADER_ELEMENTS);
     }
 
-    /// Whether these are the block's field names.
+    /// Returns `true` if these are the block's field names.
     fn has_names<'n>(&self, names: impl ExactSizeIterator<Item = &'n [u8]>) -> bool {
         if names.len() != self.names as usize {
             return false;
@@ -254,7 +258,7 @@ impl Block {
         true
     }
 
-    /// Appends an entry of `content_bytes` bytes of names and values. `base` is the block's ID.
+    /// Appends an entry of `content_bytes` bytes of names and values. `base` is the ID of the block.
     pub(super) fn append<'n>(
         &mut self,
         base: StreamId,
@@ -283,14 +287,14 @@ impl Block {
             }
             2 * fields + 1 + FRAME_ELEMENTS
         };
-        // The count does not count itself.
+        // The stored number does not include the element that holds it.
         listpack::push_int(run, elements as i64 - 1);
         self.elements += elements as u32;
         self.live += 1;
     }
 
-    /// Makes room for about so many bytes, `least` at least: at first little, then twice as much each time up to a page,
-    /// at which most blocks end. Beyond it the run grows as vectors do.
+    /// Reserves about `bytes` bytes, and at least `least`. The capacity starts small and doubles up to a page, at which
+    /// most blocks are full. Beyond a page, the run grows as vectors do.
     #[inline]
     fn reserve(&mut self, bytes: usize, least: usize) {
         let (length, capacity) = (self.run.len(), self.run.capacity());
@@ -306,14 +310,14 @@ impl Block {
         self.run.reserve_exact(target - length);
     }
 
-    /// Gives back room that no entry will need any more.
+    /// Frees the unused capacity of a block to which no entry will be added.
     pub(super) fn seal(&mut self) {
         if self.run.capacity() - self.run.len() > self.run.len() / 8 {
             self.run.shrink_to_fit();
         }
     }
 
-    /// Where the next entry comes: an address and a length.
+    /// Returns the address and length of the memory to which the next entry will be written.
     pub(super) fn end_place(&self) -> (*const u8, usize) {
         let room = self.run.capacity() - self.run.len();
         (
@@ -322,19 +326,19 @@ impl Block {
         )
     }
 
-    /// Where a walk over the live entries begins.
+    /// The offset at which an iteration over the live entries begins.
     #[inline]
     pub(super) fn live_start(&self) -> usize {
         self.live_from as usize
     }
 
-    /// Where the entries end.
+    /// The offset of the end of the entries.
     #[inline]
     pub(super) fn end(&self) -> usize {
         self.run.len()
     }
 
-    /// The entry at an offset; `None` at the end.
+    /// Returns the entry at an offset, or `None` at the end.
     #[inline]
     pub(super) fn entry_at(&self, base: StreamId, offset: usize) -> Option<FoundEntry<'_>> {
         let run = Run::new(&self.run);
@@ -365,7 +369,7 @@ impl Block {
         })
     }
 
-    /// The entry that ends at an offset; `None` at the first entry.
+    /// Returns the entry that ends at an offset, or `None` at the start of the first entry.
     #[inline]
     pub(super) fn entry_before(&self, base: StreamId, end: usize) -> Option<FoundEntry<'_>> {
         if end <= self.body as usize {
@@ -379,13 +383,13 @@ impl Block {
         self.entry_at(base, offset)
     }
 
-    /// The ID of the last entry, deleted or not.
+    /// Returns the ID of the last entry, whether deleted or not.
     pub(super) fn last_id(&self, base: StreamId) -> StreamId {
         self.entry_before(base, self.run.len())
             .map_or(StreamId::MIN, |found| found.entry.id)
     }
 
-    /// The live entry of an ID, looked for from an offset on.
+    /// Returns the live entry with this ID, searching from an offset on.
     pub(super) fn find(&self, base: StreamId, id: StreamId, mut offset: usize) -> Option<FoundEntry<'_>> {
         while let Some(found) = self.entry_at(base, offset) {
             if found.entry.id >= id {
@@ -406,7 +410,8 @@ impl Block {
         }
     }
 
-    /// Marks live entries from the first on as deleted, while `goes` says so. Returns how many it were.
+    /// Marks live entries from the first one on as deleted, as long as `goes` returns `true`. Returns the number of
+    /// marked entries.
     pub(super) fn mark_first(&mut self, base: StreamId, mut goes: impl FnMut(StreamId, u64) -> bool) -> u64 {
         let mut marked = 0;
         let mut offset = self.live_start();
@@ -425,7 +430,8 @@ impl Block {
         marked
     }
 
-    /// The block that a whole listpack is. `None` if it is none, or if its IDs do not ascend or are below `base`.
+    /// Reads a block from a whole listpack. Returns `None` if it is invalid, or if its IDs are not ascending or are
+    /// below `base`.
     pub(super) fn read_whole(base: StreamId, whole: &[u8]) -> Option<Self> {
         let (run, elements) = listpack::validate(whole)?;
         let mut steps = Steps { run, offset: 0 };
@@ -451,7 +457,7 @@ impl Block {
         Some(block)
     }
 
-    /// Counts the entries of a run that came from outside and checks everything that the rest of this file relies on.
+    /// Counts the entries of a run of external origin and checks everything that the rest of this file relies on.
     fn check_entries(&mut self, base: StreamId, entries: u64) -> Option<()> {
         let mut offset = self.body as usize;
         let mut last = None;
@@ -474,13 +480,13 @@ impl Block {
         (offset == self.run.len()).then_some(())
     }
 
-    /// The entry at an offset and its number of elements.
+    /// Returns the entry at an offset and its number of elements.
     fn check_entry(&self, base: StreamId, offset: usize) -> Option<(FoundEntry<'_>, usize)> {
         let mut steps = Steps {
             run: Run::new(&self.run),
             offset,
         };
-        // Flags are changed in place, so they have to be a number of one byte.
+        // Flags are changed in place, so they must be an integer of one byte.
         if self.run.get(offset)? & !(DELETED | SAME_NAMES) != 0 {
             return None;
         }

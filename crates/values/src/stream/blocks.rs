@@ -1,7 +1,7 @@
-//! The blocks of a stream, by the ID of their first entry, with the last one in place.
+//! The blocks of a stream, ordered by the ID of their first entry. The last block is stored separately.
 //!
-//! Entries are added to the last block and nowhere else. So that adding one does not walk down a tree, the last block
-//! lies beside the tree of the others.
+//! Entries are only added to the last block. It is stored outside the tree of the other blocks, so that adding an entry
+//! does not require a tree lookup.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Range;
@@ -11,51 +11,51 @@ use std::option::IntoIter;
 use super::StreamId;
 use super::block::Block;
 
-/// A stream's blocks.
+/// The blocks of a stream.
 #[derive(Clone, Debug, Default)]
 pub struct Blocks {
-    /// All but the last; empty if there is no last.
+    /// All blocks except the last; empty if there is no last block.
     earlier: BTreeMap<StreamId, Block>,
-    /// The one with the largest ID.
+    /// The block with the largest ID.
     last: Option<(StreamId, Block)>,
 }
 
-/// Some blocks that follow each other, and their IDs.
+/// An iterator over consecutive blocks and their IDs.
 pub type BlockRange<'a> = Chain<Range<'a, StreamId, Block>, IntoIter<(&'a StreamId, &'a Block)>>;
 
 impl Blocks {
-    /// How many there are.
+    /// The number of blocks.
     #[inline]
     pub fn len(&self) -> usize {
         self.earlier.len() + usize::from(self.last.is_some())
     }
 
-    /// Whether there are none.
+    /// Returns `true` if there are no blocks.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.last.is_none()
     }
 
-    /// All of them.
+    /// Iterates over all blocks.
     #[inline]
     pub fn iter(&self) -> BlockRange<'_> {
         let last = self.last.as_ref().map(|(base, block)| (base, block));
         self.earlier.range(..).chain(last)
     }
 
-    /// The block to which entries are added.
+    /// Returns the block to which entries are added.
     #[inline]
     pub(super) fn last(&self) -> Option<&Block> {
         self.last.as_ref().map(|(_, block)| block)
     }
 
-    /// The same, to be changed, and its ID.
+    /// Returns the block to which entries are added, for modification, and its ID.
     #[inline]
     pub(super) fn last_mut(&mut self) -> Option<(StreamId, &mut Block)> {
         self.last.as_mut().map(|(base, block)| (*base, block))
     }
 
-    /// The first one.
+    /// Returns the first block for modification, and its ID.
     pub(super) fn first_mut(&mut self) -> Option<(StreamId, &mut Block)> {
         let first = self.earlier.iter_mut().next();
         let last = self.last.as_mut();
@@ -64,7 +64,7 @@ impl Blocks {
             .or_else(|| last.map(|(base, block)| (*base, block)))
     }
 
-    /// The last one whose ID is not larger than `id`: it has the entry of this ID if there is one.
+    /// Returns the last block whose ID is not larger than `id`. It contains the entry with this ID if that exists.
     #[inline]
     pub(super) fn holding(&self, id: StreamId) -> Option<(StreamId, &Block)> {
         match &self.last {
@@ -77,7 +77,7 @@ impl Blocks {
         }
     }
 
-    /// The same, to be changed.
+    /// Returns the last block whose ID is not larger than `id`, for modification.
     pub(super) fn holding_mut(&mut self, id: StreamId) -> Option<(StreamId, &mut Block)> {
         match &mut self.last {
             Some((base, block)) if *base <= id => Some((*base, block)),
@@ -89,7 +89,7 @@ impl Blocks {
         }
     }
 
-    /// Those from the one in which `start` would be on.
+    /// Iterates over the blocks from the one that would contain `start` on.
     #[inline]
     pub(super) fn from(&self, start: StreamId) -> BlockRange<'_> {
         match self.holding(start) {
@@ -98,12 +98,12 @@ impl Blocks {
         }
     }
 
-    /// Those whose IDs are not smaller than `base`.
+    /// Iterates over the blocks whose IDs are not smaller than `base`.
     #[inline]
     pub(super) fn based_from(&self, base: StreamId) -> BlockRange<'_> {
         let last = self.last.as_ref().map(|(base, block)| (base, block));
         match last {
-            // The usual place of whoever reads what is new: no way down the tree.
+            // The usual case of a reader of new entries, which needs no tree lookup.
             Some((last_base, _)) if *last_base <= base => {
                 Range::default().chain(last.filter(|(last_base, _)| **last_base == base))
             }
@@ -111,14 +111,14 @@ impl Blocks {
         }
     }
 
-    /// Those up to the one in which `end` would be.
+    /// Iterates over the blocks up to the one that would contain `end`.
     #[inline]
     pub(super) fn up_to(&self, end: StreamId) -> BlockRange<'_> {
         let last = self.last.as_ref().map(|(base, block)| (base, block));
         self.earlier.range(..=end).chain(last.filter(|(base, _)| **base <= end))
     }
 
-    /// Adds one behind the others.
+    /// Appends a block.
     pub(super) fn push(&mut self, base: StreamId, block: Block) {
         if let Some((base, block)) = self.last.replace((base, block)) {
             debug_assert!(self.last.as_ref().is_some_and(|(last, _)| base < *last));
@@ -126,7 +126,7 @@ impl Blocks {
         }
     }
 
-    /// Takes the one of this ID out.
+    /// Removes the block with this ID and returns it.
     pub(super) fn remove(&mut self, base: StreamId) -> Option<Block> {
         match self.last.take_if(|(last, _)| *last == base) {
             Some((_, block)) => {
@@ -148,7 +148,7 @@ impl<'a> IntoIterator for &'a Blocks {
     }
 }
 
-/// No blocks.
+/// Returns an iterator over no blocks.
 #[inline]
 pub(super) fn none<'a>() -> BlockRange<'a> {
     Range::default().chain(None)

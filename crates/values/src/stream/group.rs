@@ -1,90 +1,91 @@
-//! A consumer group: how far it has read, and which entries its consumers have not acknowledged yet.
+//! A consumer group: its read position, and the entries that its consumers have not acknowledged yet.
 //!
-//! Every pending entry is known twice: to the group with all there is to tell of it, and by its ID to the consumer that
-//! has it. Consumers have numbers, by which pending entries name them; a number is used again once its consumer is gone,
-//! when no entry names it any more.
+//! Every pending entry is recorded twice: in the group with all its metadata, and by ID in the consumer to which it was
+//! delivered. Pending entries refer to consumers by number. The number of a removed consumer is reused, because no
+//! entry refers to it any more.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::StreamId;
 
-/// An entry that was delivered and not acknowledged.
+/// An entry that was delivered but not acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pending {
-    /// When it was delivered last, in ms since the Unix epoch.
+    /// The time of the last delivery in milliseconds since the Unix epoch.
     pub delivered_ms: i64,
-    /// How often it was delivered.
+    /// The number of deliveries.
     pub deliveries: u64,
-    /// The number of the consumer that has it.
+    /// The number of the consumer to which it was delivered.
     pub consumer: ConsumerNumber,
 }
 
-/// Names a consumer within its group.
+/// The number of a consumer within its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConsumerNumber(u32);
 
-/// One who reads on behalf of a group.
+/// A consumer of a group.
 #[derive(Clone, Debug)]
 pub struct Consumer {
     name: Box<[u8]>,
-    /// When it last tried to read or claim, in ms since the Unix epoch.
+    /// The time of the last attempt to read or claim entries, in milliseconds since the Unix epoch.
     pub seen_ms: i64,
-    /// When it last did, in ms since the Unix epoch; [`NEVER_ACTIVE`] if it never did.
+    /// The time of the last successful read or claim, in milliseconds since the Unix epoch; [`NEVER_ACTIVE`] if there
+    /// was none.
     pub active_ms: i64,
     pending: BTreeSet<StreamId>,
 }
 
-/// The active time of a consumer that never got an entry.
+/// The active time of a consumer that never received an entry.
 pub const NEVER_ACTIVE: i64 = -1;
 
 impl Consumer {
-    /// Its name.
+    /// The name of the consumer.
     pub fn name(&self) -> &[u8] {
         &self.name
     }
 
-    /// The IDs of the entries that it has not acknowledged.
+    /// The IDs of the entries that the consumer has not acknowledged.
     pub fn pending(&self) -> &BTreeSet<StreamId> {
         &self.pending
     }
 }
 
-/// Where in a stream the entry behind the last delivered one begins; good as long as no block went away.
+/// The position in a stream after the last delivered entry. It is valid as long as no block is removed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Position {
-    /// The block.
+    /// The ID of the block.
     pub block: StreamId,
-    /// Offset in its run.
+    /// The offset in the run of the block.
     pub offset: usize,
-    /// How many blocks had gone away by then.
+    /// The number of blocks that had been removed when the position was recorded.
     pub removals: u64,
     /// The ID of the last delivered entry.
     pub behind: StreamId,
 }
 
-/// A group of consumers.
+/// A consumer group.
 #[derive(Clone, Debug)]
 pub struct Group {
     name: Box<[u8]>,
-    /// The ID of the last entry that was delivered.
+    /// The ID of the last delivered entry.
     pub last_id: StreamId,
-    /// How many entries up to that one the stream ever had; `None` if that is not known.
+    /// The number of entries up to `last_id` that were ever added, or `None` if unknown.
     pub entries_read: Option<i64>,
     pending: BTreeMap<StreamId, Pending>,
-    /// Consumers by number; `None` is a number that is free.
+    /// The consumers by number; `None` for an unused number.
     consumers: Vec<Option<Consumer>>,
-    /// The numbers of consumers, by name.
+    /// The numbers of the consumers, sorted by name.
     order: Vec<ConsumerNumber>,
-    /// Where reading goes on.
+    /// The position from which the next read continues.
     pub(super) position: Option<Position>,
 }
 
-/// What pending entries and consumers take, roughly, in the group and with the consumer, bytes.
+/// The approximate memory of a pending entry in group and consumer, and of a consumer, in bytes.
 const PENDING_BYTES: usize = 96;
 const CONSUMER_BYTES: usize = 96;
 
 impl Group {
-    /// A group without consumers.
+    /// Creates a group without consumers.
     pub(super) fn new(name: &[u8], last_id: StreamId, entries_read: Option<i64>) -> Self {
         Group {
             name: name.into(),
@@ -97,30 +98,31 @@ impl Group {
         }
     }
 
-    /// Its name.
+    /// The name of the group.
     pub fn name(&self) -> &[u8] {
         &self.name
     }
 
-    /// Bytes allocated, roughly.
+    /// The approximate number of allocated bytes.
     pub(super) fn allocated_bytes(&self) -> usize {
         self.pending.len() * PENDING_BYTES + self.consumers.len() * CONSUMER_BYTES
     }
 
-    /// The entries that nobody acknowledged yet.
+    /// The entries that have not been acknowledged yet.
     pub fn pending(&self) -> &BTreeMap<StreamId, Pending> {
         &self.pending
     }
 
-    /// Its consumers with their numbers, by name.
+    /// Iterates over the consumers and their numbers, sorted by name.
     pub fn consumers(&self) -> impl ExactSizeIterator<Item = (ConsumerNumber, &Consumer)> {
         self.order.iter().map(|&number| (number, self.consumer(number)))
     }
 
-    /// A consumer by its number.
+    /// Returns a consumer by its number.
     ///
     /// # Panics
-    /// If there is none of this number in this group.
+    ///
+    /// Panics if the group has no consumer with this number.
     pub fn consumer(&self, number: ConsumerNumber) -> &Consumer {
         match self.consumers.get(number.0 as usize) {
             Some(Some(consumer)) => consumer,
@@ -128,10 +130,11 @@ impl Group {
         }
     }
 
-    /// A consumer by its number.
+    /// Returns a consumer by its number, for modification.
     ///
     /// # Panics
-    /// If there is none of this number in this group.
+    ///
+    /// Panics if the group has no consumer with this number.
     pub fn consumer_mut(&mut self, number: ConsumerNumber) -> &mut Consumer {
         match self.consumers.get_mut(number.0 as usize) {
             Some(Some(consumer)) => consumer,
@@ -144,12 +147,12 @@ impl Group {
             .binary_search_by(|&number| (*self.consumer(number).name).cmp(name))
     }
 
-    /// The number of the consumer of this name.
+    /// Returns the number of the consumer with this name.
     pub fn find_consumer(&self, name: &[u8]) -> Option<ConsumerNumber> {
         self.place(name).ok().map(|place| self.order[place])
     }
 
-    /// The number of the consumer of this name, and whether it had to be made.
+    /// Returns the number of the consumer with this name, and `true` if it was created by this call.
     pub fn find_or_create_consumer(&mut self, name: &[u8], now_ms: i64) -> (ConsumerNumber, bool) {
         let place = match self.place(name) {
             Ok(place) => return (self.order[place], false),
@@ -174,7 +177,8 @@ impl Group {
         (number, true)
     }
 
-    /// Takes a consumer out, with what it has pending. Returns how many entries that were; `None` without the consumer.
+    /// Removes a consumer and its pending entries. Returns the number of these entries, or `None` if there is no such
+    /// consumer.
     pub fn remove_consumer(&mut self, name: &[u8]) -> Option<usize> {
         let number = self.order.remove(self.place(name).ok()?);
         let consumer = self.consumers[number.0 as usize].take()?;
@@ -184,7 +188,7 @@ impl Group {
         Some(consumer.pending.len())
     }
 
-    /// Makes an entry pending, whoever had it before.
+    /// Makes an entry pending for a consumer. If it was pending for another consumer, it is removed from that one.
     #[inline]
     pub fn assign(&mut self, id: StreamId, pending: Pending) {
         let before = self.pending.insert(id, pending);
@@ -196,7 +200,7 @@ impl Group {
         self.consumer_mut(pending.consumer).pending.insert(id);
     }
 
-    /// Makes an entry pending no more. Whether it was.
+    /// Removes an entry from the pending entries. Returns `true` if it was pending.
     #[inline]
     pub fn release(&mut self, id: StreamId) -> bool {
         let Some(pending) = self.pending.remove(&id) else {
@@ -206,7 +210,7 @@ impl Group {
         true
     }
 
-    /// Notes that a consumer got an entry again that it already has.
+    /// Records that a pending entry was delivered again to the same consumer.
     #[inline]
     pub fn redeliver(&mut self, id: StreamId, now_ms: i64) {
         if let Some(pending) = self.pending.get_mut(&id) {
@@ -215,7 +219,7 @@ impl Group {
         }
     }
 
-    /// Checks that consumers and group know of the same pending entries.
+    /// Asserts that group and consumers have the same pending entries.
     #[cfg(test)]
     pub(super) fn check(&self) {
         for (id, pending) in &self.pending {

@@ -1,21 +1,21 @@
-//! How many nodes Valkey's radix tree would have for a stream's blocks: XINFO STREAM tells that number.
+//! The number of nodes that Valkey's radix tree would have for the blocks of a stream, which XINFO STREAM reports.
 //!
-//! There, the first IDs of blocks are keys of 16 bytes. Nodes are: one for every key's end, one for every place where keys
-//! part, and one for every stretch of bytes between such places that keys have in common. The byte by which a key leaves
-//! a parting place belongs to that place.
+//! In Valkey, the first IDs of blocks are keys of 16 bytes. There is one node for the end of every key, one for every
+//! branch (a depth at which keys differ), and one for every sequence of bytes between branches that keys share. The
+//! byte by which a key leaves a branch belongs to the branch.
 //!
 //! ```text
-//!   keys  abcd  abce  axyz        a stretch "a"  ->  parting (b x)  ->  stretch "c"   ->  parting (d e)  ->  2 ends
-//!                                                                   ->  stretch "yz"  ->  end
+//!   keys  abcd  abce  axyz        bytes "a"  ->  branch (b x)  ->  bytes "c"   ->  branch (d e)  ->  2 ends
+//!                                                              ->  bytes "yz"  ->  end
 //! ```
 
 use super::StreamId;
 
 const KEY_BYTES: u32 = 16;
 
-/// The number of nodes for these keys, which ascend.
+/// Returns the number of nodes for these keys, which must be ascending.
 pub fn node_count(keys: impl Iterator<Item = StreamId>) -> u64 {
-    // Depths of the parting places on the way to the key before, ascending.
+    // The depths of the branches on the path to the previous key, in ascending order.
     let mut open: Vec<u32> = Vec::new();
     let mut before: Option<StreamId> = None;
     let mut nodes = 0;
@@ -36,7 +36,7 @@ pub fn node_count(keys: impl Iterator<Item = StreamId>) -> u64 {
     }
 }
 
-/// Leaves what lies below `parting` on the way to the last key, and makes sure that keys part there.
+/// Closes the branches below `parting` on the path to the last key, and ensures that there is a branch at that depth.
 fn close(open: &mut Vec<u32>, mut child: u32, parting: u32, nodes: &mut u64) {
     while let Some(&deepest) = open.last() {
         if deepest < parting {
@@ -62,7 +62,8 @@ fn close_all(open: &mut Vec<u32>, nodes: &mut u64) {
     *nodes += u64::from(child > 0);
 }
 
-/// Whether there is a node between the parting place at depth `parent` and what is at depth `child`.
+/// Returns 1 if there is a node between the branch at depth `parent` and the next node at depth `child`, and 0
+/// otherwise.
 fn stretch(parent: u32, child: u32) -> u64 {
     u64::from(child > parent + 1)
 }

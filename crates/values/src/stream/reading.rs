@@ -1,14 +1,14 @@
-//! Ways to the entries of a stream: by ID, in either direction, and from where a group stopped.
+//! Access to the entries of a stream: by ID, in either direction, and from the position of a group.
 
 use super::blocks::{self, BlockRange, Blocks};
 use super::group::Position;
 use super::{Block, Entry, Group, StreamId};
 
-/// Finds entries by their IDs; quicker if these ascend.
+/// A lookup of entries by ID. It is faster if the IDs are ascending.
 #[derive(Clone, Debug)]
 pub struct Lookup<'a> {
     blocks: &'a Blocks,
-    /// The block of the last entry that was found, and its ID and offset.
+    /// The block ID, the ID and the offset of the last entry that was found.
     last: Option<(StreamId, StreamId, usize)>,
 }
 
@@ -17,7 +17,7 @@ impl<'a> Lookup<'a> {
         Lookup { blocks, last: None }
     }
 
-    /// The entry of an ID.
+    /// Returns the entry with this ID.
     #[inline]
     pub fn find(&mut self, id: StreamId) -> Option<Entry<'a>> {
         let (base, block) = self.blocks.holding(id)?;
@@ -31,7 +31,7 @@ impl<'a> Lookup<'a> {
     }
 }
 
-/// The entries that a group has not read yet.
+/// Returns the entries that a group has not read yet.
 #[inline]
 pub(super) fn entries_behind<'a>(blocks: &'a Blocks, group: &Group, removals: u64) -> Entries<'a> {
     let end = StreamId::MAX;
@@ -59,11 +59,11 @@ pub(super) fn entries_behind<'a>(blocks: &'a Blocks, group: &Group, removals: u6
     }
 }
 
-/// Entries in ascending order.
+/// An iterator over entries in ascending order.
 #[derive(Clone, Debug)]
 pub struct Entries<'a> {
     blocks: BlockRange<'a>,
-    /// The block that is being walked, and where its next entry begins.
+    /// The current block, and the offset of its next entry.
     current: Option<(StreamId, &'a Block, usize)>,
     start: StreamId,
     end: StreamId,
@@ -80,7 +80,7 @@ impl<'a> Entries<'a> {
         }
     }
 
-    /// Where the next entry begins.
+    /// Returns the position of the next entry. `behind` is the ID of the entry before it.
     pub(super) fn position(&self, behind: StreamId, removals: u64) -> Option<Position> {
         self.current.map(|(block, _, offset)| Position {
             block,
@@ -122,11 +122,11 @@ impl<'a> Iterator for Entries<'a> {
     }
 }
 
-/// Entries in descending order.
+/// An iterator over entries in descending order.
 #[derive(Clone, Debug)]
 pub struct EntriesBackwards<'a> {
     blocks: BlockRange<'a>,
-    /// The block that is being walked, and where the entry before ends.
+    /// The current block, and the offset at which its next entry ends.
     current: Option<(StreamId, &'a Block, usize)>,
     start: StreamId,
     end: StreamId,

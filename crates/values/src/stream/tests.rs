@@ -1,4 +1,4 @@
-//! Streams against a naive model, and against what is known of Valkey's bytes and counts.
+//! Tests of streams against a naive model, and against known bytes and counts of Valkey.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ fn stream_of(ids: impl IntoIterator<Item = u64>, limits: BlockLimits) -> Stream 
     stream
 }
 
-/// What a stream should hold, kept in the simplest way.
+/// A naive model of the contents of a stream.
 #[derive(Default)]
 struct Model {
     entries: BTreeMap<StreamId, Fields>,
@@ -55,7 +55,7 @@ impl Model {
         deleted
     }
 
-    /// Exact trimming.
+    /// Trims exactly.
     fn trim(&mut self, keep: TrimTarget) -> u64 {
         let before = self.entries.len();
         match keep {
@@ -443,10 +443,10 @@ fn deltas_wrap_around_where_the_second_part_is_large() {
     );
 }
 
-/// The number of nodes, counted on a tree that is really built.
+/// Returns the number of nodes, counted on a tree of keys.
 fn naive_nodes(keys: &[[u8; 16]], depth: usize, is_root: bool) -> u64 {
     let [first, .., last] = keys else {
-        // One key, or none: a stretch and its end, or an empty root.
+        // One key has a node for its bytes and one for its end; without keys there is only the root.
         return if keys.is_empty() { 1 } else { 1 + u64::from(depth < 16) };
     };
     let common = (depth..16).take_while(|at| first[*at] == last[*at]).count();

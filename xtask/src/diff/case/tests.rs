@@ -1,4 +1,4 @@
-//! Tests of the case-file reader.
+//! Tests of the case file parser.
 
 use super::{Action, Argument, CaseFile, parse};
 use crate::diff::normalise::Rule;
@@ -7,7 +7,7 @@ fn file(text: &str) -> CaseFile {
     parse("a.case", text).unwrap()
 }
 
-/// The commands of a file's sections, their words joined by `|`.
+/// Returns the commands of a file's sections, their words joined by `|`.
 fn commands(text: &str) -> Vec<String> {
     let file = file(text);
     let steps = file.sections.iter().flat_map(|section| &section.steps);

@@ -1,4 +1,4 @@
-//! Tests of what is overlooked, and of what is not.
+//! Tests of the differences that each leeway allows and rejects.
 
 use super::*;
 use crate::diff::connection::Received;

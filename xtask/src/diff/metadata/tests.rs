@@ -1,8 +1,8 @@
-//! Tests of sentences from documentation.
+//! Tests of commands generated from documentation.
 
 use super::*;
 
-/// A command's documentation as Valkey sends it: `name flag token (children)` in brackets, in RESP2.
+/// Returns a command's documentation as Valkey sends it in RESP2. `arguments` is the encoded array of arguments.
 fn documentation(arguments: &str) -> Reply {
     let text = format!("*2\r\n$1\r\nx\r\n*2\r\n$9\r\narguments\r\n{arguments}");
     Reply::parse(text.as_bytes()).expect("a reply").0

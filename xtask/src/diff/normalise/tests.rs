@@ -1,4 +1,4 @@
-//! Each rule overlooks what it should, and nothing beyond.
+//! Tests that each rule ignores what it should, and nothing else.
 
 use super::{Rule, agree};
 use crate::diff::reply::Reply;
@@ -16,7 +16,7 @@ fn mask(name: &str) -> Rule {
 
 #[test]
 fn rules_overlook_what_they_name_and_nothing_else() {
-    // (rule, left, right, whether they agree); '|' stands for a line break.
+    // (rule, left, right, `true` if they agree); '|' stands for a line break.
     let cases = [
         (Rule::Type, "$1|a", "$2|bc", true),
         (Rule::Type, "$1|a", "$-1", false),

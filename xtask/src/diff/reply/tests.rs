@@ -1,4 +1,4 @@
-//! Tests of the reply reader.
+//! Tests of the reply parser.
 
 use super::{Body, Reply, Trouble};
 

@@ -1,12 +1,12 @@
-//! The table of powers, and digits against the shortest ones.
+//! Tests of the table of powers, and of the digits against the shortest ones.
 
 use super::*;
 
-/// Compares `fraction * 2^exponent` with the power of ten by exact integer arithmetic in long form.
+/// Returns the power of ten as a truncated 64-bit fraction and its exponent, computed in 113-bit precision.
 fn rounded_power(power: i32) -> (u64, i32) {
     use rustc_apfloat::Float;
     use rustc_apfloat::ieee::Quad;
-    // 113 bits are far more than the 64 wanted, and no power of the table lies near a tie.
+    // 113 bits are far more than the required 64, and no power of the table is close to a tie.
     let quad = format!("1e{power}").parse::<Quad>().unwrap();
     let exponent = quad.ilogb() - 63;
     let fraction = quad.scalbn(-exponent).to_u128(128).value;

@@ -1,8 +1,8 @@
-//! Sums as recorded from INCRBYFLOAT, and the edges of the format.
+//! Tests of sums recorded from INCRBYFLOAT, and of the limits of the format.
 
 use super::*;
 
-/// Undoes the escapes of white space in the recorded texts.
+/// Replaces the escape sequences for white space in the recorded texts.
 fn unescape(text: &str) -> String {
     if text == "\\e" {
         return String::new();
@@ -19,7 +19,7 @@ fn format(number: LongDouble) -> String {
     String::from_utf8(text).unwrap()
 }
 
-/// What INCRBYFLOAT answers.
+/// Returns the reply of INCRBYFLOAT, with `!float` and `!range` standing for its errors.
 fn sum(value: &str, increment: &str) -> String {
     let (Some(value), Some(increment)) = (
         LongDouble::parse(value.as_bytes()),

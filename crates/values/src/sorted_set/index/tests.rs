@@ -1,4 +1,4 @@
-//! Places of hashes against a map of them.
+//! Tests of the index against a map from hashes to leaves.
 
 use super::*;
 
@@ -12,7 +12,7 @@ fn entries_stay_in_the_order_of_their_hashes_through_growth_and_shrinking() {
     let mut index = Index::with_room(0);
     let mut model: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for step in 0..60_000u32 {
-        // Few different hashes at times, so that some are equal.
+        // Some hashes are drawn from few values, so that some are equal.
         let hash = if random.u8(..) < 4 {
             random.u32(..64) << 26
         } else {

@@ -1,11 +1,11 @@
-//! How the tree keeps its shape, rule 4: what is too large is split, what is small is merged, what is empty goes.
+//! Balancing of the tree (rule 4): large leaves and nodes are split, small ones are merged, empty ones are removed.
 
 use super::node::Node;
 use super::{MAX_CHILDREN, NONE, Tree};
 use crate::sorted_set::leaf::{Leaf, MAX_BYTES, MAX_MEMBERS};
 use crate::sorted_set::member_hash::member_hash;
 
-/// A child that is too large was split: what stands to its right now.
+/// The result of splitting a child that was too large: the new child to its right.
 struct Split {
     left: u32,
     right: u32,
@@ -23,9 +23,9 @@ impl Tree {
         }
     }
 
-    /// Splits a leaf that is too large; `inserted` is the slot of its newest member.
+    /// Splits a leaf that is too large. `inserted` is the slot of its newest member.
     pub(super) fn split_if_too_large(&mut self, number: u32, inserted: usize) {
-        // Where members are long, one split may not do.
+        // If members are long, one split may not be enough.
         let mut inserted = inserted;
         while self.leaves.at(number).is_too_large() {
             let at = self.leaves.at(number).split_slot(inserted);
@@ -70,7 +70,7 @@ impl Tree {
         new
     }
 
-    /// Puts the right half of a split leaf (height 0) or node beside the left one.
+    /// Inserts the right half of a split leaf (height 0) or node after the left half.
     fn insert_child(&mut self, height: u32, split: Split) {
         if split.parent == NONE {
             self.add_root(height, &split);
@@ -143,7 +143,7 @@ impl Tree {
         );
     }
 
-    /// Takes an empty leaf out of the tree.
+    /// Removes an empty leaf from the tree.
     pub(super) fn drop_leaf(&mut self, number: u32) {
         let leaf = self.leaves.take(number);
         self.behind -= leaf.allocated_bytes();
@@ -161,7 +161,7 @@ impl Tree {
         }
     }
 
-    /// Takes a child, which is gone already, out of its node.
+    /// Removes the entry of a child, which no longer exists, from its node.
     fn drop_child(&mut self, number: u32, child: u32) {
         let (position, left) = self.change_node(number, |node| {
             let position = node.position_of(child);
@@ -185,7 +185,7 @@ impl Tree {
         }
     }
 
-    /// A root with one child gives way to it.
+    /// Replaces a root that has only one child by this child.
     fn lower_root(&mut self) {
         while self.height > 0 && self.nodes.at(self.root).children.len() == 1 {
             let root = self.nodes.take(self.root);
@@ -196,7 +196,8 @@ impl Tree {
         }
     }
 
-    /// The neighbours of a child under the same parent, as (left, right): its left one and itself, or itself and its right.
+    /// Returns the pairs (left, right) of a child and a neighbour under the same parent: its left neighbour and itself,
+    /// then itself and its right neighbour.
     fn pairs(&self, parent: u32, child: u32) -> impl Iterator<Item = (u32, u32)> {
         let node = self.nodes.at(parent);
         let position = node.position_of(child);

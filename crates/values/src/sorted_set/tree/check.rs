@@ -1,11 +1,11 @@
-//! Looks at a whole tree, for tests: every rule holds.
+//! A check of a whole tree against every rule, for tests.
 
 use super::node::Node;
 use super::{MAX_CHILDREN, NONE, Tree, TreePosition};
 use crate::sorted_set::member_hash::member_hash;
 
 impl Tree {
-    /// Checks every rule.
+    /// Asserts that every rule holds.
     pub(in crate::sorted_set) fn check(&self) {
         let mut leaves = Vec::new();
         let (members, _) = self.check_below(self.root, self.height, NONE, &mut leaves);
@@ -35,7 +35,7 @@ impl Tree {
     }
 
     fn node_bytes(&self, number: u32) -> Option<usize> {
-        // Free places have empty nodes.
+        // Free numbers have empty nodes.
         self.nodes.checked_at(number).map(Node::allocated_bytes)
     }
 

@@ -1,4 +1,4 @@
-//! A node of the tree: its children, and what it knows of each.
+//! A node of the tree: its children, and the count and first score of each.
 
 use crate::sorted_set::room::{allocated, make_room};
 
@@ -9,7 +9,7 @@ pub(super) struct Node {
     pub(super) counts: Vec<u32>,
     pub(super) scores: Vec<f64>,
     pub(super) parent: u32,
-    /// Nodes below it on the way to a leaf.
+    /// The number of nodes below this one on the path to a leaf.
     pub(super) height: u32,
 }
 
