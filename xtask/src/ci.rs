@@ -21,14 +21,14 @@ struct Step {
 #[rustfmt::skip]
 const STEPS: &[Step] = &[
     Step { name: "fmt",           about: "source is formatted",                     run: format },
-    Step { name: "clippy",        about: "no lint fires",                           run: clippy },
-    Step { name: "tidy",          about: "the rules of the house hold",             run: tidy },
+    Step { name: "clippy",        about: "no lint reports a problem",                           run: clippy },
+    Step { name: "tidy",          about: "the project rules hold",             run: tidy },
     Step { name: "test",          about: "unit and integration tests",              run: test },
     Step { name: "loom",          about: "weft-sync under every interleaving",      run: loom },
     Step { name: "asan",          about: "weft-table under the address sanitizer",  run: address_sanitizer },
     Step { name: "release",       about: "release build",                           run: release },
-    Step { name: "oracle",        about: "a Valkey 9.1.2 to compare with",          run: oracle },
-    Step { name: "diff-selfcheck", about: "the differential suite sees differences", run: diff_self_check },
+    Step { name: "oracle",        about: "installs Valkey 9.1.2 for the comparison",          run: oracle },
+    Step { name: "diff-selfcheck", about: "the differential suite detects differences", run: diff_self_check },
     Step { name: "diff",          about: "same replies as Valkey",                  run: differential },
     Step { name: "stress",        about: "invariants hold under 64 and 8 workers",   run: stress },
     Step { name: "clients",       about: "real client libraries work",              run: clients },
@@ -53,7 +53,7 @@ pub fn main(words: &[String]) -> Result<(), String> {
 fn choose(names: &[&str]) -> Result<Vec<&'static Step>, String> {
     for name in names {
         if !STEPS.iter().any(|step| step.name == *name) {
-            return Err(format!("no step '{name}'; --list shows them"));
+            return Err(format!("unknown step '{name}'; --list prints the steps"));
         }
     }
     Ok(STEPS

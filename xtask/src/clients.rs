@@ -43,7 +43,7 @@ pub fn main(words: &[String]) -> Result<(), String> {
     let only = options.list("only");
     for name in &only {
         if !CLIENTS.iter().any(|client| client.name == *name) {
-            return Err(format!("no client '{name}'"));
+            return Err(format!("unknown client '{name}'"));
         }
     }
     let server = ServerProcess::start(&binary, &[])?;

@@ -104,7 +104,7 @@ fn weft_path(options: &Options) -> Result<PathBuf, String> {
         .filter(|(built, _)| built.is_some())
         .max()
         .map(|(_, path)| path)
-        .ok_or_else(|| "no weft-server in target; build it or name one with --weft".to_string())
+        .ok_or_else(|| "no weft-server in target; build it or give its path with --weft".to_string())
 }
 
 fn valkey_path(options: &Options) -> Result<PathBuf, String> {
@@ -138,7 +138,7 @@ fn verdict(tally: &Tally) -> Result<(), String> {
     if !tally.lacking.is_empty() {
         let lacking: Vec<&str> = tally.lacking.iter().map(String::as_str).collect();
         println!(
-            "{} section runs, and generated commands, wait for: {}",
+            "{} section runs and some generated commands are skipped; Weft lacks: {}",
             tally.waiting,
             lacking.join(" ")
         );
@@ -147,7 +147,7 @@ fn verdict(tally: &Tally) -> Result<(), String> {
         println!("{found}");
     }
     for line in &tally.stale_exceptions {
-        println!("tests/diff/exceptions.txt:{line}: nothing differs there any more; remove the line");
+        println!("tests/diff/exceptions.txt:{line}: the servers no longer differ; remove the line");
     }
     let failed = tally.differing_sections + tally.stale_exceptions.len();
     if failed == 0 && tally.sequences.is_empty() {

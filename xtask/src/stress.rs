@@ -143,7 +143,7 @@ fn run(binary: &Path, workers: u32, duration: Duration, seed: u64) -> Result<(),
     let connections = threads.len();
     for thread in threads {
         if thread.join().is_err() {
-            run.fail("a scenario's thread panicked".to_owned());
+            run.fail("the thread of a scenario panicked".to_owned());
         }
     }
     if let Some(ended) = server.ended() {

@@ -23,8 +23,8 @@ use crate::template;
 mod tests;
 
 const SERVER_FLAGS: &[Flag] = &[
-    flag("--host", "HOST", "127.0.0.1", "where the server listens"),
-    flag("--port", "PORT", "6379", "its port"),
+    flag("--host", "HOST", "127.0.0.1", "address of the server"),
+    flag("--port", "PORT", "6379", "port of the server"),
     flag("--protocol", "2|3", "2", "RESP version"),
 ];
 
@@ -57,7 +57,7 @@ const RUN_FLAGS: &[Flag] = &[
     ),
     flag("--connections", "N", "50", "connections over all threads"),
     flag("--threads", "N", "1", "client threads"),
-    flag("--pipeline", "N", "1", "most requests on their way per connection"),
+    flag("--pipeline", "N", "1", "maximum number of outstanding requests per connection"),
     flag(
         "--rate",
         "R",
@@ -65,8 +65,8 @@ const RUN_FLAGS: &[Flag] = &[
         "open loop: requests per second in total, latency from the due time",
     ),
     flag("--seconds", "S", "3", "length of the measured window"),
-    flag("--warmup", "S", "0.5", "load before the window"),
-    flag("--drain", "S", "10", "how long replies are awaited after the window"),
+    flag("--warmup", "S", "0.5", "seconds of load before the window"),
+    flag("--drain", "S", "10", "seconds to wait for replies after the window"),
     flag(
         "--verify-every",
         "N",
@@ -79,7 +79,7 @@ const RUN_FLAGS: &[Flag] = &[
         "--pid",
         "PID",
         "",
-        "the server's process (asked for with INFO if the host is local)",
+        "the server's process id (queried with INFO if the host is local)",
     ),
     flag("--json", "", "", "print JSON"),
 ];
@@ -92,9 +92,9 @@ const FILL_FLAGS: &[Flag] = &[
         load::FILL_STRINGS,
         "the command that creates one key",
     ),
-    flag("--load", "NAME", "", "create the data that a named load works on"),
+    flag("--load", "NAME", "", "create the data for a named load"),
     flag("--connections", "N", "8", "connections"),
-    flag("--pipeline", "N", "64", "requests on their way per connection"),
+    flag("--pipeline", "N", "64", "outstanding requests per connection"),
     flag("--cores", "LIST", "", "core for the client"),
 ];
 
@@ -137,13 +137,13 @@ const COMPARE_FLAGS: &[Flag] = &[
     flag("--connections", "N", "50", "connections"),
     flag("--server-cores", "LIST", "0", "cores for the servers"),
     flag("--client-cores", "LIST", "1", "cores for the client, one thread each"),
-    flag("--out-dir", "FOLDER", "results", "where the Markdown and JSON files go"),
+    flag("--out-dir", "FOLDER", "results", "folder for the Markdown and JSON files"),
 ];
 
 const KEYSPACE_FLAGS: &[Flag] = &[
     flag("--keys", "N", "3000000", "keys in the keyspace"),
     flag("--value-size", "BYTES", "64", "bytes of each value"),
-    flag("--threads", "N", "2", "threads, beside one"),
+    flag("--threads", "N", "2", "threads, in addition to a run with one"),
     flag("--seconds", "S", "2", "length of each measurement"),
     flag("--rounds", "N", "5", "interleaved rounds"),
 ];
@@ -187,7 +187,7 @@ fn keyspace_options(given: &GivenFlags) -> Result<keyspace::Options> {
 }
 
 fn overview() -> String {
-    "weft-bench: loads a RESP server and measures what a request costs it\n\n\
+    "weft-bench: loads a RESP server and measures the cost of a request\n\n\
      \x20 weft-bench fill      fill the key space, verified by DBSIZE\n\
      \x20 weft-bench run       run one load: requests/s, server CPU-µs per request, latencies\n\
      \x20 weft-bench compare   start Weft and Valkey, run a set of loads in turn, write tables\n\

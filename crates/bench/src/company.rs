@@ -58,7 +58,7 @@ impl Company {
     pub fn note(self) -> String {
         match self {
             Company::Nobody => String::new(),
-            Company::LongCommands(_) => ", beside long commands".into(),
+            Company::LongCommands(_) => ", with long commands in parallel".into(),
             Company::Waiting { clients, together } => {
                 let place = if together { "the same list" } else { "other lists" };
                 format!(", {clients} wait for {place}")
@@ -98,7 +98,7 @@ pub fn beside<T>(
         };
         let outcome = load();
         stop.store(true, Ordering::Relaxed);
-        let done = worker.join().expect("the company does not panic");
+        let done = worker.join().expect("the companion clients do not panic");
         let outcome = outcome?;
         until_gone(server)?;
         Ok((outcome, done?))
@@ -284,7 +284,7 @@ impl Herd {
                 served += u64::from(self.waiters[data as usize].serve()?);
             }
         }
-        Ok(format!("{served} elements to clients that waited"))
+        Ok(format!("{served} elements to waiting clients"))
     }
 }
 
@@ -293,7 +293,7 @@ impl Waiter {
     fn serve(&mut self) -> Result<bool> {
         let mut chunk = [0; 512];
         match self.stream.read(&mut chunk) {
-            Ok(0) => return Err(Error::Server("the server closed a connection that waited".into())),
+            Ok(0) => return Err(Error::Server("the server closed the connection of a waiting client".into())),
             Ok(count) => self.received.extend_from_slice(&chunk[..count]),
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
             Err(source) => {

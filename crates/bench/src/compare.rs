@@ -133,7 +133,7 @@ pub fn fill(address: SocketAddr, filling: &Filling<'_>) -> Result<Duration> {
 pub fn compare(options: &Options) -> Result<()> {
     for file in [Some(&options.weft), options.valkey.as_ref(), options.preload.as_ref()] {
         if let Some(path) = file.filter(|path| !path.is_file()) {
-            return Err(Error::Usage(format!("there is no file {}", path.display())));
+            return Err(Error::Usage(format!("file {} does not exist", path.display())));
         }
     }
     let mut report = Report::new(

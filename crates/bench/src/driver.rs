@@ -241,7 +241,7 @@ impl Connection {
         if self.received == self.sent && !rest.is_empty() {
             let text = rest.get(..80).unwrap_or(rest).escape_ascii();
             return Err(Error::WrongReply(format!(
-                "bytes that no request asked for: \"{text}\""
+                "unexpected bytes: \"{text}\""
             )));
         }
         self.tail.clear();
@@ -477,7 +477,7 @@ impl<'a> Driver<'a> {
             let mut interest = epoll::EventFlags::IN;
             interest.set(epoll::EventFlags::OUT, awaits_room);
             let data = epoll::EventData::new_u64(token as u64);
-            epoll::modify(&self.epoll, &connection.stream, data, interest).doing("changing what is watched")?;
+            epoll::modify(&self.epoll, &connection.stream, data, interest).doing("changing the epoll interest")?;
         }
         Ok(())
     }

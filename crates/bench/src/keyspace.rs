@@ -154,7 +154,7 @@ fn fill(options: Options, work: KeyspaceWork) -> Result<Arc<Keyspace>> {
 fn join(keyspace: &Arc<Keyspace>) -> Result<ThreadSeat<Hint, Table<()>>> {
     keyspace
         .join()
-        .ok_or_else(|| Error::Usage("more threads than seats".to_owned()))
+        .ok_or_else(|| Error::Usage("more threads than the keyspace allows".to_owned()))
 }
 
 fn measure(keyspace: &Arc<Keyspace>, options: Options, work: KeyspaceWork, threads: usize) -> Result<Speed> {

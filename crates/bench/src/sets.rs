@@ -235,12 +235,12 @@ const WARMUP: f64 = 0.3;
 pub const SETS: &[Set] = &[
     Set {
         name: "smoke",
-        about: "every kind of load for a moment, on 10k keys",
+        about: "every kind of load for a short time, on 10k keys",
         rounds: 1,
         warmup: WARMUP,
         seconds: 0.3,
         comparisons: &[pinned(
-            "Strings, a moment of each load",
+            "Strings, a short run of each load",
             &[strings(
                 10_000,
                 64,
@@ -446,14 +446,14 @@ pub const SETS: &[Set] = &[
     },
     Set {
         name: "long",
-        about: "GET and SET at a fixed rate beside commands over 1M elements: p99.9",
+        about: "GET and SET at a fixed rate during commands over 1M elements: p99.9",
         rounds: 2,
         // The warm-up lets the server's heap reach its working size: memory for the first of these commands is newly
         // allocated.
         warmup: 5.0,
         seconds: 8.0,
         comparisons: &[Comparison {
-            title: "Beside commands over 1M elements, nothing pinned",
+            title: "During commands over 1M elements, nothing pinned",
             sides: &[
                 side("Weft, 2 threads", Program::Weft, "--io-threads 2"),
                 side("Valkey", Program::Valkey, "--io-threads 1"),
@@ -479,7 +479,7 @@ pub const SETS: &[Set] = &[
     },
     Set {
         name: "blocked",
-        about: "what a push costs while 10 or 10 000 clients wait, for other lists or for this one",
+        about: "cost of a push while 10 or 10 000 clients wait, for other lists or for this one",
         rounds: 3,
         warmup: WARMUP,
         seconds: 1.0,

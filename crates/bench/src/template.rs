@@ -339,7 +339,7 @@ fn check_values_follow_keys(arguments: &[Vec<TemplatePiece>]) -> Result<()> {
         .find(|piece| matches!(piece, TemplatePiece::Id | TemplatePiece::Value));
     if first == Some(&TemplatePiece::Value) {
         return Err(Error::Usage(
-            "{value} belongs to a key: name a {key} or {id} before it".into(),
+            "{value} needs a {key} or {id} before it".into(),
         ));
     }
     Ok(())

@@ -75,11 +75,11 @@ fn lua_src() -> Result<PathBuf, Box<dyn Error>> {
     let package = packages
         .iter()
         .find(|package| package["name"] == "lua-src")
-        .ok_or("lua-src is no dependency")?;
+        .ok_or("lua-src is not a dependency")?;
     let manifest = package["manifest_path"].as_str().ok_or("lua-src has no manifest")?;
     Ok(Path::new(manifest)
         .parent()
-        .ok_or("the manifest of lua-src lies in no directory")?
+        .ok_or("the manifest of lua-src has no parent directory")?
         .to_path_buf())
 }
 
@@ -101,7 +101,7 @@ fn copy_and_patch(from: &Path, to: &Path) -> Result<(), Box<dyn Error>> {
         for patch in unused.extract_if(.., |patch| patch.file == name) {
             let found = text.matches(patch.find).count();
             if found != patch.times {
-                return Err(format!("{name}: {:?} is there {found} times, not {}", patch.find, patch.times).into());
+                return Err(format!("{name}: {:?} occurs {found} times instead of {}", patch.find, patch.times).into());
             }
             text = text.replace(patch.find, patch.replace);
         }
@@ -109,7 +109,7 @@ fn copy_and_patch(from: &Path, to: &Path) -> Result<(), Box<dyn Error>> {
     }
     match unused.first() {
         None => Ok(()),
-        Some(patch) => Err(format!("there is no file {} to patch", patch.file).into()),
+        Some(patch) => Err(format!("the file {} to patch does not exist", patch.file).into()),
     }
 }
 

@@ -62,7 +62,7 @@ fn usage(who: libc::c_int) -> Usage {
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: rule 1; `usage` is a live rusage.
     let result = unsafe { libc::getrusage(who, &raw mut usage) };
-    assert_eq!(result, 0, "getrusage fails only for an unknown subject");
+    assert_eq!(result, 0, "getrusage fails only for an unknown `who` argument");
     Usage {
         user_us: timeval_us(usage.ru_utime),
         system_us: timeval_us(usage.ru_stime),

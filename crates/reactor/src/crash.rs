@@ -258,7 +258,7 @@ fn write_registers(log: EmergencyLog, context: *const c_void) {
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn write_registers(log: EmergencyLog, _: *const c_void) {
-    log.write(b"\nRegisters are not known for this architecture.\n");
+    log.write(b"\nRegisters are not available on this architecture.\n");
 }
 
 fn write_backtrace(log: EmergencyLog) {
@@ -267,7 +267,7 @@ fn write_backtrace(log: EmergencyLog) {
         return;
     };
     if stack.ss_flags & libc::SS_ONSTACK != 0 && stack.ss_size < BACKTRACE_STACK_BYTES {
-        log.write(b"(left out: this thread's signal stack is too small)\n");
+        log.write(b"(omitted: this thread's signal stack is too small)\n");
         return;
     }
     // SAFETY: rule 2; `give_up` obeys it.

@@ -184,7 +184,7 @@ impl Unsent {
     /// # Errors
     /// Fails if the stream is broken. `output` is emptied then, since a part of it may have been sent.
     pub(crate) fn send(&mut self, socket: &Socket, output: &mut Output) -> io::Result<()> {
-        debug_assert!(self.is_empty(), "output would overtake what is in flight");
+        debug_assert!(self.is_empty(), "output would overtake the output in flight");
         let total = output.len();
         let result = if output.shared.is_empty() {
             self.send_plain(socket, output)
@@ -265,7 +265,7 @@ impl Unsent {
             }
             self.batches.pop_front();
         }
-        debug_assert_eq!((sent, self.len), (0, 0), "more was sent than was there, or less");
+        debug_assert_eq!((sent, self.len), (0, 0), "the number of sent bytes does not match the queue");
     }
 }
 

@@ -243,7 +243,7 @@ impl Parser {
     fn line(&mut self, line: &Line, variables: &Variables) -> Result<(), String> {
         if let Some(title) = line.text.strip_prefix("== ") {
             if self.file.sections.iter().any(|known| known.title == title) {
-                return Err(format!("a second section called '{title}'"));
+                return Err(format!("duplicate section '{title}'"));
             }
             self.bound.clear();
             self.file.sections.push(Section {
@@ -271,7 +271,7 @@ impl Parser {
 
     fn server_arguments(&mut self, text: &str) -> Result<(), String> {
         if !self.file.sections.is_empty() {
-            return Err("@server stands before the first section".to_string());
+            return Err("@server must precede the first section".to_string());
         }
         for argument in self.arguments(text, &[])? {
             let Argument::Literal(word) = argument else {
@@ -320,7 +320,7 @@ impl Parser {
         };
         let has_argument = matches!(word, "approx" | "mask");
         if has_argument == rest.is_empty() {
-            return Err(format!("@{word} stands on a line of its own"));
+            return Err(format!("@{word} must be on its own line"));
         }
         self.pending.rules.push(rule);
         Ok(true)
@@ -348,7 +348,7 @@ impl Parser {
                 let owned = |word: &[u8]| String::from_utf8_lossy(word).into_owned();
                 Action::Config(owned(name), owned(value))
             }
-            _ => return Err(format!("the harness knows no @{word}")),
+            _ => return Err(format!("unknown directive @{word}")),
         })
     }
 
@@ -356,7 +356,7 @@ impl Parser {
         let pending = std::mem::take(&mut self.pending);
         let compares = matches!(action, Action::Command(_) | Action::Scan(_));
         if !compares && (!pending.rules.is_empty() || pending.binding.is_some()) {
-            return Err("a word about the next command, but no command follows".to_string());
+            return Err("a directive for the next command is not followed by a command".to_string());
         }
         self.bound.extend(pending.binding.clone());
         let section = self.file.sections.last_mut().ok_or("outside a section")?;
@@ -383,7 +383,7 @@ impl Parser {
             .into_iter()
             .map(|argument| match argument {
                 Argument::Literal(word) => Ok(word),
-                _ => Err("only plain words can stand here".to_string()),
+                _ => Err("only literal words are allowed here".to_string()),
             })
             .collect()
     }
@@ -413,7 +413,7 @@ impl Parser {
             None => (name, false),
         };
         if !self.bound.iter().any(|bound| bound == name) {
-            return Err(format!("nothing is called ${name}; quote a literal dollar sign"));
+            return Err(format!("${name} is not defined; quote a literal dollar sign"));
         }
         Ok(vec![if other {
             Argument::Other(name.to_string())

@@ -48,7 +48,7 @@ impl fmt::Display for Found {
         let (subject, seed, protocol) = (self.subject, self.seed, self.protocol);
         writeln!(
             out,
-            "the servers part in RESP{protocol}, --filter {subject} --seed {seed}:"
+            "the servers differ in RESP{protocol}, --filter {subject} --seed {seed}:"
         )?;
         for (name, value) in self.sequence.in_force() {
             writeln!(out, "  CONFIG SET {name} {value}")?;

@@ -157,7 +157,7 @@ impl Servers {
                 description.is_some_and(|description| !description.items().is_empty())
             });
             match (known.weft, known.valkey) {
-                (_, false) => return Err(format!("@needs: there is no command {command}")),
+                (_, false) => return Err(format!("@needs: Valkey has no command {command}")),
                 (false, true) => lacking.push(command.clone()),
                 (true, true) => {}
             }

@@ -66,7 +66,7 @@ impl Reply {
             return Err(Trouble::Incomplete);
         }
         if &bytes[end..end + 2] != b"\r\n" {
-            return Err(Trouble::Malformed("bulk string without its end"));
+            return Err(Trouble::Malformed("bulk string without a terminator"));
         }
         let body = Body::Text(bytes[used..end].to_vec());
         Ok((Self { kind, body }, end + 2))
@@ -149,7 +149,7 @@ impl Reply {
 
 /// Parses the number of a length line; `None` for `-1`.
 fn length(line: &[u8]) -> Result<Option<usize>, Trouble> {
-    let text = std::str::from_utf8(line).map_err(|_| Trouble::Malformed("length is no number"))?;
+    let text = std::str::from_utf8(line).map_err(|_| Trouble::Malformed("length is not a number"))?;
     if text == "-1" {
         return Ok(None);
     }

@@ -18,7 +18,7 @@ pub fn run(valkey: &Path) -> Result<(), String> {
         for found in &equal.sequences {
             println!("{found}");
         }
-        return Err("Valkey differs from itself: these cases depend on chance".to_string());
+        return Err("Valkey differs from itself: these cases are not deterministic".to_string());
     }
     let cases = run_plan(&Plan {
         seconds: 0,
@@ -26,15 +26,15 @@ pub fn run(valkey: &Path) -> Result<(), String> {
         ..plan(valkey, &PLANTED, true, "")
     })?;
     if cases.differences == 0 {
-        return Err("the cases do not see a server with fewer databases".to_string());
+        return Err("the cases do not detect a server with fewer databases".to_string());
     }
     let generated = run_plan(&plan(valkey, &PLANTED, false, "SELECT"))?;
     let Some(found) = generated.sequences.first() else {
-        return Err("the generator does not see a server with fewer databases".to_string());
+        return Err("the generator does not detect a server with fewer databases".to_string());
     };
     println!("{found}");
     if found.length() != 1 {
-        return Err("the difference takes one command, but was not shrunk to it".to_string());
+        return Err("the difference needs one command, but was not shrunk to it".to_string());
     }
     println!(
         "Valkey equals itself in {} replies and {} generated commands; planted differences are found",

@@ -85,7 +85,7 @@ fn one_subscription(run: &Run, thread: usize, speaker: &mut Client, rng: &mut Rn
             _ if ended == 0 || (!by_pattern && ended < CHANNELS) => check(&message, &mut heard)?,
             _ => {
                 return Err(Failure::Broken(format!(
-                    "{message:?} came behind the last subscription"
+                    "{message:?} arrived after the last subscription ended"
                 )));
             }
         }
@@ -121,7 +121,7 @@ fn check(message: &Reply, heard: &mut [Heard]) -> Result<(), Failure> {
     let text = message.items().last().map(Reply::text).unwrap_or_default();
     let numbers: Vec<u64> = text.split(':').filter_map(|word| word.parse().ok()).collect();
     let &[publisher, number, certain] = numbers.as_slice() else {
-        return broken(format!("{message:?} is no message of ours"));
+        return broken(format!("{message:?} is not a message of this scenario"));
     };
     let heard = &mut heard[publisher as usize];
     if number <= heard.last {
@@ -158,7 +158,7 @@ pub fn check_talkers(run: &Run) -> Result<(), String> {
         }
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
-    Err(format!("subscriptions are left of clients that are gone:\n{left}"))
+    Err(format!("subscriptions of disconnected clients are left:\n{left}"))
 }
 
 /// Keeps copies of keys that all threads change. After a change, the copy must be invalidated.

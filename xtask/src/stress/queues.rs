@@ -326,7 +326,7 @@ pub fn check_waiters(run: &Run) -> Result<(), String> {
             return Ok(());
         }
         if Instant::now() > patience {
-            return Err(format!("of those who waited is left: {left:?}"));
+            return Err(format!("state of waiting clients is left: {left:?}"));
         }
         std::thread::sleep(Duration::from_millis(20));
     }

@@ -165,7 +165,7 @@ fn parse(reply: &Reply) -> Result<u64, String> {
 pub fn check(_: &Run) -> Result<(), String> {
     let seen = std::mem::take(&mut *lock()?);
     if seen.is_empty() {
-        return Err("nobody saw anything".to_owned());
+        return Err("no thread recorded an operation".to_owned());
     }
     (0..REGISTERS).try_for_each(|register| check_register(register, &seen))
 }
@@ -185,7 +185,7 @@ fn check_register(register: usize, seen: &[Operation]) -> Result<(), String> {
     {
         let value = read.value;
         let Some(belonging) = values.get_mut(&value) else {
-            return Err(format!("register {register} had {value}, which nobody wrote"));
+            return Err(format!("register {register} had {value}, which was never written"));
         };
         if read.end < belonging.write_begin {
             return Err(format!("register {register} had {value} before it was written"));

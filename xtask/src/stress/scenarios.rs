@@ -84,7 +84,7 @@ impl<'a> Lasting<'a> {
                 Err(other) => return Err(other.into()),
             }
         }
-        Err("connections are closed again and again".to_owned())
+        Err("connections are closed repeatedly".to_owned())
     }
 
     /// Sends a command and returns its reply; `None` if the connection was closed. It is then unknown whether the
@@ -117,7 +117,7 @@ fn check_whole(reply: &Reply, what: &str) -> Result<(), String> {
         })
         .collect();
     if values.len() > 1 || reply.items().len() != GROUP_KEYS {
-        return Err(format!("{what} seen in part: {values:?}"));
+        return Err(format!("{what} was partly visible: {values:?}"));
     }
     Ok(())
 }
@@ -377,7 +377,7 @@ fn expiring(run: &Run, thread: usize, mut rng: Rng) -> Result<(), String> {
         if let Some(reply) = client.call(&format!("GET {key}"))?
             && reply != Reply::Bulk(None)
         {
-            return Err(format!("{key} lives after its {ms} ms"));
+            return Err(format!("{key} exists after its {ms} ms"));
         }
     }
     Ok(())

@@ -126,7 +126,7 @@ pub fn check_watched(run: &Run) -> Result<(), String> {
         ));
     }
     if !left.contains("total_watched_keys:0\r") {
-        return Err("watches are left of clients that are gone".to_owned());
+        return Err("watches of disconnected clients are left".to_owned());
     }
     Ok(())
 }

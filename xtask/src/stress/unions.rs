@@ -58,7 +58,7 @@ fn move_pair(client: &mut Lasting<'_>, group: usize, rng: &mut Rng) -> Result<()
         if let [Reply::Integer(one), Reply::Integer(other)] = reply.items()
             && one != other
         {
-            return Err(format!("a pair was parted: {moved:?} moved {one} and {other}"));
+            return Err(format!("a pair was separated: {moved:?} moved {one} and {other}"));
         }
     }
     Ok(())
@@ -89,7 +89,7 @@ fn unite(client: &mut Lasting<'_>, group: usize, thread: usize, rng: &mut Rng) -
         Some(other) => return Err(format!("{command} was answered by {other:?}")),
     }
     match client.call(&format!("SUNIONSTORE {all} {one}"))? {
-        Some(Reply::Integer(found)) if found % 2 != 0 => Err(format!("half a pair was seen among {found} members")),
+        Some(Reply::Integer(found)) if found % 2 != 0 => Err(format!("half a pair was visible among {found} members")),
         _ => Ok(()),
     }
 }

@@ -23,7 +23,7 @@ pub fn check(documents: &[Document], findings: &mut Vec<Finding>) {
         for (line, link) in relative_links(&document.text) {
             let target = resolve(&document.path, &link);
             if !paths.contains(&target) {
-                let message = format!("link to '{link}', but there is no {target}; mend the link");
+                let message = format!("link to '{link}', but {target} does not exist; fix the link");
                 findings.push(document.finding(line, message));
             }
             if ENTRANCES.contains(&document.path.as_str()) {

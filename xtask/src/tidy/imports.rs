@@ -143,8 +143,8 @@ fn manifest(document: &Document, name: &str, findings: &mut Vec<Finding>) {
         let named = weft.starts_with("weft-") || line.contains("dependencies.weft-");
         if in_dependencies && named {
             let message = format!(
-                "crate {name} is a library below the server and knows no other crate of ours; \
-                 let the server join the two"
+                "crate {name} is a library below the server and may not depend on another crate of the workspace; \
+                 connect the two in the server"
             );
             findings.push(document.finding(index + 1, message));
         }

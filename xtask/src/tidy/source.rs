@@ -34,7 +34,7 @@ pub fn check(document: &Document, findings: &mut Vec<Finding>) {
 
 fn header(document: &Document, findings: &mut Vec<Finding>) {
     if !document.text.starts_with("//!") {
-        let message = "begin the file with `//!` and one sentence: the module's one job";
+        let message = "begin the file with `//!` and one sentence that states the module's purpose";
         findings.push(document.finding(1, message));
     }
 }
@@ -43,7 +43,7 @@ fn names(document: &Document, findings: &mut Vec<Finding>) {
     let parts = document.path.trim_end_matches(".rs").split('/');
     for part in parts.skip_while(|part| *part != "src") {
         if EMPTY_NAMES.contains(&part) {
-            let message = format!("'{part}' names no job; call the module after what it does");
+            let message = format!("'{part}' does not describe a purpose; name the module after what it does");
             findings.push(document.finding(1, message));
         }
     }

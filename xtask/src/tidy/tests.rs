@@ -30,7 +30,7 @@ const VIOLATIONS: &[(&str, &str, &str)] = &[
     (
         "crates/resp/src/util.rs",
         "//! U.\n",
-        "crates/resp/src/util.rs:1: 'util' names no job",
+        "crates/resp/src/util.rs:1: 'util' does not describe a purpose",
     ),
     (
         "crates/resp/src/a.rs",

@@ -60,7 +60,7 @@ impl ClusterState {
         for part in text.split_terminator(',') {
             match SlotInMigration::parse(part) {
                 Some(open) => self.unapplied_migrations.push(open),
-                None => log::warning!("The primary's dump tells of slots on their way what makes no sense: '{part}'"),
+                None => log::warning!("Invalid entry about a migrating slot in the primary's dump: '{part}'"),
             }
         }
         self.apply_known_migrations();

@@ -254,7 +254,7 @@ pub fn fail_over_on_shutdown(server: &Arc<Server>, patience: Duration) {
     log::notice!("Perform auto failover to replica {node} on shutdown.");
     let words: [&[u8]; 5] = [b"CLUSTER", b"FAILOVER", b"FORCE", b"REPLICAID", node.as_bytes()];
     if !propagate_and_wait(server, &mut seat, &words, FAILOVER_NOTICE_TIMEOUT) {
-        log::warning!("Not all replicas have confirmed that they know of the failover.");
+        log::warning!("Not all replicas have acknowledged the failover.");
     }
 }
 
@@ -312,7 +312,7 @@ fn adopt_role(server: &Arc<Server>, view: &ClusterView, resync: bool) {
         None if view.is_replica => {}
         None => {
             if role::become_primary(server) {
-                log::notice!("This node is a primary now");
+                log::notice!("This node is now a primary");
             }
         }
     }

@@ -163,7 +163,7 @@ Usage: weft-server [FILE | -] [--PARAMETER VALUE...]... [-]
   --PARAMETER VALUE...   set a parameter, as a line of the file would
   -v, --version          print the version
   -h, --help             print this
-  --check-system         look for settings of the system that slow the server down
+  --check-system         check for system settings that slow the server down
 
 Examples:
   weft-server

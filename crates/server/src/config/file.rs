@@ -256,7 +256,7 @@ impl ConfigFileReader {
 
     fn include(&mut self, path: &[u8], depth: usize) -> Result<(), LineError> {
         if depth == INCLUDE_DEPTH_MAX {
-            return Err("Configuration files include each other in a circle".into());
+            return Err("Configuration files include each other in a cycle".into());
         }
         let path = Path::new(std::ffi::OsStr::from_bytes(path));
         let text = read_files(path).map_err(LineError::InIncludedFile)?;

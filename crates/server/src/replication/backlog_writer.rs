@@ -278,7 +278,7 @@ pub fn on_promotion(server: &Arc<Server>) {
     match propagation::start(&server.propagation) {
         Ok(()) => attach_to_log(server),
         Err(error) => {
-            log::warning!("Replicas cannot be served any more, as there is no thread for the log: {error}");
+            log::warning!("Cannot serve replicas any more, because the log thread could not be started: {error}");
             server.repl.replicas.backlog().close();
         }
     }

@@ -98,15 +98,15 @@ fn mistakes_name_their_line() {
         ("GET a\n", "a.case:1: outside a section"),
         ("== a\nGET \"a\n", "a.case:2: a quote"),
         ("== a\nGET \"\\q\"\n", "a.case:2: unknown escape"),
-        ("== a\nGET $x\n", "a.case:2: nothing is called $x"),
-        ("== a\n@what\n", "a.case:2: the harness knows no @what"),
+        ("== a\nGET $x\n", "a.case:2: $x is not defined"),
+        ("== a\n@what\n", "a.case:2: unknown directive @what"),
         ("== a\n@approx x\nGET a\n", "a.case:2: 'x' is not a number"),
         ("== a\n@for x a\nGET a\n", "a.case:2: @for without"),
         ("== a\n@for x a\n  @for y [b\n    GET a\n", "a.case:3: brackets"),
-        ("== a\n@ignore\n@sleep 5\n", "a.case:3: a word about"),
-        ("== a\n@ignore GET a\n", "a.case:2: @ignore stands"),
-        ("== a\n== a\n", "a.case:2: a second section"),
-        ("== a\n@server x\n", "a.case:2: @server stands"),
+        ("== a\n@ignore\n@sleep 5\n", "a.case:3: a directive for the next command"),
+        ("== a\n@ignore GET a\n", "a.case:2: @ignore must be on its own line"),
+        ("== a\n== a\n", "a.case:2: duplicate section"),
+        ("== a\n@server x\n", "a.case:2: @server must precede"),
     ];
     for (text, expected) in mistakes {
         let error = parse("a.case", text).unwrap_err();

@@ -62,7 +62,7 @@ impl BusLinks {
                 "Port number too high for cluster mode. The cluster bus port number is calculated by adding 10000 to \
                  the port number, which must not exceed 65535."
             );
-            return Err(std::io::Error::other("there is no port for the cluster bus"));
+            return Err(std::io::Error::other("the cluster bus port is invalid"));
         };
         let mut listeners = 0;
         for word in config.addresses(id::BIND).iter() {
@@ -101,7 +101,7 @@ impl BusLinks {
             local: host_of(&socket.local_name()),
         };
         if let Err(error) = reactor.register(link, socket) {
-            log::warning!("A link of the cluster bus cannot be watched: {error}");
+            log::warning!("Cannot register a cluster bus link: {error}");
             return None;
         }
         if let Some(tls) = &tls

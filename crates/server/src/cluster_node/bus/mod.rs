@@ -79,7 +79,7 @@ impl ClusterBus {
             return Ok(None);
         };
         let mut reactor = Reactor::new()?;
-        let no_seat = || std::io::Error::other("no seat is left at the keyspace");
+        let no_seat = || std::io::Error::other("the keyspace has no free thread index");
         let seat = server.keyspace.slots.join().ok_or_else(no_seat)?;
         let links = BusLinks::listen(&server.config, &mut reactor)?;
         // There is only one bus, so the waker has not been set before.
@@ -206,7 +206,7 @@ impl ClusterBus {
         }
         make(&self.server.tls)
             .map(Some)
-            .map_err(|reason| log::warning!("A link of the cluster bus cannot be made: {reason}"))
+            .map_err(|reason| log::warning!("Cannot create a cluster bus link: {reason}"))
     }
 
     fn round(&mut self, cluster: &Cluster) {
@@ -402,7 +402,7 @@ impl ClusterBus {
                 effects.log_writer.commit();
                 NotificationSender::new(&server, &mut effects, row).tell(0);
                 if keys > 0 {
-                    log::notice!("Deleted {keys} keys in slot {number}, which another node has now");
+                    log::notice!("Deleted {keys} keys in slot {number}, which another node owns now");
                 }
                 break tables;
             }

@@ -14,19 +14,19 @@ super::table! {
     CLUSTER_CONFIG_FILE "cluster-config-file" = text("nodes.conf").checked(TextCheck::NotEmpty).immutable(),
         Active, "File in which a node keeps its view of the cluster.";
     CLUSTER_CONFIG_SAVE_BEHAVIOR "cluster-config-save-behavior" = choice(SAVE_BEHAVIOR, "sync"),
-        Active, "Exit when that file cannot be saved (sync), or go on (best-effort).";
+        Active, "Exit when that file cannot be saved (sync), or continue (best-effort).";
     CLUSTER_DATABASES "cluster-databases" = integer(1, 1, I32_MAX).immutable(),
-        Active, "Databases that SELECT can choose from in a cluster.";
+        Active, "Number of databases in cluster mode.";
     CLUSTER_NODE_TIMEOUT "cluster-node-timeout" = integer(15_000, 0, i64::MAX),
-        Active, "Milliseconds after which a silent node counts as failing.";
+        Active, "Milliseconds without an answer after which a node is considered failing.";
     CLUSTER_PING_INTERVAL "cluster-ping-interval" = integer(0, 0, i64::MAX).hidden(),
         Active, "Milliseconds between pings to a node; 0 derives them from the timeout.";
     CLUSTER_MESSAGE_GOSSIP_PERC "cluster-message-gossip-perc" = integer(10, 1, 100).hidden(),
-        Active, "Per cent of the known nodes told about in each message.";
+        Active, "Percentage of the known nodes in the gossip of each message.";
     CLUSTER_PORT "cluster-port" = integer(0, 0, 65535).immutable(),
         Active, "Port of the cluster bus; 0 adds 10000 to the client port.";
     CLUSTER_REPLICA_VALIDITY_FACTOR "cluster-replica-validity-factor" = integer(10, 0, I32_MAX).alias("cluster-slave-validity-factor"),
-        Active, "Timeouts a replica may have been cut off and still be promoted; 0 sets no limit.";
+        Active, "Node timeouts a replica may have been disconnected and still be promoted; 0 sets no limit.";
     CLUSTER_REPLICA_NO_FAILOVER "cluster-replica-no-failover" = boolean(false).alias("cluster-slave-no-failover"),
         Active, "Keep replicas from promoting themselves.";
     CLUSTER_MIGRATION_BARRIER "cluster-migration-barrier" = integer(1, 0, I32_MAX),
@@ -44,7 +44,7 @@ super::table! {
     CLUSTER_LINK_SENDBUF_LIMIT "cluster-link-sendbuf-limit" = memory(0, 0, U64_MAX).unsigned(),
         Active, "Bytes queued to one node after which the link is dropped; 0 sets no limit.";
     CLUSTER_BLACKLIST_TTL "cluster-blacklist-ttl" = integer(60, 0, U64_MAX).unsigned(),
-        Active, "Seconds for which a forgotten node is not taken in again.";
+        Active, "Seconds for which a forgotten node is not added again.";
     CLUSTER_SLOT_STATS_ENABLED "cluster-slot-stats-enabled" = boolean(false),
         Active, "Count keys, CPU time and traffic for each slot.";
     CLUSTER_SLOT_MIGRATION_LOG_MAX_LEN "cluster-slot-migration-log-max-len" = integer(1000, 0, i64::MAX).unsigned(),
@@ -52,25 +52,25 @@ super::table! {
     SLOT_MIGRATION_MAX_FAILOVER_REPL_BYTES "slot-migration-max-failover-repl-bytes" = signed_memory(0, -1, i64::MAX),
         NotImplemented, "Bytes that may be outstanding when a slot changes hands; -1 sets no limit.";
     CLUSTER_PREFERRED_ENDPOINT_TYPE "cluster-preferred-endpoint-type" = choice(ENDPOINT_TYPES, "ip"),
-        Active, "What redirects name: ip, hostname or unknown-endpoint.";
+        Active, "Endpoint type in redirects: ip, hostname or unknown-endpoint.";
     CLUSTER_ANNOUNCE_IP "cluster-announce-ip" = optional_text().checked(TextCheck::AnnouncedAddress),
-        Active, "Address told to other nodes.";
+        Active, "Address announced to other nodes.";
     CLUSTER_ANNOUNCE_CLIENT_IPV4 "cluster-announce-client-ipv4" = optional_text().checked(TextCheck::Ipv4),
-        Active, "IPv4 address told to clients.";
+        Active, "IPv4 address announced to clients.";
     CLUSTER_ANNOUNCE_CLIENT_IPV6 "cluster-announce-client-ipv6" = optional_text().checked(TextCheck::Ipv6),
-        Active, "IPv6 address told to clients.";
+        Active, "IPv6 address announced to clients.";
     CLUSTER_ANNOUNCE_HOSTNAME "cluster-announce-hostname" = optional_text().checked(TextCheck::HostName),
-        Active, "Host name told to other nodes and clients.";
+        Active, "Hostname announced to other nodes and clients.";
     CLUSTER_ANNOUNCE_HUMAN_NODENAME "cluster-announce-human-nodename" = optional_text().checked(TextCheck::NodeName),
         Active, "Name of this node in logs.";
     CLUSTER_ANNOUNCE_PORT "cluster-announce-port" = integer(0, 0, 65535),
-        Active, "Port told to other nodes; 0 tells the real one.";
+        Active, "Port announced to other nodes; 0 announces the real one.";
     CLUSTER_ANNOUNCE_TLS_PORT "cluster-announce-tls-port" = integer(0, 0, 65535),
-        Active, "TLS port told to other nodes; 0 tells the real one.";
+        Active, "TLS port announced to other nodes; 0 announces the real one.";
     CLUSTER_ANNOUNCE_CLIENT_PORT "cluster-announce-client-port" = integer(0, 0, 65535),
-        Active, "Port told to clients; 0 tells the one for nodes.";
+        Active, "Port announced to clients; 0 announces the one for nodes.";
     CLUSTER_ANNOUNCE_CLIENT_TLS_PORT "cluster-announce-client-tls-port" = integer(0, 0, 65535),
-        Active, "TLS port told to clients; 0 tells the one for nodes.";
+        Active, "TLS port announced to clients; 0 announces the one for nodes.";
     CLUSTER_ANNOUNCE_BUS_PORT "cluster-announce-bus-port" = integer(0, 0, 65535),
-        Active, "Bus port told to other nodes; 0 tells the real one.";
+        Active, "Bus port announced to other nodes; 0 announces the real one.";
 }

@@ -28,13 +28,13 @@ const SYSLOG_FACILITIES: Choices = &[
 
 super::table! {
     LOGLEVEL "loglevel" = choice(LOG_LEVELS, "notice"),
-        Active, "Least serious messages to log: debug, verbose, notice, warning or nothing.";
+        Active, "Minimum severity of logged messages: debug, verbose, notice, warning or nothing.";
     LOGFILE "logfile" = text("").immutable(),
         Active, "File to log to; empty logs to standard output.";
     LOG_FORMAT "log-format" = choice(LOG_FORMATS, "legacy"),
-        Active, "Shape of a log line: legacy, logfmt or json.";
+        Active, "Format of a log line: legacy, logfmt or json.";
     LOG_TIMESTAMP_FORMAT "log-timestamp-format" = choice(LOG_TIMESTAMPS, "legacy"),
-        Active, "Shape of the time in a log line: legacy, iso8601 or milliseconds.";
+        Active, "Format of the timestamp in a log line: legacy, iso8601 or milliseconds.";
     HIDE_USER_DATA_FROM_LOG "hide-user-data-from-log" = boolean(true),
         Active, "Keep keys, arguments and values out of the log.";
     SYSLOG_ENABLED "syslog-enabled" = boolean(false).immutable(),

@@ -17,11 +17,11 @@ super::table! {
     MAXMEMORY "maxmemory" = memory(0, 0, U64_MAX).unsigned(),
         Active, "Bytes of data above which writes are refused or keys are evicted; 0 sets no limit.";
     MAXMEMORY_POLICY "maxmemory-policy" = choice(MAXMEMORY_POLICIES, "noeviction"),
-        Active, "What makes room above the limit: noeviction, or keys chosen by LRU, LFU, expiry or chance.";
+        Active, "Keys evicted above the limit: none (noeviction), or chosen by LRU, LFU, TTL or at random.";
     MAXMEMORY_SAMPLES "maxmemory-samples" = integer(5, 1, 64),
         Active, "Keys compared to find the best one to evict.";
     MAXMEMORY_EVICTION_TENACITY "maxmemory-eviction-tenacity" = integer(10, 0, 100),
-        Active, "How long eviction may go on at a stretch: 0 yields often, 100 goes on until there is room.";
+        Active, "Duration of one eviction run: 0 yields often, 100 continues until memory is below the limit.";
     MAXMEMORY_CLIENTS "maxmemory-clients" = memory_or_percent(0, -100, i64::MAX),
         Active, "Memory all clients together may use, in bytes or per cent of maxmemory; 0 sets no limit.";
     LFU_LOG_FACTOR "lfu-log-factor" = integer(10, 0, I32_MAX),

@@ -323,7 +323,7 @@ pub const TOPICS: &[ParameterGroup] = &[
         parameters: logging::TABLE,
     },
     ParameterGroup {
-        title: "Access",
+        title: "Access control",
         parameters: security::TABLE,
     },
     ParameterGroup {
@@ -331,7 +331,7 @@ pub const TOPICS: &[ParameterGroup] = &[
         parameters: memory::TABLE,
     },
     ParameterGroup {
-        title: "Compact forms of values",
+        title: "Compact encodings",
         parameters: encodings::TABLE,
     },
     ParameterGroup {
@@ -347,7 +347,7 @@ pub const TOPICS: &[ParameterGroup] = &[
         parameters: cluster::TABLE,
     },
     ParameterGroup {
-        title: "Watching the server",
+        title: "Monitoring",
         parameters: observing::TABLE,
     },
     ParameterGroup {

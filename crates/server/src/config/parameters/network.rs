@@ -16,7 +16,7 @@ super::table! {
     UNIXSOCKETPERM "unixsocketperm" = octal(0, 0, 0o777).unsigned().immutable(),
         Active, "Permission bits of the Unix socket, in octal; 0 leaves them to the umask.";
     UNIXSOCKETGROUP "unixsocketgroup" = optional_text().immutable(),
-        Active, "Group that shall own the Unix socket.";
+        Active, "Group that owns the Unix socket.";
     TCP_BACKLOG "tcp-backlog" = integer(511, 0, I32_MAX).immutable(),
         Active, "Connections the kernel may queue before they are accepted.";
     TCP_KEEPALIVE "tcp-keepalive" = integer(300, 0, I32_MAX),
@@ -24,7 +24,7 @@ super::table! {
     MPTCP "mptcp" = boolean(false).immutable(),
         Active, "Listen with Multipath TCP where the kernel offers it.";
     BIND_SOURCE_ADDR "bind-source-addr" = optional_text(),
-        Active, "Local address from which outgoing connections start.";
+        Active, "Source address of outgoing connections.";
     SOCKET_MARK_ID "socket-mark-id" = integer(0, 0, U32_MAX).unsigned().immutable(),
         Active, "Mark put on every socket, for firewall and routing rules; 0 marks none.";
     TIMEOUT "timeout" = integer(0, 0, I32_MAX),
@@ -34,7 +34,7 @@ super::table! {
     MAX_NEW_CONNECTIONS_PER_CYCLE "max-new-connections-per-cycle" = integer(10, 1, 1000).unsigned(),
         Active, "Connections accepted in one turn of the accepting thread.";
     MAX_NEW_TLS_CONNECTIONS_PER_CYCLE "max-new-tls-connections-per-cycle" = integer(1, 1, 1000).unsigned(),
-        Active, "TLS handshakes that one thread goes on with in a turn.";
+        Active, "TLS handshakes that one thread continues in a turn.";
     IO_THREADS "io-threads" = integer(0, 1, 256).zero_is_automatic().debug(),
         Active, "Threads that read, execute and answer commands; 0 takes one for each CPU the process may use.";
     IO_THREADS_ALWAYS_ACTIVE "io-threads-always-active" = boolean(false).hidden(),

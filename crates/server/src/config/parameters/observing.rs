@@ -28,7 +28,7 @@ super::table! {
     BUSY_REPLY_THRESHOLD "busy-reply-threshold" = integer(5000, 0, i64::MAX).alias("lua-time-limit"),
         Active, "Milliseconds after which a script counts as busy and can be killed.";
     BUSY_REPLY_SCOPE "busy-reply-scope" = choice(BUSY_SCOPES, "all").hidden(),
-        Active, "Who is told that a script is busy: all clients, as by Valkey, or only those that need what it holds.";
+        Active, "Clients that receive BUSY during a long script: all, as in Valkey, or only those that need its keys.";
     LUA_ENABLE_INSECURE_API "lua-enable-insecure-api" = boolean(false).alias("lua-enable-deprecated-api").hidden().protected(),
         Active, "Offer scripts functions that can leave their sandbox.";
 }

@@ -16,7 +16,7 @@ super::table! {
     RDBCHECKSUM "rdbchecksum" = boolean(true).immutable(),
         Active, "End dumps with a checksum, and check it when loading.";
     RDB_VERSION_CHECK "rdb-version-check" = choice(VERSION_CHECK, "strict"),
-        Active, "Whether dumps of a newer version are refused (strict) or tried (relaxed).";
+        Active, "Refuse dumps of a newer version (strict) or try to load them (relaxed).";
     STOP_WRITES_ON_BGSAVE_ERROR "stop-writes-on-bgsave-error" = boolean(true),
         Active, "Refuse writes after a dump in the background has failed.";
     RDB_SAVE_INCREMENTAL_FSYNC "rdb-save-incremental-fsync" = boolean(true),
@@ -28,7 +28,7 @@ super::table! {
     KEY_LOAD_DELAY "key-load-delay" = integer(0, I32_MIN, I32_MAX).hidden(),
         Active, "Microseconds to wait after each key loaded, for tests.";
     LOADING_PROCESS_EVENTS_INTERVAL_BYTES "loading-process-events-interval-bytes" = integer(2_097_152, 1024, I32_MAX).hidden(),
-        Active, "Bytes loaded between two looks at the network.";
+        Active, "Bytes loaded between two checks for network events.";
     APPENDONLY "appendonly" = boolean(false).deny_loading(),
         Active, "Log every write to an append-only file.";
     APPENDFILENAME "appendfilename" = text("appendonly.aof").checked(TextCheck::FileName).immutable(),

@@ -28,7 +28,7 @@ super::table! {
     DIR "dir" = special(SpecialKind::Directory).protected().deny_loading(),
         Active, "Working directory: dumps, logs with a relative path and append-only files go there.";
     DATABASES "databases" = integer(16, 1, I32_MAX).immutable(),
-        Active, "Databases that SELECT can choose from.";
+        Active, "Number of databases.";
     HZ "hz" = integer(10, 0, I32_MAX).clamped(1, 500),
         Active, "Rounds of background work in a second, from 1 to 500.";
     ACTIVEREHASHING "activerehashing" = boolean(true),
@@ -36,7 +36,7 @@ super::table! {
     SET_PROC_TITLE "set-proc-title" = boolean(true).immutable(),
         Active, "Show the state of the server in the process title.";
     PROC_TITLE_TEMPLATE "proc-title-template" = text("{title} {listen-addr} {server-mode}").checked(TextCheck::TitleTemplate),
-        Active, "What the process title shows.";
+        Active, "Template of the process title.";
     LOCALE_COLLATE "locale-collate" = text(""),
         Active, "Locale that orders strings in SORT ALPHA; empty takes it from the environment.";
     ALWAYS_SHOW_LOGO "always-show-logo" = boolean(false).immutable(),
@@ -50,11 +50,11 @@ super::table! {
     DISABLE_THP "disable-thp" = boolean(false).immutable(),
         Active, "Switch transparent huge pages off for this process.";
     OOM_SCORE_ADJ "oom-score-adj" = choice(OOM_SCORE_ADJUST, "no"),
-        Active, "Adjust how likely the kernel kills this process when memory runs out.";
+        Active, "Adjust the kernel's out-of-memory score of this process.";
     OOM_SCORE_ADJ_VALUES "oom-score-adj-values" = special(SpecialKind::OomScoreAdjustments).multi_arg(),
         Active, "Adjustments for a primary, a replica and background children.";
     JEMALLOC_BG_THREAD "jemalloc-bg-thread" = boolean(true),
-        NotImplemented, "Let the allocator return memory on a thread of its own.";
+        NotImplemented, "Let the allocator return memory on a separate thread.";
     SERVER_CPULIST "server-cpulist" = optional_text().alias("server_cpulist").immutable(),
         Active, "CPUs the server threads may run on.";
     BIO_CPULIST "bio-cpulist" = optional_text().alias("bio_cpulist").immutable(),

@@ -29,27 +29,27 @@ super::table! {
     REPLICA_IGNORE_MAXMEMORY "replica-ignore-maxmemory" = boolean(true).alias("slave-ignore-maxmemory"),
         Active, "Leave eviction on a replica to its primary.";
     REPLICA_IGNORE_DISK_WRITE_ERRORS "replica-ignore-disk-write-errors" = boolean(false),
-        Active, "Go on as a replica when its disk fails.";
+        Active, "Continue as a replica when its disk fails.";
     REPLICA_PRIORITY "replica-priority" = integer(100, 0, I32_MAX).alias("slave-priority"),
         Active, "Rank for promotion, lower first; 0 is never promoted.";
     REPLICA_ANNOUNCED "replica-announced" = boolean(true),
         Active, "Let Sentinel report this replica.";
     REPLICA_ANNOUNCE_IP "replica-announce-ip" = optional_text().alias("slave-announce-ip"),
-        Active, "Address a replica tells its primary.";
+        Active, "Address that a replica announces to its primary.";
     REPLICA_ANNOUNCE_PORT "replica-announce-port" = integer(0, 0, 65535).alias("slave-announce-port"),
-        Active, "Port a replica tells its primary; 0 tells the real one.";
+        Active, "Port that a replica announces to its primary; 0 announces the real one.";
     REPL_DISKLESS_SYNC "repl-diskless-sync" = boolean(true).debug(),
         Active, "Send a full sync straight to the sockets.";
     REPL_DISKLESS_SYNC_DELAY "repl-diskless-sync-delay" = integer(5, 0, I32_MAX),
         Active, "Seconds a full sync waits for more replicas to join.";
     REPL_DISKLESS_SYNC_MAX_REPLICAS "repl-diskless-sync-max-replicas" = integer(0, 0, I32_MAX),
-        Active, "Replicas that end that wait early; 0 never ends it.";
+        Active, "Number of waiting replicas that ends this delay early; 0 never ends it.";
     REPL_DISKLESS_LOAD "repl-diskless-load" = choice(DISKLESS_LOAD, "disabled").debug().deny_loading(),
-        Active, "Whether a replica loads a full sync from the socket, and what becomes of its old data.";
+        Active, "Load a full sync directly from the socket, and when to drop the old data.";
     DUAL_CHANNEL_REPLICATION_ENABLED "dual-channel-replication-enabled" = boolean(false).debug(),
         Active, "Use a second connection for the dump of a full sync.";
     REPL_DISABLE_TCP_NODELAY "repl-disable-tcp-nodelay" = boolean(false),
-        Active, "Let the kernel gather small packets to replicas.";
+        Active, "Let the kernel combine small packets to replicas.";
     REPL_MPTCP "repl-mptcp" = boolean(false).immutable(),
         Active, "Connect to the primary with Multipath TCP.";
     REPL_PING_REPLICA_PERIOD "repl-ping-replica-period" = integer(10, 1, I32_MAX).alias("repl-ping-slave-period"),
@@ -61,9 +61,9 @@ super::table! {
     REPL_BACKLOG_TTL "repl-backlog-ttl" = integer(3600, 0, i64::MAX),
         Active, "Seconds after the last replica left until the backlog is freed; 0 keeps it.";
     MIN_REPLICAS_TO_WRITE "min-replicas-to-write" = integer(0, 0, I32_MAX).alias("min-slaves-to-write"),
-        Active, "Replicas that must keep up for writes to be accepted; 0 asks for none.";
+        Active, "Up-to-date replicas required for writes to be accepted; 0 requires none.";
     MIN_REPLICAS_MAX_LAG "min-replicas-max-lag" = integer(10, 0, I32_MAX).alias("min-slaves-max-lag"),
-        Active, "Seconds of lag up to which a replica counts as keeping up.";
+        Active, "Seconds of lag up to which a replica counts as up to date.";
     PROPAGATION_ERROR_BEHAVIOR "propagation-error-behavior" = choice(PROPAGATION_ERROR, "ignore"),
-        Active, "What follows an error while applying the replication stream.";
+        Active, "Reaction to an error while applying the replication stream.";
 }

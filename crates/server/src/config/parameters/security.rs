@@ -12,15 +12,15 @@ super::table! {
     ACLFILE "aclfile" = text("").immutable(),
         Active, "File that holds the users.";
     ACL_PUBSUB_DEFAULT "acl-pubsub-default" = choice(PUBSUB_DEFAULT, "resetchannels"),
-        Active, "Channels a new user may use before rules say otherwise.";
+        Active, "Channels that a new user may use by default.";
     ACLLOG_MAX_LEN "acllog-max-len" = integer(128, 0, i64::MAX).unsigned(),
         Active, "Entries the ACL log keeps.";
     ENABLE_PROTECTED_CONFIGS "enable-protected-configs" = choice(CLIENT_SCOPES, "no").immutable(),
-        Active, "Who may change protected parameters at run time: no, yes or local.";
+        Active, "Clients that may change protected parameters at run time: no (none), yes (all) or local.";
     ENABLE_DEBUG_COMMAND "enable-debug-command" = choice(CLIENT_SCOPES, "no").immutable(),
-        Active, "Who may call DEBUG: no, yes or local.";
+        Active, "Clients that may call DEBUG: no (none), yes (all) or local.";
     ENABLE_MODULE_COMMAND "enable-module-command" = choice(CLIENT_SCOPES, "no").immutable(),
-        Active, "Who may call MODULE: no, yes or local.";
+        Active, "Clients that may call MODULE: no (none), yes (all) or local.";
     ENABLE_DEBUG_ASSERT "enable-debug-assert" = boolean(false).immutable().hidden(),
         NotImplemented, "Allow DEBUG to fail an assertion on purpose.";
     HASH_SEED "hash-seed" = optional_bytes().checked(TextCheck::HashSeed).immutable(),

@@ -50,5 +50,5 @@ super::table! {
     TLS_SESSION_CACHE_TIMEOUT "tls-session-cache-timeout" = integer(300, 0, I32_MAX),
         Active, "Seconds a session can be resumed.";
     TLS_AUTO_RELOAD_INTERVAL "tls-auto-reload-interval" = integer(0, 0, I32_MAX),
-        Active, "Seconds between looks for changed certificates; 0 never looks.";
+        Active, "Seconds between checks for changed certificates; 0 never checks.";
 }

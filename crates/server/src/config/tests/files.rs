@@ -265,7 +265,7 @@ fn files_include_files() {
     assert!(error.contains("at line 2\n>>> 'port x'\n"), "{error}");
     scratch.file("one.conf", &format!("include {root}/one.conf"));
     let error = Config::load(&command_line).expect_err("a circle").to_string();
-    assert!(error.ends_with("include each other in a circle"), "{error}");
+    assert!(error.ends_with("include each other in a cycle"), "{error}");
 }
 
 #[test]

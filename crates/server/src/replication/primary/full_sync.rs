@@ -210,7 +210,7 @@ impl DumpReceivers {
                 }
             });
         if self.list.is_empty() && !self.is_useful_without_replicas {
-            return Err("no replica takes the dump any more".into());
+            return Err("no replica accepts the dump any more".into());
         }
         Ok(())
     }
@@ -300,7 +300,7 @@ impl Consumer for FileDump {
         };
         file.sync()?;
         if running.is_cancelled() {
-            return Err("it was cancelled".into());
+            return Err("cancelled".into());
         }
         file.publish(&self.path)?;
         log::notice!("DB saved on disk");
@@ -477,7 +477,7 @@ fn make_consumer(
     place: &mpsc::Receiver<HistoryPosition>,
     with_mark: bool,
 ) -> Result<Box<dyn Consumer>, ConsumerError> {
-    let place = place.recv().map_err(|_| "the place of the dump is not known")?;
+    let place = place.recv().map_err(|_| "the replication offset of the dump is unknown")?;
     let running = &server.snapshot;
     targets.announce(&place, running);
     if with_mark {

@@ -66,7 +66,7 @@ pub fn start(server: &Arc<Server>, orders: mpsc::Receiver<PrimaryThreadCommand>)
         .keyspace
         .slots
         .join()
-        .ok_or_else(|| std::io::Error::other("no seat is left at the keyspace"))?;
+        .ok_or_else(|| std::io::Error::other("the keyspace has no free thread index"))?;
     let reactor = Reactor::new()?;
     let _ = server.supply_waker.set(reactor.waker());
     let mut supplier = PrimaryThread {

@@ -32,14 +32,14 @@ impl PrimaryThread {
             let _ = registered.socket.set_nodelay(false);
         }
         if let Err(error) = self.reactor.adopt(token, registered) {
-            log::warning!("cannot watch the connection of a replica: {error}");
+            log::warning!("Cannot register the connection of a replica: {error}");
             self.server.connections.fetch_sub(1, Ordering::Relaxed);
             return;
         }
         if let Some(tls) = &connection.tls
             && tls.resume_on_reactor(&mut self.reactor, token).is_err()
         {
-            log::warning!("cannot go on sending to a replica");
+            log::warning!("Cannot continue to send to a replica");
         }
         log::notice!("Replica {name} asks for synchronization");
         let now = Instant::now();

@@ -252,7 +252,7 @@ impl PrimaryLink {
             }
             if self.unread.len() > LINE_BYTES {
                 return Err(LinkFailure::Protocol(
-                    "Bad protocol from PRIMARY: a line without an end".into(),
+                    "Bad protocol from PRIMARY: a line is too long".into(),
                 ));
             }
             let mut ahead = std::mem::take(&mut self.unread);

@@ -69,7 +69,7 @@ pub fn start(server: &Arc<Server>) -> std::io::Result<()> {
         .keyspace
         .slots
         .join()
-        .ok_or_else(|| std::io::Error::other("no seat is left at the keyspace"))?;
+        .ok_or_else(|| std::io::Error::other("the keyspace has no free thread index"))?;
     let server = server.clone();
     let spawned = std::thread::Builder::new()
         .name("weft-replica".into())
@@ -319,7 +319,7 @@ impl ReplicaThread {
         stream.run(&mut self.seat).map_err(|broken| match broken {
             StreamError::TermOver => LinkFailure::EpochOver,
             StreamError::Protocol => {
-                LinkFailure::Protocol("Protocol error from primary, discarding what it sent".into())
+                LinkFailure::Protocol("Protocol error from primary, discarding its input".into())
             }
         })
     }

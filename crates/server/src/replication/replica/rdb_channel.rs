@@ -157,7 +157,7 @@ fn receive_dump_and_stream(
             .name("weft-held".into())
             .spawn_scoped(scope, keep);
         let keeper = spawned
-            .map_err(|error| LinkFailure::from_io_error("Starting a thread for the stream of the PRIMARY", &error))?;
+            .map_err(|error| LinkFailure::from_io_error("Starting the thread that buffers the stream of the PRIMARY", &error))?;
         let taken = transfer::receive_in_transfer_phase(server, seat, dump, &place.id, place.offset);
         loaded.store(true, Ordering::Release);
         if taken.is_err() {
@@ -165,7 +165,7 @@ fn receive_dump_and_stream(
         }
         let kept = keeper.join().unwrap_or_else(|_| {
             Err(LinkFailure::from_io_error(
-                "Keeping the stream of the PRIMARY",
+                "Buffering the stream of the PRIMARY",
                 &io::ErrorKind::Other.into(),
             ))
         });

@@ -308,7 +308,7 @@ fn load_from_link(
     let total_bytes = &server.repl.loading.total_bytes;
     total_bytes.store(extent.bytes().unwrap_or(0), Ordering::Relaxed);
     let feed = DumpSource::new(link, extent, true);
-    let (brought, mut rest, feed) = load(server, seat, feed, plan, Path::new("(the link)"))?;
+    let (brought, mut rest, feed) = load(server, seat, feed, plan, Path::new("(replication link)"))?;
     let link = feed.link;
     match extent {
         // Bytes after the dump that belong to its announced size are discarded.
@@ -558,7 +558,7 @@ fn cancel_snapshots(server: &Server) {
         .snapshot
         .cancel(&[Purpose::Dump, Purpose::LogBase, Purpose::Replicas])
     {
-        log::notice!("Ending the snapshot that is being written, as its data is replaced");
+        log::notice!("Cancelling the snapshot in progress, because its data is being replaced");
         server.keyspace.before_images.abandon();
     }
 }
