@@ -6,32 +6,32 @@ use crate::options::Options;
 use crate::{clients, diff, oracle, tidy, workspace};
 
 /// The result of a step that did not fail.
-enum Outcome {
+enum StepOutcome {
     Passed,
     Skipped(&'static str),
 }
 
-struct Step {
+struct CiStep {
     name: &'static str,
     about: &'static str,
-    run: fn() -> Result<Outcome, String>,
+    run: fn() -> Result<StepOutcome, String>,
 }
 
 /// The steps. To add a step, add a line with its name, its purpose and its function.
 #[rustfmt::skip]
-const STEPS: &[Step] = &[
-    Step { name: "fmt",           about: "source is formatted",                     run: format },
-    Step { name: "clippy",        about: "no lint reports a problem",                           run: clippy },
-    Step { name: "tidy",          about: "the project rules hold",             run: tidy },
-    Step { name: "test",          about: "unit and integration tests",              run: test },
-    Step { name: "loom",          about: "weft-sync under every interleaving",      run: loom },
-    Step { name: "asan",          about: "weft-table under the address sanitizer",  run: address_sanitizer },
-    Step { name: "release",       about: "release build",                           run: release },
-    Step { name: "oracle",        about: "installs Valkey 9.1.2 for the comparison",          run: oracle },
-    Step { name: "diff-selfcheck", about: "the differential suite detects differences", run: diff_self_check },
-    Step { name: "diff",          about: "same replies as Valkey",                  run: differential },
-    Step { name: "stress",        about: "invariants hold under 64 and 8 workers",   run: stress },
-    Step { name: "clients",       about: "real client libraries work",              run: clients },
+const STEPS: &[CiStep] = &[
+    CiStep { name: "fmt",           about: "source is formatted",                     run: format },
+    CiStep { name: "clippy",        about: "no lint reports a problem",                           run: clippy },
+    CiStep { name: "tidy",          about: "the project rules hold",             run: tidy },
+    CiStep { name: "test",          about: "unit and integration tests",              run: test },
+    CiStep { name: "loom",          about: "weft-sync under every interleaving",      run: loom },
+    CiStep { name: "asan",          about: "weft-table under the address sanitizer",  run: address_sanitizer },
+    CiStep { name: "release",       about: "release build",                           run: release },
+    CiStep { name: "oracle",        about: "installs Valkey 9.1.2 for the comparison",          run: oracle },
+    CiStep { name: "diff-selfcheck", about: "the differential suite detects differences", run: diff_self_check },
+    CiStep { name: "diff",          about: "same replies as Valkey",                  run: differential },
+    CiStep { name: "stress",        about: "invariants hold under 64 and 8 workers",   run: stress },
+    CiStep { name: "clients",       about: "real client libraries work",              run: clients },
 ];
 
 /// Runs all steps, or those named by `--only`. `--list` prints them.
@@ -40,17 +40,17 @@ const STEPS: &[Step] = &[
 /// Fails if a step fails or a name is unknown.
 pub fn main(words: &[String]) -> Result<(), String> {
     let options = Options::parse(words, &["only"], &["list"])?;
-    if options.has("list") {
+    if options.is_given("list") {
         for step in STEPS {
             println!("{:15} {}", step.name, step.about);
         }
         return Ok(());
     }
-    let chosen = choose(&options.list("only"))?;
-    run(&chosen)
+    let chosen = select_steps(&options.list("only"))?;
+    run_steps(&chosen)
 }
 
-fn choose(names: &[&str]) -> Result<Vec<&'static Step>, String> {
+fn select_steps(names: &[&str]) -> Result<Vec<&'static CiStep>, String> {
     for name in names {
         if !STEPS.iter().any(|step| step.name == *name) {
             return Err(format!("unknown step '{name}'; --list prints the steps"));
@@ -62,7 +62,7 @@ fn choose(names: &[&str]) -> Result<Vec<&'static Step>, String> {
         .collect())
 }
 
-fn run(steps: &[&Step]) -> Result<(), String> {
+fn run_steps(steps: &[&CiStep]) -> Result<(), String> {
     let start = Instant::now();
     let (mut passed, mut skipped) = (0, 0);
     for (index, step) in steps.iter().enumerate() {
@@ -71,11 +71,11 @@ fn run(steps: &[&Step]) -> Result<(), String> {
         let outcome = (step.run)();
         let seconds = step_start.elapsed().as_secs_f64();
         match outcome {
-            Ok(Outcome::Passed) => {
+            Ok(StepOutcome::Passed) => {
                 passed += 1;
                 println!("=== {} passed in {seconds:.1} s", step.name);
             }
-            Ok(Outcome::Skipped(why)) => {
+            Ok(StepOutcome::Skipped(why)) => {
                 skipped += 1;
                 println!("=== {} skipped: {why}", step.name);
             }
@@ -91,32 +91,32 @@ fn run(steps: &[&Step]) -> Result<(), String> {
     Ok(())
 }
 
-fn cargo(arguments: &[&str]) -> Result<Outcome, String> {
+fn cargo(arguments: &[&str]) -> Result<StepOutcome, String> {
     workspace::run(&mut workspace::command("cargo", arguments))?;
-    Ok(Outcome::Passed)
+    Ok(StepOutcome::Passed)
 }
 
-fn format() -> Result<Outcome, String> {
+fn format() -> Result<StepOutcome, String> {
     cargo(&["fmt", "--all", "--check"])
 }
 
-fn clippy() -> Result<Outcome, String> {
+fn clippy() -> Result<StepOutcome, String> {
     cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])
 }
 
-fn stress() -> Result<Outcome, String> {
-    crate::stress::main(&[]).map(|()| Outcome::Passed)
+fn stress() -> Result<StepOutcome, String> {
+    crate::stress::main(&[]).map(|()| StepOutcome::Passed)
 }
 
-fn tidy() -> Result<Outcome, String> {
-    tidy::main(&[]).map(|()| Outcome::Passed)
+fn tidy() -> Result<StepOutcome, String> {
+    tidy::main(&[]).map(|()| StepOutcome::Passed)
 }
 
-fn test() -> Result<Outcome, String> {
+fn test() -> Result<StepOutcome, String> {
     cargo(&["test", "--workspace"])
 }
 
-fn loom() -> Result<Outcome, String> {
+fn loom() -> Result<StepOutcome, String> {
     let mut command = workspace::command("cargo", &["test", "-p", "weft-sync", "--release", "--lib"]);
     command
         .env("RUSTFLAGS", "--cfg loom")
@@ -125,16 +125,16 @@ fn loom() -> Result<Outcome, String> {
         .env("CARGO_PROFILE_RELEASE_LTO", "off")
         .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
     workspace::run(&mut command)?;
-    Ok(Outcome::Passed)
+    Ok(StepOutcome::Passed)
 }
 
-fn address_sanitizer() -> Result<Outcome, String> {
+fn address_sanitizer() -> Result<StepOutcome, String> {
     const TARGET: &str = "x86_64-unknown-linux-gnu";
-    if !workspace::works("rustup", &["run", "nightly", "rustc", "-V"]) {
-        return Ok(Outcome::Skipped("no nightly toolchain"));
+    if !workspace::succeeds("rustup", &["run", "nightly", "rustc", "-V"]) {
+        return Ok(StepOutcome::Skipped("no nightly toolchain"));
     }
     if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
-        return Ok(Outcome::Skipped("only on x86-64 Linux"));
+        return Ok(StepOutcome::Skipped("only on x86-64 Linux"));
     }
     let arguments = [
         "run",
@@ -156,28 +156,28 @@ fn address_sanitizer() -> Result<Outcome, String> {
         .env_remove("CARGO")
         .env_remove("RUSTC");
     workspace::run(&mut command)?;
-    Ok(Outcome::Passed)
+    Ok(StepOutcome::Passed)
 }
 
-fn release() -> Result<Outcome, String> {
+fn release() -> Result<StepOutcome, String> {
     cargo(&["build", "--workspace", "--exclude", "xtask", "--release"])
 }
 
-fn oracle() -> Result<Outcome, String> {
-    let oracle = oracle::ensure()?;
+fn oracle() -> Result<StepOutcome, String> {
+    let oracle = oracle::ensure_installed()?;
     println!("{}", oracle.server.display());
-    Ok(Outcome::Passed)
+    Ok(StepOutcome::Passed)
 }
 
-fn diff_self_check() -> Result<Outcome, String> {
-    diff::main(&["--self-check".to_string()]).map(|()| Outcome::Passed)
+fn diff_self_check() -> Result<StepOutcome, String> {
+    diff::main(&["--self-check".to_string()]).map(|()| StepOutcome::Passed)
 }
 
-fn differential() -> Result<Outcome, String> {
+fn differential() -> Result<StepOutcome, String> {
     // A fixed seed generates the same sequences each time, so the result depends only on the change.
-    diff::main(&["--seed".to_string(), "1".to_string()]).map(|()| Outcome::Passed)
+    diff::main(&["--seed".to_string(), "1".to_string()]).map(|()| StepOutcome::Passed)
 }
 
-fn clients() -> Result<Outcome, String> {
-    clients::main(&[]).map(|()| Outcome::Passed)
+fn clients() -> Result<StepOutcome, String> {
+    clients::main(&[]).map(|()| StepOutcome::Passed)
 }

@@ -9,25 +9,25 @@ use crate::server_process::ServerProcess;
 use crate::{oracle, workspace};
 
 /// The result of a client's run that did not fail.
-enum Outcome {
+enum ClientOutcome {
     Passed,
     Skipped(&'static str),
 }
 
-struct Client {
+struct ClientCheck {
     name: &'static str,
-    run: fn(port: &str) -> Result<Outcome, String>,
+    run: fn(port: &str) -> Result<ClientOutcome, String>,
 }
 
 /// The clients. To add a client, add a line.
 #[rustfmt::skip]
-const CLIENTS: &[Client] = &[
-    Client { name: "redis-cli",       run: redis_cli },
-    Client { name: "redis-benchmark", run: redis_benchmark },
-    Client { name: "python",          run: python },
-    Client { name: "node",            run: node },
-    Client { name: "go",              run: go },
-    Client { name: "java",            run: java },
+const CLIENTS: &[ClientCheck] = &[
+    ClientCheck { name: "redis-cli",       run: redis_cli },
+    ClientCheck { name: "redis-benchmark", run: redis_benchmark },
+    ClientCheck { name: "python",          run: python },
+    ClientCheck { name: "node",            run: node },
+    ClientCheck { name: "go",              run: go },
+    ClientCheck { name: "java",            run: java },
 ];
 
 /// Runs every client whose tools are installed on this machine.
@@ -36,7 +36,7 @@ const CLIENTS: &[Client] = &[
 /// Fails if a client fails or the server cannot be started.
 pub fn main(words: &[String]) -> Result<(), String> {
     let options = Options::parse(words, &["server", "only"], &[])?;
-    let binary = match options.text("server") {
+    let binary = match options.value("server") {
         Some(path) => PathBuf::from(path),
         None => workspace::root().join("target/release/weft-server"),
     };
@@ -54,8 +54,8 @@ pub fn main(words: &[String]) -> Result<(), String> {
             continue;
         }
         match (client.run)(&port) {
-            Ok(Outcome::Passed) => println!("{}: passed", client.name),
-            Ok(Outcome::Skipped(why)) => println!("{}: skipped, {why}", client.name),
+            Ok(ClientOutcome::Passed) => println!("{}: passed", client.name),
+            Ok(ClientOutcome::Skipped(why)) => println!("{}: skipped, {why}", client.name),
             Err(message) => {
                 println!("{}: FAILED: {message}", client.name);
                 failures.push(client.name);
@@ -73,7 +73,7 @@ pub fn main(words: &[String]) -> Result<(), String> {
 ///
 /// # Errors
 /// Fails if the tool cannot be started or does not exit with 0.
-fn output(program: &str, arguments: &[&str]) -> Result<String, String> {
+fn run_tool(program: &str, arguments: &[&str]) -> Result<String, String> {
     let output = Command::new(program)
         .args(arguments)
         .stdin(Stdio::null())
@@ -88,9 +88,9 @@ fn output(program: &str, arguments: &[&str]) -> Result<String, String> {
     }
 }
 
-fn redis_cli(port: &str) -> Result<Outcome, String> {
-    if !workspace::works("redis-cli", &["--version"]) {
-        return Ok(Outcome::Skipped("redis-cli is not installed"));
+fn redis_cli(port: &str) -> Result<ClientOutcome, String> {
+    if !workspace::succeeds("redis-cli", &["--version"]) {
+        return Ok(ClientOutcome::Skipped("redis-cli is not installed"));
     }
     // (protocol, words, expected output)
     let exchanges: &[(&str, &[&str], &str)] = &[
@@ -109,20 +109,20 @@ fn redis_cli(port: &str) -> Result<Outcome, String> {
     ];
     for (protocol, words, expected) in exchanges {
         let arguments = [&["-h", "127.0.0.1", "-p", port, protocol], *words].concat();
-        let answer = output("redis-cli", &arguments)?;
+        let answer = run_tool("redis-cli", &arguments)?;
         if answer.trim_end_matches([' ', '\n']) != expected.trim_end() {
             return Err(format!("{words:?}: expected {expected:?}, got {answer:?}"));
         }
     }
-    Ok(Outcome::Passed)
+    Ok(ClientOutcome::Passed)
 }
 
-fn redis_benchmark(port: &str) -> Result<Outcome, String> {
-    if !workspace::works("redis-benchmark", &["--version"]) {
-        return Ok(Outcome::Skipped("redis-benchmark is not installed"));
+fn redis_benchmark(port: &str) -> Result<ClientOutcome, String> {
+    if !workspace::succeeds("redis-benchmark", &["--version"]) {
+        return Ok(ClientOutcome::Skipped("redis-benchmark is not installed"));
     }
     for pipeline in ["1", "16"] {
-        let answer = output(
+        let answer = run_tool(
             "redis-benchmark",
             &[
                 "-h",
@@ -146,54 +146,54 @@ fn redis_benchmark(port: &str) -> Result<Outcome, String> {
             }
         }
     }
-    Ok(Outcome::Passed)
+    Ok(ClientOutcome::Passed)
 }
 
-fn python(port: &str) -> Result<Outcome, String> {
-    let oracle = oracle::ensure()?;
+fn python(port: &str) -> Result<ClientOutcome, String> {
+    let oracle = oracle::ensure_installed()?;
     workspace::run(&mut workspace::command(
         oracle.python,
         &["tests/clients/python/smoke.py", port],
     ))?;
-    Ok(Outcome::Passed)
+    Ok(ClientOutcome::Passed)
 }
 
-fn node(port: &str) -> Result<Outcome, String> {
-    if !workspace::works("node", &["--version"]) || !workspace::works("npm", &["--version"]) {
-        return Ok(Outcome::Skipped("node or npm is not installed"));
+fn node(port: &str) -> Result<ClientOutcome, String> {
+    if !workspace::succeeds("node", &["--version"]) || !workspace::succeeds("npm", &["--version"]) {
+        return Ok(ClientOutcome::Skipped("node or npm is not installed"));
     }
-    let project = project("node")?;
+    let project = copy_project("node")?;
     if !project.join("node_modules/ioredis").exists() {
         let options = ["install", "--no-package-lock", "--no-audit", "--no-fund", "--silent"];
         workspace::run(workspace::command("npm", &options).current_dir(&project))?;
     }
     workspace::run(workspace::command("node", &["smoke.js", port]).current_dir(&project))?;
-    Ok(Outcome::Passed)
+    Ok(ClientOutcome::Passed)
 }
 
-fn go(port: &str) -> Result<Outcome, String> {
-    if !workspace::works("go", &["version"]) {
-        return Ok(Outcome::Skipped("go is not installed"));
+fn go(port: &str) -> Result<ClientOutcome, String> {
+    if !workspace::succeeds("go", &["version"]) {
+        return Ok(ClientOutcome::Skipped("go is not installed"));
     }
-    let project = project("go")?;
+    let project = copy_project("go")?;
     workspace::run(workspace::command("go", &["run", ".", port]).current_dir(&project))?;
-    Ok(Outcome::Passed)
+    Ok(ClientOutcome::Passed)
 }
 
-fn java(port: &str) -> Result<Outcome, String> {
-    if !workspace::works("java", &["-version"]) || !workspace::works("mvn", &["-v"]) {
-        return Ok(Outcome::Skipped("java or mvn is not installed"));
+fn java(port: &str) -> Result<ClientOutcome, String> {
+    if !workspace::succeeds("java", &["-version"]) || !workspace::succeeds("mvn", &["-v"]) {
+        return Ok(ClientOutcome::Skipped("java or mvn is not installed"));
     }
-    let project = project("java")?;
+    let project = copy_project("java")?;
     let goals = ["-q", "-B", "compile", "exec:java"];
     let argument = format!("-Dexec.args={port}");
     let mut command = workspace::command("mvn", &goals);
     workspace::run(command.arg(argument).current_dir(&project))?;
-    Ok(Outcome::Passed)
+    Ok(ClientOutcome::Passed)
 }
 
 /// Copies the sources of a client project to `target/clients` and returns the copy's path.
-fn project(name: &str) -> Result<PathBuf, String> {
+fn copy_project(name: &str) -> Result<PathBuf, String> {
     let from = workspace::root().join("tests/clients").join(name);
     let to = workspace::root().join("target/clients").join(name);
     copy_directory(&from, &to).map_err(|error| format!("{}: {error}", from.display()))?;

@@ -25,7 +25,7 @@ use crate::options::Options;
 use crate::{oracle, workspace};
 use case::CaseFile;
 use exceptions::Exceptions;
-use pair::{Binaries, Servers};
+use pair::{ComparedServers, ServerBinaries};
 
 const VALUED: &[&str] = &["weft", "weft-args", "valkey", "filter", "seed", "seconds", "show"];
 const FLAGS: &[&str] = &["no-cases", "self-check", "trace"];
@@ -33,31 +33,31 @@ const DEFAULT_SECONDS: u64 = 20;
 const DEFAULT_SHOWN: usize = 20;
 
 /// The parameters of a run.
-struct Plan {
-    binaries: Binaries,
+struct DiffPlan {
+    binaries: ServerBinaries,
     filter: String,
-    cases: bool,
+    runs_cases: bool,
     trace: bool,
     seed: u64,
     seconds: u64,
-    show: usize,
+    max_shown: usize,
 }
 
 /// The results of a run.
 #[derive(Default)]
-struct Tally {
+struct DiffTally {
     sections: usize,
     compared: usize,
     differing_sections: usize,
     differences: usize,
     generated: usize,
     /// Generated sequences for which the servers differ, at most one for each subject.
-    sequences: Vec<generate::Found>,
+    differing_sequences: Vec<generate::DifferingSequence>,
     stale_exceptions: Vec<usize>,
     /// The number of section runs skipped because Weft lacks a command.
-    waiting: usize,
+    skipped_runs: usize,
     /// The commands that Weft lacks.
-    lacking: BTreeSet<String>,
+    missing_commands: BTreeSet<String>,
 }
 
 /// Runs the case files, then generated sequences.
@@ -66,32 +66,32 @@ struct Tally {
 /// Fails if the servers differ or an accepted difference has disappeared.
 pub fn main(words: &[String]) -> Result<(), String> {
     let options = Options::parse(words, VALUED, FLAGS)?;
-    if options.has("self-check") {
+    if options.is_given("self-check") {
         return self_check::run(&valkey_path(&options)?);
     }
-    let plan = Plan {
-        binaries: Binaries {
+    let plan = DiffPlan {
+        binaries: ServerBinaries {
             weft: weft_path(&options)?,
-            weft_arguments: words_of(options.text("weft-args").unwrap_or_default()),
+            weft_arguments: split_words(options.value("weft-args").unwrap_or_default()),
             valkey: valkey_path(&options)?,
         },
-        filter: options.text("filter").unwrap_or_default().to_string(),
-        trace: options.has("trace"),
-        cases: !options.has("no-cases"),
+        filter: options.value("filter").unwrap_or_default().to_string(),
+        trace: options.is_given("trace"),
+        runs_cases: !options.is_given("no-cases"),
         seed: options.number("seed", fastrand::u64(1..1 << 32))?,
         seconds: options.number("seconds", DEFAULT_SECONDS)?,
-        show: options.number("show", DEFAULT_SHOWN)?,
+        max_shown: options.number("show", DEFAULT_SHOWN)?,
     };
-    verdict(&run_plan(&plan)?)
+    report_verdict(&run_plan(&plan)?)
 }
 
-fn words_of(text: &str) -> Vec<String> {
+fn split_words(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_string).collect()
 }
 
 /// Returns the path in `--weft`, or the newest build in `target_primary`.
 fn weft_path(options: &Options) -> Result<PathBuf, String> {
-    if let Some(path) = options.text("weft") {
+    if let Some(path) = options.value("weft") {
         return Ok(PathBuf::from(path));
     }
     let builds = ["release", "debug"].map(|profile| {
@@ -108,15 +108,15 @@ fn weft_path(options: &Options) -> Result<PathBuf, String> {
 }
 
 fn valkey_path(options: &Options) -> Result<PathBuf, String> {
-    match options.text("valkey") {
+    match options.value("valkey") {
         Some(path) => Ok(PathBuf::from(path)),
-        None => Ok(oracle::ensure()?.server),
+        None => Ok(oracle::ensure_installed()?.server),
     }
 }
 
-fn run_plan(plan: &Plan) -> Result<Tally, String> {
-    let mut tally = Tally::default();
-    if plan.cases {
+fn run_plan(plan: &DiffPlan) -> Result<DiffTally, String> {
+    let mut tally = DiffTally::default();
+    if plan.runs_cases {
         run_cases(plan, &mut tally)?;
     }
     if plan.seconds > 0 {
@@ -124,33 +124,33 @@ fn run_plan(plan: &Plan) -> Result<Tally, String> {
         println!("generated sequences for {} s, seed {}", plan.seconds, plan.seed);
         let outcome = generate::run(&plan.binaries, plan.seed, duration, &plan.filter)?;
         tally.generated = outcome.commands;
-        tally.sequences = outcome.found;
-        tally.lacking.extend(outcome.lacking);
+        tally.differing_sequences = outcome.differing_sequences;
+        tally.missing_commands.extend(outcome.missing_commands);
     }
     Ok(tally)
 }
 
-fn verdict(tally: &Tally) -> Result<(), String> {
+fn report_verdict(tally: &DiffTally) -> Result<(), String> {
     println!(
         "{} section runs, {} replies compared, {} generated commands",
         tally.sections, tally.compared, tally.generated
     );
-    if !tally.lacking.is_empty() {
-        let lacking: Vec<&str> = tally.lacking.iter().map(String::as_str).collect();
+    if !tally.missing_commands.is_empty() {
+        let lacking: Vec<&str> = tally.missing_commands.iter().map(String::as_str).collect();
         println!(
             "{} section runs and some generated commands are skipped; Weft lacks: {}",
-            tally.waiting,
+            tally.skipped_runs,
             lacking.join(" ")
         );
     }
-    for found in &tally.sequences {
+    for found in &tally.differing_sequences {
         println!("{found}");
     }
     for line in &tally.stale_exceptions {
         println!("tests/diff/exceptions.txt:{line}: the servers no longer differ; remove the line");
     }
     let failed = tally.differing_sections + tally.stale_exceptions.len();
-    if failed == 0 && tally.sequences.is_empty() {
+    if failed == 0 && tally.differing_sequences.is_empty() {
         return Ok(());
     }
     Err(format!(
@@ -158,20 +158,20 @@ fn verdict(tally: &Tally) -> Result<(), String> {
         tally.differences,
         tally.differing_sections,
         tally.stale_exceptions.len(),
-        tally.sequences.len()
+        tally.differing_sequences.len()
     ))
 }
 
-fn run_cases(plan: &Plan, tally: &mut Tally) -> Result<(), String> {
+fn run_cases(plan: &DiffPlan, tally: &mut DiffTally) -> Result<(), String> {
     let exceptions = read_exceptions()?;
-    let mut shared = Servers::start(&plan.binaries, &[])?;
+    let mut shared = ComparedServers::start(&plan.binaries, &[])?;
     for file in case_files()? {
         let start = Instant::now();
         let before = (tally.sections, tally.differing_sections);
         if file.server_arguments.is_empty() {
             run_file(plan, &file, &mut shared, &exceptions, tally)?;
-        } else if chosen(plan, &file).next().is_some() {
-            let mut own = Servers::start(&plan.binaries, &file.server_arguments)?;
+        } else if selected_sections(plan, &file).next().is_some() {
+            let mut own = ComparedServers::start(&plan.binaries, &file.server_arguments)?;
             run_file(plan, &file, &mut own, &exceptions, tally)?;
         }
         let runs = tally.sections - before.0;
@@ -188,8 +188,12 @@ fn run_cases(plan: &Plan, tally: &mut Tally) -> Result<(), String> {
 }
 
 /// The sections that match the filter, with each of their protocols.
-fn chosen<'a>(plan: &'a Plan, file: &'a CaseFile) -> impl Iterator<Item = (&'a case::Section, u8)> + 'a {
-    let wanted = |section: &&case::Section| format!("{} {}", file.name, section.title).contains(plan.filter.as_str());
+fn selected_sections<'a>(
+    plan: &'a DiffPlan,
+    file: &'a CaseFile,
+) -> impl Iterator<Item = (&'a case::CaseSection, u8)> + 'a {
+    let wanted =
+        |section: &&case::CaseSection| format!("{} {}", file.name, section.title).contains(plan.filter.as_str());
     file.sections.iter().filter(wanted).flat_map(|section| {
         let protocols = section.protocols.iter();
         protocols.map(move |protocol| (section, *protocol))
@@ -197,27 +201,27 @@ fn chosen<'a>(plan: &'a Plan, file: &'a CaseFile) -> impl Iterator<Item = (&'a c
 }
 
 fn run_file(
-    plan: &Plan,
+    plan: &DiffPlan,
     file: &CaseFile,
-    servers: &mut Servers,
+    servers: &mut ComparedServers,
     exceptions: &Exceptions,
-    tally: &mut Tally,
+    tally: &mut DiffTally,
 ) -> Result<(), String> {
-    for (section, protocol) in chosen(plan, file) {
+    for (section, protocol) in selected_sections(plan, file) {
         let place = format!("{}: {} (RESP{protocol})", file.name, section.title);
         let lacking = servers
-            .lacking(&section.needs)
+            .missing_commands(&section.required_commands)
             .map_err(|why| format!("{place}: {why}"))?;
         if !lacking.is_empty() {
-            tally.waiting += 1;
-            tally.lacking.extend(lacking);
+            tally.skipped_runs += 1;
+            tally.missing_commands.extend(lacking);
             continue;
         }
-        let mut report = run::section(servers, section, protocol, plan.trace)
-            .map_err(|why| format!("{place}: {why}{}", servers.ended()))?;
+        let mut report = run::run_section(servers, section, protocol, plan.trace)
+            .map_err(|why| format!("{place}: {why}{}", servers.exit_report()))?;
         report
             .differences
-            .retain(|difference| !exceptions.accept(&file.name, &section.title, &difference.command));
+            .retain(|difference| !exceptions.accepts(&file.name, &section.title, &difference.command));
         tally.sections += 1;
         tally.compared += report.compared;
         tally.differences += report.differences.len();
@@ -225,7 +229,7 @@ fn run_file(
             continue;
         };
         tally.differing_sections += 1;
-        if tally.differing_sections <= plan.show {
+        if tally.differing_sections <= plan.max_shown {
             println!("{place}: {} differences, the first:", report.differences.len());
             println!("  tests/diff/{}:{}: {}", file.name, first.line, first.command);
             println!("    weft:   {}\n    valkey: {}", first.weft, first.valkey);

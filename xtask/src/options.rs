@@ -33,12 +33,12 @@ impl Options {
     }
 
     /// Returns `true` if `--name` was given.
-    pub fn has(&self, name: &str) -> bool {
+    pub fn is_given(&self, name: &str) -> bool {
         self.values.contains_key(name)
     }
 
     /// The text after `--name`, if it was given.
-    pub fn text(&self, name: &str) -> Option<&str> {
+    pub fn value(&self, name: &str) -> Option<&str> {
         self.values.get(name).map(String::as_str)
     }
 
@@ -47,7 +47,7 @@ impl Options {
     /// # Errors
     /// Fails if the text is not a number.
     pub fn number<T: FromStr>(&self, name: &str, default: T) -> Result<T, String> {
-        match self.text(name) {
+        match self.value(name) {
             None => Ok(default),
             Some(text) => text.parse().map_err(|_| format!("--{name}: '{text}' is not a number")),
         }
@@ -55,7 +55,7 @@ impl Options {
 
     /// The comma-separated list after `--name`; empty if it was not given.
     pub fn list(&self, name: &str) -> Vec<&str> {
-        self.text(name)
+        self.value(name)
             .map(|text| text.split(',').filter(|part| !part.is_empty()).collect())
             .unwrap_or_default()
     }

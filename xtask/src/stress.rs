@@ -38,14 +38,14 @@ use std::time::{Duration, Instant};
 
 use crate::options::Options;
 use crate::server_process::ServerProcess;
-use client::Client;
+use client::StressClient;
 use scenarios::SCENARIOS;
 
 /// The time that a scenario waits for a reply. After it, the server counts as hanging.
-const HANG: Duration = Duration::from_secs(30);
+const HANG_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The state that the threads of a run share.
-pub struct Run {
+pub struct StressRun {
     address: std::net::SocketAddr,
     stop: AtomicBool,
     commands: AtomicU64,
@@ -54,9 +54,9 @@ pub struct Run {
     begin: Instant,
 }
 
-impl Run {
+impl StressRun {
     /// Returns `true` while the scenarios should continue.
-    pub fn goes_on(&self) -> bool {
+    pub fn is_running(&self) -> bool {
         !self.stop.load(Ordering::Relaxed)
     }
 
@@ -72,12 +72,12 @@ impl Run {
     ///
     /// # Errors
     /// Fails if the server does not accept the connection.
-    pub fn connect(&self) -> Result<Client, String> {
-        Client::connect(self.address, HANG)
+    pub fn connect(&self) -> Result<StressClient, String> {
+        StressClient::connect(self.address, HANG_TIMEOUT)
     }
 
     /// Adds to the number of commands in the report.
-    pub fn count(&self, commands: u64) {
+    pub fn count_commands(&self, commands: u64) {
         self.commands.fetch_add(commands, Ordering::Relaxed);
     }
 }
@@ -88,7 +88,7 @@ impl Run {
 /// Fails if an invariant does not hold, or if the server ends or hangs.
 pub fn main(words: &[String]) -> Result<(), String> {
     let options = Options::parse(words, &["server", "seconds", "workers", "seed"], &[])?;
-    let server = options.text("server").map_or_else(
+    let server = options.value("server").map_or_else(
         || crate::workspace::root().join("target/release/weft-server"),
         PathBuf::from,
     );
@@ -108,7 +108,7 @@ pub fn main(words: &[String]) -> Result<(), String> {
 fn run(binary: &Path, workers: u32, duration: Duration, seed: u64) -> Result<(), String> {
     let arguments = ["--io-threads".to_owned(), workers.to_string()];
     let mut server = ServerProcess::start(binary, &arguments)?;
-    let run = Arc::new(Run {
+    let run = Arc::new(StressRun {
         address: server.address,
         stop: AtomicBool::new(false),
         commands: AtomicU64::new(0),
@@ -136,7 +136,7 @@ fn run(binary: &Path, workers: u32, duration: Duration, seed: u64) -> Result<(),
         }
     }
     let deadline = Instant::now() + duration;
-    while Instant::now() < deadline && run.goes_on() {
+    while Instant::now() < deadline && run.is_running() {
         std::thread::sleep(Duration::from_millis(50));
     }
     run.stop.store(true, Ordering::Relaxed);
@@ -146,7 +146,7 @@ fn run(binary: &Path, workers: u32, duration: Duration, seed: u64) -> Result<(),
             run.fail("the thread of a scenario panicked".to_owned());
         }
     }
-    if let Some(ended) = server.ended() {
+    if let Some(ended) = server.exit_status() {
         run.fail(format!("the server ended: {ended}\n{}", server.log_tail()));
     }
     for scenario in SCENARIOS {

@@ -81,7 +81,7 @@ pub fn check(documents: &[Document]) -> Vec<Finding> {
 /// Reads every text file of the repository.
 fn read_documents() -> Result<Vec<Document>, String> {
     let mut documents = Vec::new();
-    for path in workspace::files()? {
+    for path in workspace::tracked_files()? {
         let bytes =
             std::fs::read(workspace::root().join(&path)).map_err(|error| format!("{}: {error}", path.display()))?;
         if let Ok(text) = String::from_utf8(bytes) {

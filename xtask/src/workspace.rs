@@ -22,7 +22,7 @@ pub fn command(program: impl AsRef<std::ffi::OsStr>, arguments: &[&str]) -> Comm
 /// # Errors
 /// Fails if the command cannot be started or does not exit with 0.
 pub fn run(command: &mut Command) -> Result<(), String> {
-    let shown = shown(command);
+    let shown = command_line(command);
     let status = command
         .stdin(Stdio::null())
         .status()
@@ -35,7 +35,7 @@ pub fn run(command: &mut Command) -> Result<(), String> {
 }
 
 /// Returns `true` if `program` can be started with `arguments` and exits with 0. Its output is discarded.
-pub fn works(program: &str, arguments: &[&str]) -> bool {
+pub fn succeeds(program: &str, arguments: &[&str]) -> bool {
     command(program, arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -48,7 +48,7 @@ pub fn works(program: &str, arguments: &[&str]) -> bool {
 ///
 /// # Errors
 /// Fails if git does.
-pub fn files() -> Result<Vec<PathBuf>, String> {
+pub fn tracked_files() -> Result<Vec<PathBuf>, String> {
     let output = command("git", &["ls-files", "--cached", "--others", "--exclude-standard", "-z"])
         .output()
         .map_err(|error| format!("cannot run git: {error}"))?;
@@ -67,7 +67,7 @@ pub fn files() -> Result<Vec<PathBuf>, String> {
     Ok(files)
 }
 
-fn shown(command: &Command) -> String {
+fn command_line(command: &Command) -> String {
     let mut text = String::new();
     for (name, value) in command.get_envs() {
         if let Some(value) = value {

@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::compare::{self, Options};
-use crate::control::Control;
+use crate::compare::{self, CompareOptions};
+use crate::control::ControlConnection;
 use crate::draw::{KeyOrder, Zipf};
 use crate::error::{Error, ErrorContext, Result};
 use crate::expect;
-use crate::flags::{Flag, GivenFlags, flag, help};
+use crate::flags::{Flag, GivenFlags, flag, help_text};
 use crate::keyspace;
-use crate::load::{self, LOADS, MIXED, Subject, Workload};
+use crate::load::{self, LOADS, LoadParameters, MIXED, Workload};
 use crate::report;
-use crate::run::{self, Shape};
+use crate::run::{self, RunParameters};
 use crate::sets;
 use crate::template;
 
@@ -57,7 +57,12 @@ const RUN_FLAGS: &[Flag] = &[
     ),
     flag("--connections", "N", "50", "connections over all threads"),
     flag("--threads", "N", "1", "client threads"),
-    flag("--pipeline", "N", "1", "maximum number of outstanding requests per connection"),
+    flag(
+        "--pipeline",
+        "N",
+        "1",
+        "maximum number of outstanding requests per connection",
+    ),
     flag(
         "--rate",
         "R",
@@ -137,7 +142,12 @@ const COMPARE_FLAGS: &[Flag] = &[
     flag("--connections", "N", "50", "connections"),
     flag("--server-cores", "LIST", "0", "cores for the servers"),
     flag("--client-cores", "LIST", "1", "cores for the client, one thread each"),
-    flag("--out-dir", "FOLDER", "results", "folder for the Markdown and JSON files"),
+    flag(
+        "--out-dir",
+        "FOLDER",
+        "results",
+        "folder for the Markdown and JSON files",
+    ),
 ];
 
 const KEYSPACE_FLAGS: &[Flag] = &[
@@ -164,8 +174,8 @@ pub fn run(words: &[String]) -> Result<()> {
     };
     let wants_help = rest.iter().any(|word| word == "--help" || word == "-h");
     match name {
-        "--help" | "-h" | "help" => print!("{}", overview()),
-        "loads" => print!("{}", loads()),
+        "--help" | "-h" | "help" => print!("{}", overview_text()),
+        "loads" => print!("{}", loads_text()),
         "run" | "fill" | "compare" | "keyspace" if wants_help => print!("{}", help_for(name)),
         "run" => run_load(&GivenFlags::parse(RUN_TABLE, rest)?)?,
         "fill" => fill(&GivenFlags::parse(FILL_TABLE, rest)?)?,
@@ -176,8 +186,8 @@ pub fn run(words: &[String]) -> Result<()> {
     Ok(())
 }
 
-fn keyspace_options(given: &GivenFlags) -> Result<keyspace::Options> {
-    Ok(keyspace::Options {
+fn keyspace_options(given: &GivenFlags) -> Result<keyspace::KeyspaceOptions> {
+    Ok(keyspace::KeyspaceOptions {
         keys: given.number("--keys", 1)?,
         value_bytes: given.number("--value-size", 0)?,
         threads: given.number("--threads", 1)?,
@@ -186,7 +196,7 @@ fn keyspace_options(given: &GivenFlags) -> Result<keyspace::Options> {
     })
 }
 
-fn overview() -> String {
+fn overview_text() -> String {
     "weft-bench: loads a RESP server and measures the cost of a request\n\n\
      \x20 weft-bench fill      fill the key space, verified by DBSIZE\n\
      \x20 weft-bench run       run one load: requests/s, server CPU-µs per request, latencies\n\
@@ -207,7 +217,7 @@ fn help_for(name: &str) -> String {
         "keyspace" => ("measures the keyspace without sockets", KEYSPACE_TABLE),
         _ => ("compares Weft with Valkey on this machine", COMPARE_TABLE),
     };
-    let mut text = format!("weft-bench {name}: {purpose}\n\n{}", help(table));
+    let mut text = format!("weft-bench {name}: {purpose}\n\n{}", help_text(table));
     if name == "compare" {
         text.push_str("\nSets:\n");
         text.extend(
@@ -219,7 +229,7 @@ fn help_for(name: &str) -> String {
     text
 }
 
-fn loads() -> String {
+fn loads_text() -> String {
     let mut text = String::from("Loads:\n");
     for load in LOADS {
         text.push_str(&format!("  {:<14} {:<34} {}\n", load.name, load.command, load.expect));
@@ -236,9 +246,9 @@ fn loads() -> String {
 }
 
 fn address(given: &GivenFlags) -> Result<SocketAddr> {
-    let host = given.text("--host").unwrap_or_default();
+    let host = given.value("--host").unwrap_or_default();
     let port: u16 = given.number("--port", 1)?;
-    let mut found = (host, port).to_socket_addrs().doing(format!("looking up {host}"))?;
+    let mut found = (host, port).to_socket_addrs().context(format!("looking up {host}"))?;
     found
         .next()
         .ok_or_else(|| Error::Usage(format!("{host} has no address")))
@@ -258,23 +268,23 @@ fn seconds(given: &GivenFlags, name: &str, least: f64) -> Result<Duration> {
 
 fn workload(given: &GivenFlags) -> Result<Workload> {
     let keys = given.number("--keys", 1)?;
-    let order = match given.parsed::<f64>("--zipf")? {
+    let order = match given.parse_value::<f64>("--zipf")? {
         None => KeyOrder::Uniform { keys },
         Some(exponent) if exponent > 0.0 && exponent < 20.0 => KeyOrder::Zipf(Zipf::new(keys, exponent)),
         Some(_) => return Err(Error::Usage("--zipf must be above 0 and below 20".into())),
     };
-    let subject = Subject {
+    let subject = LoadParameters {
         order,
         value_size: given.number("--value-size", 0)?,
-        expire_s: given.parsed("--expire")?,
+        expire_s: given.parse_value("--expire")?,
         verify_every: given.number("--verify-every", 1)?,
     };
-    match (given.text("--load"), given.text("--mix"), given.text("--command")) {
-        (Some(name), None, None) | (None, Some(name), None) => Workload::named(name, &subject),
+    match (given.value("--load"), given.value("--mix"), given.value("--command")) {
+        (Some(name), None, None) | (None, Some(name), None) => Workload::from_name(name, &subject),
         (None, None, Some(command)) => {
-            let expect = given.text("--expect");
+            let expect = given.value("--expect");
             let expect = expect.ok_or_else(|| Error::Usage("--command needs --expect".into()))?;
-            Workload::command(command, expect, &subject)
+            Workload::from_command(command, expect, &subject)
         }
         _ => Err(Error::Usage("give one of --load, --mix, --command".into())),
     }
@@ -282,24 +292,24 @@ fn workload(given: &GivenFlags) -> Result<Workload> {
 
 /// Returns the process id of the server: as given, or from INFO if the server runs on this machine.
 fn server_pid(given: &GivenFlags, address: SocketAddr) -> Result<Option<u32>> {
-    if let Some(pid) = given.parsed("--pid")? {
+    if let Some(pid) = given.parse_value("--pid")? {
         return Ok(Some(pid));
     }
     if !address.ip().is_loopback() {
         return Ok(None);
     }
-    let pid = Control::connect(address, 2)?.info("process_id")?;
+    let pid = ControlConnection::connect(address, 2)?.info_field("process_id")?;
     Ok(pid.and_then(|pid| pid.parse().ok()))
 }
 
 fn run_load(given: &GivenFlags) -> Result<()> {
     let address = address(given)?;
     let workload = workload(given)?;
-    let rate: Option<f64> = given.parsed("--rate")?;
+    let rate: Option<f64> = given.parse_value("--rate")?;
     if rate.is_some_and(|rate| !(rate > 0.0 && rate < 1e9)) {
         return Err(Error::Usage("--rate must be above 0".into()));
     }
-    let shape = Shape {
+    let shape = RunParameters {
         address,
         connections: given.number("--connections", 1)?,
         threads: given.number("--threads", 1)?,
@@ -314,7 +324,7 @@ fn run_load(given: &GivenFlags) -> Result<()> {
         server_pid: server_pid(given, address)?,
     };
     let measurement = run::measure(&shape, &workload)?;
-    if given.has("--json") {
+    if given.is_given("--json") {
         println!("{:#}", report::measurement_json(&measurement));
     } else {
         print!("{}", report::measurement_text(&measurement));
@@ -324,21 +334,21 @@ fn run_load(given: &GivenFlags) -> Result<()> {
 
 fn fill(given: &GivenFlags) -> Result<()> {
     let address = address(given)?;
-    let command = match given.text("--load") {
-        Some(name) => load::find(name)?.fill,
-        None => given.text("--command").unwrap_or_default(),
+    let command = match given.value("--load") {
+        Some(name) => load::load_by_name(name)?.fill,
+        None => given.value("--command").unwrap_or_default(),
     };
     let keys = given.number("--keys", 1)?;
-    let filling = compare::Filling {
+    let filling = compare::FillParameters {
         command,
         keys,
         value_size: given.number("--value-size", 0)?,
-        ttl_s: given.parsed("--ttl")?,
+        ttl_s: given.parse_value("--ttl")?,
         connections: given.number("--connections", 1)?,
         pipeline: given.number("--pipeline", 1)?,
         cores: given.numbers("--cores")?,
     };
-    let mut control = Control::connect(address, protocol(given)?)?;
+    let mut control = ControlConnection::connect(address, protocol(given)?)?;
     let before = control.key_count()?;
     let time = compare::fill(address, &filling)?;
     let after = control.key_count()?;
@@ -353,41 +363,41 @@ fn fill(given: &GivenFlags) -> Result<()> {
     Ok(())
 }
 
-fn compare_options(given: &GivenFlags) -> Result<Options> {
+fn compare_options(given: &GivenFlags) -> Result<CompareOptions> {
     let words = |name| -> Vec<String> {
         given
-            .text(name)
+            .value(name)
             .unwrap_or_default()
             .split_whitespace()
             .map(str::to_string)
             .collect()
     };
     let weft = given
-        .text("--weft")
+        .value("--weft")
         .ok_or_else(|| Error::Usage("--weft is needed".into()))?;
-    Ok(Options {
+    Ok(CompareOptions {
         weft: PathBuf::from(weft),
-        valkey: given.text("--valkey").map(PathBuf::from),
-        preload: given.text("--preload").map(PathBuf::from),
+        valkey: given.value("--valkey").map(PathBuf::from),
+        preload: given.value("--preload").map(PathBuf::from),
         weft_args: words("--weft-args"),
         valkey_args: words("--valkey-args"),
-        sets: sets::named(given.text("--set").unwrap_or_default())?,
+        sets: sets::sets_by_name(given.value("--set").unwrap_or_default())?,
         rounds: given
-            .text("--rounds")
+            .value("--rounds")
             .map(|_| given.number("--rounds", 1))
             .transpose()?,
         window: given
-            .text("--seconds")
+            .value("--seconds")
             .map(|_| seconds(given, "--seconds", 0.001))
             .transpose()?,
         warmup: given
-            .text("--warmup")
+            .value("--warmup")
             .map(|_| seconds(given, "--warmup", 0.0))
             .transpose()?,
-        keys: given.text("--keys").map(|_| given.number("--keys", 1)).transpose()?,
+        keys: given.value("--keys").map(|_| given.number("--keys", 1)).transpose()?,
         connections: given.number("--connections", 1)?,
         server_cores: given.numbers("--server-cores")?,
         client_cores: given.numbers("--client-cores")?,
-        out_dir: PathBuf::from(given.text("--out-dir").unwrap_or_default()),
+        out_dir: PathBuf::from(given.value("--out-dir").unwrap_or_default()),
     })
 }

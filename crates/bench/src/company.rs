@@ -10,20 +10,20 @@ use std::time::{Duration, Instant};
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 
-use crate::control::Control;
+use crate::control::ControlConnection;
 use crate::error::{Error, ErrorContext, Result};
 use crate::process;
-use crate::reply::{Header, Scanner};
-use crate::server::Server;
+use crate::reply::{ReplyHeader, ReplyScanner};
+use crate::server::BenchServer;
 
 #[cfg(test)]
 mod tests;
 
 /// The companion clients of a load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Company {
+pub enum Companions {
     /// No other clients.
-    Nobody,
+    None,
     /// A client that repeats these commands, one at a time.
     LongCommands(&'static [LongCommand]),
     /// Clients that wait for elements of lists, and wait again after each element.
@@ -31,7 +31,7 @@ pub enum Company {
         /// The number of clients.
         clients: usize,
         /// `true` if all wait for the list `awaited_dumps`, instead of each for a list of its own that stays empty.
-        together: bool,
+        same_list: bool,
     },
 }
 
@@ -41,25 +41,28 @@ pub struct LongCommand {
     /// The command; words are separated by blanks.
     pub line: &'static str,
     /// The integer in the reply, or its number of elements.
-    pub answer: u64,
+    pub expected: u64,
 }
 
 /// The time limit until all clients wait, and until all have disconnected.
-const GATHER_TIMEOUT: Duration = Duration::from_secs(60);
+const COMPANION_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The longest sleep without a check of the stop flag.
-const LONGEST_WAIT_MS: i64 = 20;
+const MAX_WAIT_MS: i64 = 20;
 
 /// The size of each read of a long reply, in bytes.
 const READ_BYTES: usize = 1 << 20;
 
-impl Company {
+impl Companions {
     /// Returns the text after a load's name in tables.
     pub fn note(self) -> String {
         match self {
-            Company::Nobody => String::new(),
-            Company::LongCommands(_) => ", with long commands in parallel".into(),
-            Company::Waiting { clients, together } => {
+            Companions::None => String::new(),
+            Companions::LongCommands(_) => ", with long commands in parallel".into(),
+            Companions::Waiting {
+                clients,
+                same_list: together,
+            } => {
                 let place = if together { "the same list" } else { "other lists" };
                 format!(", {clients} wait for {place}")
             }
@@ -75,23 +78,26 @@ impl Company {
 ///
 /// # Panics
 /// Panics if the thread of the companion clients does.
-pub fn beside<T>(
-    company: Company,
-    server: &Server,
+pub fn run_with_companions<T>(
+    company: Companions,
+    server: &BenchServer,
     cores: &[usize],
     load: impl FnOnce() -> Result<T>,
 ) -> Result<(T, String)> {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let worker = match company {
-            Company::Nobody => return Ok((load()?, String::new())),
-            Company::LongCommands(commands) => {
-                let mut client = LongClient::connect(server.address, commands)?;
+            Companions::None => return Ok((load()?, String::new())),
+            Companions::LongCommands(commands) => {
+                let mut client = LongCommandClient::connect(server.address, commands)?;
                 let stop = &stop;
                 scope.spawn(move || client.run(stop))
             }
-            Company::Waiting { clients, together } => {
-                let mut herd = Herd::gather(server, clients, together)?;
+            Companions::Waiting {
+                clients,
+                same_list: together,
+            } => {
+                let mut herd = WaitingClients::connect(server, clients, together)?;
                 let (stop, cores) = (&stop, cores.to_vec());
                 scope.spawn(move || herd.run(stop, &cores))
             }
@@ -100,23 +106,23 @@ pub fn beside<T>(
         stop.store(true, Ordering::Relaxed);
         let done = worker.join().expect("the companion clients do not panic");
         let outcome = outcome?;
-        until_gone(server)?;
+        wait_until_disconnected(server)?;
         Ok((outcome, done?))
     })
 }
 
 /// Waits until the server has processed the disconnection of the companion clients, so that this work does not affect
 /// the next load.
-fn until_gone(server: &Server) -> Result<()> {
+fn wait_until_disconnected(server: &BenchServer) -> Result<()> {
     let begin = Instant::now();
     let mut control = server.control()?;
     loop {
-        let connected = control.info("connected_clients")?;
+        let connected = control.info_field("connected_clients")?;
         // This connection, and the one that `Server` may keep.
         if connected.as_deref().and_then(|count| count.parse().ok()) <= Some(2) {
             return Ok(());
         }
-        if begin.elapsed() > GATHER_TIMEOUT {
+        if begin.elapsed() > COMPANION_TIMEOUT {
             return Err(Error::Server(format!("connected_clients is still {connected:?}")));
         }
         thread::sleep(Duration::from_millis(20));
@@ -133,17 +139,17 @@ fn encode(line: &str) -> Vec<u8> {
 }
 
 /// A client that repeats long commands.
-struct LongClient {
+struct LongCommandClient {
     stream: TcpStream,
     commands: &'static [LongCommand],
     buffer: Vec<u8>,
 }
 
-impl LongClient {
-    fn connect(address: SocketAddr, commands: &'static [LongCommand]) -> Result<LongClient> {
-        let stream = Control::connect(address, 2)?.into_stream();
+impl LongCommandClient {
+    fn connect(address: SocketAddr, commands: &'static [LongCommand]) -> Result<LongCommandClient> {
+        let stream = ControlConnection::connect(address, 2)?.into_stream();
         let buffer = Vec::new();
-        Ok(LongClient {
+        Ok(LongCommandClient {
             stream,
             commands,
             buffer,
@@ -171,15 +177,15 @@ impl LongClient {
 
     fn call(&mut self, command: &LongCommand) -> Result<()> {
         let doing = || format!("sending {}", command.line);
-        self.stream.write_all(&encode(command.line)).doing(doing())?;
+        self.stream.write_all(&encode(command.line)).context(doing())?;
         self.buffer.clear();
         let mut filled = 0;
-        let mut scanner = Scanner::default();
+        let mut scanner = ReplyScanner::default();
         loop {
             if self.buffer.len() < filled + READ_BYTES {
                 self.buffer.resize(filled + READ_BYTES, 0);
             }
-            let count = self.stream.read(&mut self.buffer[filled..]).doing(doing())?;
+            let count = self.stream.read(&mut self.buffer[filled..]).context(doing())?;
             filled += count;
             let bytes = &self.buffer[..filled];
             let broken = |text: &str| Error::WrongReply(format!("{}: {text}", command.line));
@@ -194,10 +200,10 @@ impl LongClient {
 
     fn check(&self, command: &LongCommand, filled: usize) -> Result<()> {
         let bytes = &self.buffer[..filled];
-        let header = Header::parse(bytes).ok().flatten();
+        let header = ReplyHeader::parse(bytes).ok().flatten();
         let right = match header {
-            Some(header) if header.kind == b':' => bytes == format!(":{}\r\n", command.answer).as_bytes(),
-            Some(header) => matches!(header.kind, b'*' | b'~' | b'%') && header.children == command.answer,
+            Some(header) if header.kind == b':' => bytes == format!(":{}\r\n", command.expected).as_bytes(),
+            Some(header) => matches!(header.kind, b'*' | b'~' | b'%') && header.children == command.expected,
             None => false,
         };
         if right {
@@ -209,37 +215,39 @@ impl LongClient {
 }
 
 /// A waiting client and the request it repeats.
-struct Waiter {
+struct WaitingClient {
     stream: TcpStream,
     request: Vec<u8>,
     received: Vec<u8>,
 }
 
 /// Many clients that wait for elements.
-struct Herd {
+struct WaitingClients {
     epoll: OwnedFd,
-    waiters: Vec<Waiter>,
+    waiters: Vec<WaitingClient>,
 }
 
-impl Herd {
+impl WaitingClients {
     /// Connects the clients and returns when the server reports that all of them wait.
-    fn gather(server: &Server, clients: usize, together: bool) -> Result<Herd> {
-        process::allow_open_files();
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).doing("creating an epoll instance")?;
+    fn connect(server: &BenchServer, clients: usize, together: bool) -> Result<WaitingClients> {
+        process::raise_open_file_limit();
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).context("creating an epoll instance")?;
         let mut waiters = Vec::with_capacity(clients);
         for number in 0..clients {
-            let mut stream = Control::connect(server.address, 2)?.into_stream();
+            let mut stream = ControlConnection::connect(server.address, 2)?.into_stream();
             let list = if together {
                 "awaited".to_string()
             } else {
                 format!("waiting:{number}")
             };
             let request = encode(&format!("BLPOP {list} 0"));
-            stream.write_all(&request).doing("sending BLPOP")?;
-            stream.set_nonblocking(true).doing("making a connection non-blocking")?;
+            stream.write_all(&request).context("sending BLPOP")?;
+            stream
+                .set_nonblocking(true)
+                .context("making a connection non-blocking")?;
             let data = epoll::EventData::new_u64(number as u64);
-            epoll::add(&epoll, &stream, data, epoll::EventFlags::IN).doing("watching a connection")?;
-            waiters.push(Waiter {
+            epoll::add(&epoll, &stream, data, epoll::EventFlags::IN).context("watching a connection")?;
+            waiters.push(WaitingClient {
                 stream,
                 request,
                 received: Vec::new(),
@@ -248,11 +256,11 @@ impl Herd {
         let begin = Instant::now();
         let mut control = server.control()?;
         loop {
-            let blocked = control.info("blocked_clients")?;
+            let blocked = control.info_field("blocked_clients")?;
             if blocked.as_deref().and_then(|count| count.parse().ok()) >= Some(clients) {
-                return Ok(Herd { epoll, waiters });
+                return Ok(WaitingClients { epoll, waiters });
             }
-            if begin.elapsed() > GATHER_TIMEOUT {
+            if begin.elapsed() > COMPANION_TIMEOUT {
                 return Err(Error::Server(format!(
                     "blocked_clients is {blocked:?} and not {clients}"
                 )));
@@ -271,46 +279,50 @@ impl Herd {
         let mut events = Vec::with_capacity(256);
         let timeout = Timespec {
             tv_sec: 0,
-            tv_nsec: LONGEST_WAIT_MS * 1_000_000,
+            tv_nsec: MAX_WAIT_MS * 1_000_000,
         };
         while !stop.load(Ordering::Relaxed) {
             events.clear();
             match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&timeout)) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error).doing("waiting for elements"),
+                Err(error) => return Err(error).context("waiting for elements"),
             }
             for event in &events {
                 let data: u64 = event.data.u64();
-                served += u64::from(self.waiters[data as usize].serve()?);
+                served += u64::from(self.waiters[data as usize].receive()?);
             }
         }
         Ok(format!("{served} elements to waiting clients"))
     }
 }
 
-impl Waiter {
+impl WaitingClient {
     /// Reads the available input. Returns `true` if it completed an element, after which the client waits again.
-    fn serve(&mut self) -> Result<bool> {
+    fn receive(&mut self) -> Result<bool> {
         let mut chunk = [0; 512];
         match self.stream.read(&mut chunk) {
-            Ok(0) => return Err(Error::Server("the server closed the connection of a waiting client".into())),
+            Ok(0) => {
+                return Err(Error::Server(
+                    "the server closed the connection of a waiting client".into(),
+                ));
+            }
             Ok(count) => self.received.extend_from_slice(&chunk[..count]),
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
             Err(source) => {
                 return Err(Error::System {
-                    doing: "reading an element".into(),
+                    operation: "reading an element".into(),
                     source,
                 });
             }
         }
         let broken = |bytes: &[u8]| Error::WrongReply(format!("BLPOP answered \"{}\"", bytes.escape_ascii()));
-        match Scanner::default().advance(&self.received) {
+        match ReplyScanner::default().advance(&self.received) {
             Ok(None) => return Ok(false),
             Ok(Some(length)) if length == self.received.len() && self.received.starts_with(b"*2\r\n") => {}
             _ => return Err(broken(&self.received)),
         }
         self.received.clear();
-        self.stream.write_all(&self.request).doing("sending BLPOP")?;
+        self.stream.write_all(&self.request).context("sending BLPOP")?;
         Ok(true)
     }
 }

@@ -15,16 +15,16 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::company;
-use crate::content::Values;
-use crate::control::Control;
+use crate::content::ValuePool;
+use crate::control::ControlConnection;
 use crate::draw::KeyOrder;
 use crate::error::{Error, ErrorContext, Result};
-use crate::load::{FILL_STRINGS, Subject, Workload};
+use crate::load::{FILL_STRINGS, LoadParameters, Workload};
 use crate::process::{self, CpuSample};
 use crate::report::{IdleRow, LoadRow, MemoryRow, Report, Section};
-use crate::run::{self, Measurement, Shape};
-use crate::server::{Recipe, Server};
-use crate::sets::{Case, Comparison, Dataset, Idle, Program, Set, Side};
+use crate::run::{self, Measurement, RunParameters};
+use crate::server::{BenchServer, ServerParameters};
+use crate::sets::{Comparison, ComparisonSide, Dataset, IdleMeasurement, LoadCase, LoadSet, Program};
 use crate::template::STREAM_ENTRIES;
 
 /// The full value is compared in every reply whose number is a multiple of this.
@@ -34,14 +34,14 @@ const VERIFY_EVERY: u64 = 16;
 const SETTLED_SHARE: f64 = 0.001;
 
 /// The time between two samples of resident memory.
-const SETTLE_PAUSE: Duration = Duration::from_millis(2500);
+const SETTLE_INTERVAL: Duration = Duration::from_millis(2500);
 
 /// The maximum number of samples of resident memory. After that, the last sample is used.
-const SETTLE_LOOKS: usize = 6;
+const MAX_SETTLE_SAMPLES: usize = 6;
 
 /// The options of `compare`.
 #[derive(Debug)]
-pub struct Options {
+pub struct CompareOptions {
     /// The path of Weft's binary.
     pub weft: PathBuf,
     /// The path of Valkey's binary, if it takes part.
@@ -53,7 +53,7 @@ pub struct Options {
     /// Additional arguments of Valkey.
     pub valkey_args: Vec<String>,
     /// The sets to run.
-    pub sets: Vec<&'static Set>,
+    pub sets: Vec<&'static LoadSet>,
     /// The number of rounds, overriding that of the sets.
     pub rounds: Option<usize>,
     /// The length of the window, overriding that of the sets.
@@ -74,7 +74,7 @@ pub struct Options {
 
 /// The parameters for filling a keyspace.
 #[derive(Debug)]
-pub struct Filling<'a> {
+pub struct FillParameters<'a> {
     /// The command that creates one key.
     pub command: &'a str,
     /// The number of keys.
@@ -95,8 +95,8 @@ pub struct Filling<'a> {
 ///
 /// # Errors
 /// Fails if the command does not name exactly one key, lacks `{expire}` for an expiry, or gets an error reply.
-pub fn fill(address: SocketAddr, filling: &Filling<'_>) -> Result<Duration> {
-    let subject = Subject {
+pub fn fill(address: SocketAddr, filling: &FillParameters<'_>) -> Result<Duration> {
+    let subject = LoadParameters {
         order: KeyOrder::Sequential,
         value_size: filling.value_size,
         expire_s: filling.ttl_s,
@@ -105,11 +105,11 @@ pub fn fill(address: SocketAddr, filling: &Filling<'_>) -> Result<Duration> {
     if filling.ttl_s.is_some() && !filling.command.contains("{expire}") {
         return Err(Error::Usage("an expiry needs {expire} in the command".into()));
     }
-    let workload = Workload::command(filling.command, "any", &subject)?;
+    let workload = Workload::from_command(filling.command, "any", &subject)?;
     if workload.keys_per_request() != 1 {
         return Err(Error::Usage("a fill command must name one {key} or {id}".into()));
     }
-    let shape = Shape {
+    let shape = RunParameters {
         address,
         connections: filling.connections,
         threads: 1,
@@ -130,7 +130,7 @@ pub fn fill(address: SocketAddr, filling: &Filling<'_>) -> Result<Duration> {
 ///
 /// # Errors
 /// Fails if a binary is missing, a server fails, a reply is wrong, or the results cannot be written.
-pub fn compare(options: &Options) -> Result<()> {
+pub fn compare(options: &CompareOptions) -> Result<()> {
     for file in [Some(&options.weft), options.valkey.as_ref(), options.preload.as_ref()] {
         if let Some(path) = file.filter(|path| !path.is_file()) {
             return Err(Error::Usage(format!("file {} does not exist", path.display())));
@@ -143,7 +143,7 @@ pub fn compare(options: &Options) -> Result<()> {
     );
     for set in &options.sets {
         for comparison in set.comparisons {
-            let section = Runner {
+            let section = ComparisonRunner {
                 options,
                 set,
                 comparison,
@@ -154,15 +154,15 @@ pub fn compare(options: &Options) -> Result<()> {
         for idle in set.idle {
             report.idle.push(measure_idle(options, idle)?);
         }
-        write(options, &report)?;
+        write_results(options, &report)?;
     }
     print!("{}", report.markdown());
     Ok(())
 }
 
 /// Returns the parameters of the loads, for the report.
-fn settings_json(options: &Options) -> Value {
-    let set = |set: &&Set| {
+fn settings_json(options: &CompareOptions) -> Value {
+    let set = |set: &&LoadSet| {
         json!({
             "name": set.name,
             "rounds": options.rounds.unwrap_or(set.rounds),
@@ -181,21 +181,21 @@ fn settings_json(options: &Options) -> Value {
     })
 }
 
-fn write(options: &Options, report: &Report) -> Result<()> {
+fn write_results(options: &CompareOptions, report: &Report) -> Result<()> {
     let names: Vec<&str> = options.sets.iter().map(|set| set.name).collect();
     let folder = &options.out_dir;
-    fs::create_dir_all(folder).doing(format!("creating {}", folder.display()))?;
+    fs::create_dir_all(folder).context(format!("creating {}", folder.display()))?;
     let base = folder.join(format!("compare-{}", names.join("+")));
     let files = [("md", report.markdown()), ("json", format!("{:#}\n", report.json()))];
     for (extension, text) in files {
         let path = base.with_extension(extension);
-        fs::write(&path, text).doing(format!("writing {}", path.display()))?;
+        fs::write(&path, text).context(format!("writing {}", path.display()))?;
     }
     Ok(())
 }
 
 /// Returns the parameters for starting the server of a side; `None` if its binary does not take part.
-fn recipe(options: &Options, side: &Side, pinned: bool) -> Option<Recipe> {
+fn server_recipe(options: &CompareOptions, side: &ComparisonSide, pinned: bool) -> Option<ServerParameters> {
     let (program, further, preload) = match side.program {
         Program::Weft => (options.weft.clone(), &options.weft_args, None),
         Program::Valkey => (options.valkey.clone()?, &options.valkey_args, options.preload.clone()),
@@ -207,7 +207,7 @@ fn recipe(options: &Options, side: &Side, pinned: bool) -> Option<Recipe> {
     } else {
         Vec::new()
     };
-    Some(Recipe {
+    Some(ServerParameters {
         program,
         arguments,
         preload,
@@ -216,8 +216,8 @@ fn recipe(options: &Options, side: &Side, pinned: bool) -> Option<Recipe> {
 }
 
 /// Creates the stream of the load `group-read`, and a group for each connection.
-fn fill_stream(control: &mut Control, value_size: usize, connections: usize) -> Result<()> {
-    let values = Values::new(value_size);
+fn fill_stream(control: &mut ControlConnection, value_size: usize, connections: usize) -> Result<()> {
+    let values = ValuePool::new(value_size);
     for entry in 0..STREAM_ENTRIES {
         let value = String::from_utf8_lossy(values.item(entry, 0)).into_owned();
         let id = format!("{}-1", entry + 1);
@@ -230,15 +230,15 @@ fn fill_stream(control: &mut Control, value_size: usize, connections: usize) -> 
     Ok(())
 }
 
-fn measure_idle(options: &Options, idle: &Idle) -> Result<IdleRow> {
-    progress(format_args!("idle, {}: {} s", idle.side.label, idle.seconds));
-    let recipe = recipe(options, &idle.side, false);
+fn measure_idle(options: &CompareOptions, idle: &IdleMeasurement) -> Result<IdleRow> {
+    log_progress(format_args!("idle, {}: {} s", idle.side.label, idle.seconds));
+    let recipe = server_recipe(options, &idle.side, false);
     let recipe = recipe.ok_or_else(|| Error::Usage(format!("{} has no binary", idle.side.label)))?;
-    let server = Server::start(&recipe)?;
+    let server = BenchServer::start(&recipe)?;
     thread::sleep(Duration::from_secs(1));
-    let before = CpuSample::of(server.pid())?;
+    let before = CpuSample::read(server.pid())?;
     thread::sleep(Duration::from_secs_f64(idle.seconds));
-    let cpu_ns = CpuSample::of(server.pid())?.since_ns(&before);
+    let cpu_ns = CpuSample::read(server.pid())?.nanoseconds_since(&before);
     let label = idle.side.label.to_string();
     Ok(IdleRow {
         label,
@@ -248,27 +248,28 @@ fn measure_idle(options: &Options, idle: &Idle) -> Result<IdleRow> {
 }
 
 /// A side that takes part, with its server.
-struct Contestant {
-    side: &'static Side,
+struct ComparedSide {
+    side: &'static ComparisonSide,
     /// The index of its server.
     server: usize,
 }
 
 /// One comparison in progress.
-struct Runner<'a> {
-    options: &'a Options,
-    set: &'a Set,
+struct ComparisonRunner<'a> {
+    options: &'a CompareOptions,
+    set: &'a LoadSet,
     comparison: &'static Comparison,
 }
 
-impl Runner<'_> {
+impl ComparisonRunner<'_> {
     fn run(&self, report: &mut Report) -> Result<Section> {
-        let taking_part = |side: &&'static Side| recipe(self.options, side, self.comparison.pinned).is_some();
-        let sides: Vec<&'static Side> = self.comparison.sides.iter().filter(taking_part).collect();
+        let taking_part =
+            |side: &&'static ComparisonSide| server_recipe(self.options, side, self.comparison.is_pinned).is_some();
+        let sides: Vec<&'static ComparisonSide> = self.comparison.sides.iter().filter(taking_part).collect();
         let mut section = Section {
             title: format!("{}, {} connections", self.comparison.title, self.options.connections),
             labels: sides.iter().map(|side| side.label.to_string()).collect(),
-            pinned: self.comparison.pinned,
+            pinned: self.comparison.is_pinned,
             loads: Vec::new(),
             memory: Vec::new(),
         };
@@ -282,7 +283,7 @@ impl Runner<'_> {
     fn run_dataset(
         &self,
         dataset: &Dataset,
-        sides: &[&'static Side],
+        sides: &[&'static ComparisonSide],
         section: &mut Section,
         report: &mut Report,
     ) -> Result<()> {
@@ -291,22 +292,22 @@ impl Runner<'_> {
         let mut bytes_per_key = Vec::new();
         let keys = self.options.keys.unwrap_or(dataset.keys);
         for side in sides {
-            if servers.is_empty() || !self.comparison.one_server {
-                let recipe = recipe(self.options, side, self.comparison.pinned);
+            if servers.is_empty() || !self.comparison.shares_server {
+                let recipe = server_recipe(self.options, side, self.comparison.is_pinned);
                 let Some(recipe) = recipe else { continue };
-                let server = Server::start(&recipe)?;
-                report.note_version(side.label, recipe.preload.as_deref(), &mut server.control()?)?;
+                let server = BenchServer::start(&recipe)?;
+                report.record_version(side.label, recipe.preload.as_deref(), &mut server.control()?)?;
                 bytes_per_key.push(self.fill(dataset, keys, side, &server)?);
                 servers.push(server);
             }
-            contestants.push(Contestant {
+            contestants.push(ComparedSide {
                 side,
                 server: servers.len() - 1,
             });
         }
-        let measures_memory = !dataset.what.is_empty() || dataset.fills == [FILL_STRINGS];
+        let measures_memory = !dataset.item_name.is_empty() || dataset.fills == [FILL_STRINGS];
         section.memory.extend(measures_memory.then_some(MemoryRow {
-            what: dataset.what,
+            what: dataset.item_name,
             value_size: dataset.value_size,
             ttl: dataset.ttl_s.is_some(),
             keys,
@@ -322,7 +323,7 @@ impl Runner<'_> {
 
     /// Fills one server. Returns the growth of its resident memory per request; each request creates a key or an
     /// element.
-    fn fill(&self, dataset: &Dataset, keys: u64, side: &Side, server: &Server) -> Result<f64> {
+    fn fill(&self, dataset: &Dataset, keys: u64, side: &ComparisonSide, server: &BenchServer) -> Result<f64> {
         let empty = settled_rss_bytes(server.pid())?;
         let (mut requests, mut expected) = (0, 0);
         if dataset.has_stream {
@@ -330,7 +331,7 @@ impl Runner<'_> {
             expected += 1;
         }
         for command in dataset.fills {
-            let filling = Filling {
+            let filling = FillParameters {
                 command,
                 keys,
                 value_size: dataset.value_size,
@@ -344,7 +345,7 @@ impl Runner<'_> {
             expected += if names_many { keys } else { 1 };
             requests += keys;
             let count = server.control()?.key_count()?;
-            progress(format_args!(
+            log_progress(format_args!(
                 "{}: {command}: {keys} times in {:.1} s",
                 side.label,
                 time.as_secs_f64()
@@ -362,18 +363,18 @@ impl Runner<'_> {
     fn run_case(
         &self,
         dataset: &Dataset,
-        case: &Case,
+        case: &LoadCase,
         keys: u64,
-        contestants: &[Contestant],
-        servers: &[Server],
+        contestants: &[ComparedSide],
+        servers: &[BenchServer],
     ) -> Result<LoadRow> {
-        let subject = Subject {
+        let subject = LoadParameters {
             order: KeyOrder::Uniform { keys },
             value_size: dataset.value_size,
             expire_s: dataset.ttl_s,
             verify_every: VERIFY_EVERY,
         };
-        let workload = Workload::named(case.load, &subject)?;
+        let workload = Workload::from_name(case.load, &subject)?;
         let mut notes = Vec::new();
         let mut sides: Vec<Vec<Measurement>> = vec![Vec::new(); contestants.len()];
         for round in 0..self.options.rounds.unwrap_or(self.set.rounds) {
@@ -383,12 +384,13 @@ impl Runner<'_> {
                 if !contestant.side.before_load.is_empty() {
                     control.call_line(contestant.side.before_load)?;
                 }
-                let shape = Shape {
+                let shape = RunParameters {
                     rate: case.rate,
                     ..self.shape(server, case.pipeline, round as u64)
                 };
                 let measure = || run::measure(&shape, &workload);
-                let (measurement, done) = company::beside(case.company, server, &self.client_cores(), measure)?;
+                let (measurement, done) =
+                    company::run_with_companions(case.company, server, &self.client_cores(), measure)?;
                 if !done.is_empty() {
                     notes.push(format!("{}: {done}", contestant.side.label));
                 }
@@ -405,9 +407,9 @@ impl Runner<'_> {
         })
     }
 
-    fn shape(&self, server: &Server, pipeline: u64, round: u64) -> Shape {
+    fn shape(&self, server: &BenchServer, pipeline: u64, round: u64) -> RunParameters {
         let cores = self.client_cores();
-        Shape {
+        RunParameters {
             address: server.address,
             connections: self.options.connections,
             threads: cores.len().max(1),
@@ -424,7 +426,7 @@ impl Runner<'_> {
     }
 
     fn client_cores(&self) -> Vec<usize> {
-        if self.comparison.pinned {
+        if self.comparison.is_pinned {
             self.options.client_cores.clone()
         } else {
             Vec::new()
@@ -434,12 +436,12 @@ impl Runner<'_> {
 
 /// Writes a progress message to standard error. A write error is ignored: it must not end the run, which would leave
 /// servers running.
-fn progress(text: fmt::Arguments<'_>) {
+fn log_progress(text: fmt::Arguments<'_>) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
-fn log_measurement(side: &Side, case: &Case, value_size: usize, measurement: &Measurement) {
-    progress(format_args!(
+fn log_measurement(side: &ComparisonSide, case: &LoadCase, value_size: usize, measurement: &Measurement) {
+    log_progress(format_args!(
         "{}: {} {value_size} B P{}: {:.0} req/s, server {:.2} µs, client {:.2} µs, p99.9 {:.0} µs",
         side.label,
         case.load,
@@ -454,8 +456,8 @@ fn log_measurement(side: &Side, case: &Case, value_size: usize, measurement: &Me
 /// Returns the resident memory of a server in bytes, once background work (rehashing, purging) has ended.
 fn settled_rss_bytes(pid: u32) -> Result<u64> {
     let mut last = process::rss_bytes(pid)?;
-    for _ in 0..SETTLE_LOOKS {
-        thread::sleep(SETTLE_PAUSE);
+    for _ in 0..MAX_SETTLE_SAMPLES {
+        thread::sleep(SETTLE_INTERVAL);
         let now = process::rss_bytes(pid)?;
         let change = now.abs_diff(last) as f64;
         last = now;
@@ -468,13 +470,13 @@ fn settled_rss_bytes(pid: u32) -> Result<u64> {
 
 impl Report {
     /// Records the version of a side.
-    fn note_version(&mut self, label: &str, preload: Option<&Path>, control: &mut Control) -> Result<()> {
+    fn record_version(&mut self, label: &str, preload: Option<&Path>, control: &mut ControlConnection) -> Result<()> {
         if self.versions.iter().any(|(known, _)| known == label) {
             return Ok(());
         }
         let mut parts = Vec::new();
         for field in ["server_name", "weft_version", "valkey_version", "mem_allocator"] {
-            parts.extend(control.info(field)?.map(|value| format!("{field} {value}")));
+            parts.extend(control.info_field(field)?.map(|value| format!("{field} {value}")));
         }
         parts.extend(preload.map(|library| format!("LD_PRELOAD {}", library.display())));
         self.versions.push((label.to_string(), parts.join(", ")));

@@ -15,7 +15,7 @@ pub const NUMBER_DIGITS: usize = 6;
 pub const NAME_BYTES: usize = NUMBER_DIGITS + 2;
 
 /// The number of different positions in the pool at which a value may start (a power of two).
-const WINDOWS: usize = 16 * 1024;
+const POOL_OFFSETS: usize = 16 * 1024;
 
 /// The characters of which values consist: no digits, so that no value is a valid integer.
 const LETTERS: &[u8; 64] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_.,:;!?/+#@";
@@ -46,19 +46,19 @@ pub fn digits<const WIDTH: usize>(mut number: u64) -> [u8; WIDTH] {
 /// The values of one size. A value is a slice of a fixed random pool that stays in the CPU's cache. Creating and
 /// comparing values therefore costs little more than a copy.
 #[derive(Debug)]
-pub struct Values {
+pub struct ValuePool {
     pool: Vec<u8>,
     size: usize,
 }
 
-impl Values {
+impl ValuePool {
     /// Creates values of `size` bytes. A longer value of the same key starts with the shorter one.
-    pub fn new(size: usize) -> Values {
+    pub fn new(size: usize) -> ValuePool {
         let mut draw = Draw::new(0x7765_6674, 0);
-        let pool = (0..WINDOWS + size)
+        let pool = (0..POOL_OFFSETS + size)
             .map(|_| LETTERS[(draw.bits() >> 58) as usize])
             .collect();
-        Values { pool, size }
+        ValuePool { pool, size }
     }
 
     /// The length of each value in bytes.
@@ -68,15 +68,15 @@ impl Values {
 
     /// Returns the value of the key with number `id`.
     #[inline]
-    pub fn of(&self, id: u64) -> &[u8] {
-        let start = scramble(id ^ 0x5bd1_e995) as usize % WINDOWS;
+    pub fn value(&self, id: u64) -> &[u8] {
+        let start = scramble(id ^ 0x5bd1_e995) as usize % POOL_OFFSETS;
         &self.pool[start..start + self.size]
     }
 
     /// Returns element `number` of the collection with number `id`: a value that depends on both.
     #[inline]
     pub fn item(&self, id: u64, number: u64) -> &[u8] {
-        self.of(id.wrapping_mul(1_000_003).wrapping_add(number).wrapping_add(1 << 40))
+        self.value(id.wrapping_mul(1_000_003).wrapping_add(number).wrapping_add(1 << 40))
     }
 
     /// Appends the name of element `number` in the collection with number `id`: its digits and then letters, so that
@@ -88,7 +88,7 @@ impl Values {
     }
 
     /// Returns the number of the element that has this name, if it is one of the collection with number `id`.
-    pub fn number_of_name(&self, id: u64, name: &[u8]) -> Option<u64> {
+    pub fn parse_name(&self, id: u64, name: &[u8]) -> Option<u64> {
         let digits = name
             .get(..NUMBER_DIGITS)
             .filter(|digits| digits.iter().all(u8::is_ascii_digit))?;

@@ -5,28 +5,28 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use crate::error::{Error, ErrorContext, Result};
-use crate::reply::Scanner;
+use crate::reply::ReplyScanner;
 
 /// The time limit of a control command; FLUSHALL of a large keyspace is the slowest.
-const REPLY_TIMEOUT: Duration = Duration::from_secs(120);
+const CONTROL_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A connection that sends one command at a time and waits for its reply.
 #[derive(Debug)]
-pub struct Control {
+pub struct ControlConnection {
     stream: TcpStream,
 }
 
-impl Control {
+impl ControlConnection {
     /// Connects, and switches to RESP3 if `protocol` is 3.
     ///
     /// # Errors
     /// Fails if the server refuses the connection or the protocol.
-    pub fn connect(address: SocketAddr, protocol: u8) -> Result<Control> {
-        let stream = TcpStream::connect(address).doing(format!("connecting to {address}"))?;
+    pub fn connect(address: SocketAddr, protocol: u8) -> Result<ControlConnection> {
+        let stream = TcpStream::connect(address).context(format!("connecting to {address}"))?;
         stream
-            .set_read_timeout(Some(REPLY_TIMEOUT))
-            .doing("setting a timeout")?;
-        let mut control = Control { stream };
+            .set_read_timeout(Some(CONTROL_TIMEOUT))
+            .context("setting a timeout")?;
+        let mut control = ControlConnection { stream };
         if protocol == 3 {
             control.call(&["HELLO", "3"])?;
         }
@@ -48,13 +48,13 @@ impl Control {
         for word in words {
             request.push_str(&format!("${}\r\n{word}\r\n", word.len()));
         }
-        self.stream.write_all(request.as_bytes()).doing(doing())?;
-        let mut scanner = Scanner::default();
+        self.stream.write_all(request.as_bytes()).context(doing())?;
+        let mut scanner = ReplyScanner::default();
         let mut reply = Vec::new();
         let mut chunk = [0; 16 * 1024];
         let broken = |text: &str| Error::Server(format!("{}: {text}", words.join(" ")));
         while scanner.advance(&reply).map_err(|error| broken(error.0))?.is_none() {
-            match self.stream.read(&mut chunk).doing(doing())? {
+            match self.stream.read(&mut chunk).context(doing())? {
                 0 => return Err(broken("the server closed the connection")),
                 count => reply.extend_from_slice(&chunk[..count]),
             }
@@ -90,7 +90,7 @@ impl Control {
     ///
     /// # Errors
     /// Fails like [`Control::call`].
-    pub fn info(&mut self, field: &str) -> Result<Option<String>> {
+    pub fn info_field(&mut self, field: &str) -> Result<Option<String>> {
         let reply = self.call(&["INFO"])?;
         let value = reply
             .lines()

@@ -49,7 +49,7 @@ impl Draw {
 
     /// Returns a number in [0, 1).
     #[inline]
-    pub fn unit(&mut self) -> f64 {
+    pub fn unit_float(&mut self) -> f64 {
         (self.bits() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 }
@@ -99,7 +99,7 @@ impl<'a> RequestDraw<'a> {
 
     /// Draws the number of the next key.
     #[inline]
-    pub fn key(&mut self) -> u64 {
+    pub fn next_key(&mut self) -> u64 {
         match self.order {
             KeyOrder::Uniform { keys } => self.draw.below(*keys),
             KeyOrder::Zipf(zipf) => zipf.key(&mut self.draw),
@@ -124,9 +124,9 @@ impl<'a> RequestDraw<'a> {
 pub struct Zipf {
     keys: u64,
     exponent: f64,
-    area_first: f64,
-    area_last: f64,
-    sure_distance: f64,
+    first_area: f64,
+    last_area: f64,
+    accept_distance: f64,
     stride: u64,
 }
 
@@ -137,14 +137,14 @@ impl Zipf {
         let mut zipf = Zipf {
             keys,
             exponent,
-            area_first: 0.0,
-            area_last: 0.0,
-            sure_distance: 0.0,
+            first_area: 0.0,
+            last_area: 0.0,
+            accept_distance: 0.0,
             stride: stride_coprime_to(keys),
         };
-        zipf.area_first = zipf.area_to(1.5) - 1.0;
-        zipf.area_last = zipf.area_to(keys as f64 + 0.5);
-        zipf.sure_distance = 2.0 - zipf.rank_at(zipf.area_to(2.5) - zipf.weight(2.0));
+        zipf.first_area = zipf.area_to(1.5) - 1.0;
+        zipf.last_area = zipf.area_to(keys as f64 + 0.5);
+        zipf.accept_distance = 2.0 - zipf.rank_at(zipf.area_to(2.5) - zipf.weight(2.0));
         zipf
     }
 
@@ -163,11 +163,11 @@ impl Zipf {
     /// Draws a rank from 1 (the most popular) to the number of keys.
     fn rank(&self, draw: &mut Draw) -> u64 {
         loop {
-            let area = self.area_last + draw.unit() * (self.area_first - self.area_last);
+            let area = self.last_area + draw.unit_float() * (self.first_area - self.last_area);
             let position = self.rank_at(area);
             let nearest = position.round().clamp(1.0, self.keys as f64);
-            let surely_inside = nearest - position <= self.sure_distance;
-            if surely_inside || area >= self.area_to(nearest + 0.5) - self.weight(nearest) {
+            let is_certainly_inside = nearest - position <= self.accept_distance;
+            if is_certainly_inside || area >= self.area_to(nearest + 0.5) - self.weight(nearest) {
                 return nearest as u64;
             }
         }

@@ -39,29 +39,29 @@ use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, 
 
 use crate::error::{Error, ErrorContext, Result};
 use crate::load::Workload;
-use crate::reply::Scanner;
+use crate::reply::ReplyScanner;
 
 #[cfg(test)]
 mod tests;
 
 /// The size of each read, in bytes.
-const READ_BYTES: usize = 256 * 1024;
+const READ_BUFFER_BYTES: usize = 256 * 1024;
 
 /// The longest sleep without a check of the clock and the stop flag.
-const LONGEST_WAIT_NS: u64 = 20_000_000;
+const MAX_WAIT_NS: u64 = 20_000_000;
 
 /// The token of the timer. No connection has it.
-const TIMER: u64 = u64::MAX;
+const TIMER_TOKEN: u64 = u64::MAX;
 
 /// The maximum number of events handled per wake-up.
 const EVENTS_PER_TURN: usize = 256;
 
 /// The highest latency that the histogram distinguishes. Longer latencies are recorded as this one.
-const HIGHEST_LATENCY_NS: u64 = 600_000_000_000;
+const MAX_LATENCY_NS: u64 = 600_000_000_000;
 
 /// Creates a histogram for latencies in nanoseconds with three significant digits.
 pub fn latency_histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(100, HIGHEST_LATENCY_NS, 3).expect("the bounds are constants")
+    Histogram::new_with_bounds(100, MAX_LATENCY_NS, 3).expect("the bounds are constants")
 }
 
 /// The pacing of requests.
@@ -80,7 +80,7 @@ pub enum RequestPace {
 
 /// The measured part of a run, in nanoseconds after its beginning.
 #[derive(Debug, Clone, Copy)]
-pub struct Window {
+pub struct MeasurementWindow {
     /// The instant from which all times are counted.
     pub begin: Instant,
     /// The start of the measurement.
@@ -93,7 +93,7 @@ pub struct Window {
 
 /// The parameters of a thread's run.
 #[derive(Debug, Clone, Copy)]
-pub struct Plan<'a> {
+pub struct ThreadPlan<'a> {
     /// The requests.
     pub workload: &'a Workload,
     /// The maximum number of outstanding requests per connection.
@@ -101,14 +101,14 @@ pub struct Plan<'a> {
     /// The pacing of the requests.
     pub pace: RequestPace,
     /// The times of the measurement.
-    pub window: Window,
+    pub window: MeasurementWindow,
     /// Set by a thread that fails, to stop the other threads.
     pub stop: &'a AtomicBool,
 }
 
 /// The counts of a thread.
 #[derive(Debug)]
-pub struct Tally {
+pub struct LoadTally {
     /// The number of replies that arrived in the window.
     pub replies: u64,
     /// The number of all replies, including the warm-up.
@@ -121,10 +121,10 @@ pub struct Tally {
     pub latencies: Histogram<u64>,
 }
 
-impl Tally {
+impl LoadTally {
     /// Creates an empty tally.
-    pub fn new() -> Tally {
-        Tally {
+    pub fn new() -> LoadTally {
+        LoadTally {
             replies: 0,
             all_replies: 0,
             misses: 0,
@@ -134,7 +134,7 @@ impl Tally {
     }
 
     /// Adds the counts of another thread.
-    pub fn merge(&mut self, other: &Tally) {
+    pub fn merge(&mut self, other: &LoadTally) {
         self.replies += other.replies;
         self.all_replies += other.all_replies;
         self.misses += other.misses;
@@ -147,12 +147,12 @@ impl Tally {
 
 /// One connection and its outstanding requests.
 #[derive(Debug)]
-pub struct Connection {
+pub struct LoadConnection {
     stream: TcpStream,
     /// The seed of the connection's draws (the first key of a sequential load).
     seed: u64,
     /// The maximum number of requests that it sends in total.
-    budget: u64,
+    max_requests: u64,
     sent: u64,
     received: u64,
     /// Open loop: the number of requests that came due.
@@ -163,36 +163,38 @@ pub struct Connection {
     out: Vec<u8>,
     written: usize,
     /// The beginning of an incomplete reply.
-    tail: Vec<u8>,
-    scanner: Scanner,
-    awaits_room: bool,
+    partial_reply: Vec<u8>,
+    scanner: ReplyScanner,
+    is_waiting_for_writable: bool,
 }
 
-impl Connection {
+impl LoadConnection {
     /// Wraps a connected stream. The connection sends at most `budget` requests drawn from `seed`.
     ///
     /// # Errors
     /// Fails if a socket option cannot be set.
-    pub fn new(stream: TcpStream, seed: u64, budget: u64) -> Result<Connection> {
-        stream.set_nonblocking(true).doing("making a connection non-blocking")?;
-        stream.set_nodelay(true).doing("switching off Nagle's algorithm")?;
-        Ok(Connection {
+    pub fn new(stream: TcpStream, seed: u64, budget: u64) -> Result<LoadConnection> {
+        stream
+            .set_nonblocking(true)
+            .context("making a connection non-blocking")?;
+        stream.set_nodelay(true).context("switching off Nagle's algorithm")?;
+        Ok(LoadConnection {
             stream,
             seed,
-            budget,
+            max_requests: budget,
             sent: 0,
             received: 0,
             due: 0,
             batch_ns: 0,
             out: Vec::new(),
             written: 0,
-            tail: Vec::new(),
-            scanner: Scanner::default(),
-            awaits_room: false,
+            partial_reply: Vec::new(),
+            scanner: ReplyScanner::default(),
+            is_waiting_for_writable: false,
         })
     }
 
-    fn on_their_way(&self) -> u64 {
+    fn outstanding(&self) -> u64 {
         self.sent - self.received
     }
 
@@ -217,7 +219,7 @@ impl Connection {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(source) => {
                     return Err(Error::System {
-                        doing: "sending requests".into(),
+                        operation: "sending requests".into(),
                         source,
                     });
                 }
@@ -227,7 +229,7 @@ impl Connection {
     }
 
     /// Consumes all complete replies in `bytes`. Returns their number and the number of misses among them.
-    fn take_replies(&mut self, bytes: &[u8], workload: &Workload) -> Result<(u64, u64)> {
+    fn consume_replies(&mut self, bytes: &[u8], workload: &Workload) -> Result<(u64, u64)> {
         let (mut replies, mut misses) = (0, 0);
         let mut rest = bytes;
         while self.received < self.sent {
@@ -236,16 +238,14 @@ impl Connection {
             rest = rest.get(found.length..).unwrap_or_default();
             self.received += 1;
             replies += 1;
-            misses += u64::from(found.miss);
+            misses += u64::from(found.is_miss);
         }
         if self.received == self.sent && !rest.is_empty() {
             let text = rest.get(..80).unwrap_or(rest).escape_ascii();
-            return Err(Error::WrongReply(format!(
-                "unexpected bytes: \"{text}\""
-            )));
+            return Err(Error::WrongReply(format!("unexpected bytes: \"{text}\"")));
         }
-        self.tail.clear();
-        self.tail.extend_from_slice(rest);
+        self.partial_reply.clear();
+        self.partial_reply.extend_from_slice(rest);
         Ok((replies, misses))
     }
 }
@@ -253,14 +253,14 @@ impl Connection {
 /// The state of one client thread.
 #[derive(Debug)]
 pub struct Driver<'a> {
-    plan: Plan<'a>,
+    plan: ThreadPlan<'a>,
     epoll: OwnedFd,
     timer: OwnedFd,
-    connections: Vec<Connection>,
+    connections: Vec<LoadConnection>,
     buffer: Vec<u8>,
-    tally: Tally,
+    tally: LoadTally,
     /// The number of outstanding requests over all connections.
-    on_their_way: u64,
+    outstanding: u64,
     /// Open loop: the number of requests that are due and not sent, over all connections.
     backlog: u64,
     /// Open loop: the number of requests that came due so far.
@@ -275,25 +275,25 @@ impl<'a> Driver<'a> {
     ///
     /// # Panics
     /// Panics if there are no connections or if the pipeline is 0.
-    pub fn new(plan: Plan<'a>, connections: Vec<Connection>) -> Result<Driver<'a>> {
+    pub fn new(plan: ThreadPlan<'a>, connections: Vec<LoadConnection>) -> Result<Driver<'a>> {
         assert!(!connections.is_empty() && plan.pipeline > 0);
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).doing("creating an epoll instance")?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).context("creating an epoll instance")?;
         for (token, connection) in connections.iter().enumerate() {
             let data = epoll::EventData::new_u64(token as u64);
-            epoll::add(&epoll, &connection.stream, data, epoll::EventFlags::IN).doing("watching a connection")?;
+            epoll::add(&epoll, &connection.stream, data, epoll::EventFlags::IN).context("watching a connection")?;
         }
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
-        let timer = timerfd_create(TimerfdClockId::Monotonic, flags).doing("creating a timer")?;
-        let data = epoll::EventData::new_u64(TIMER);
-        epoll::add(&epoll, &timer, data, epoll::EventFlags::IN).doing("watching the timer")?;
+        let timer = timerfd_create(TimerfdClockId::Monotonic, flags).context("creating a timer")?;
+        let data = epoll::EventData::new_u64(TIMER_TOKEN);
+        epoll::add(&epoll, &timer, data, epoll::EventFlags::IN).context("watching the timer")?;
         Ok(Driver {
             plan,
             epoll,
             timer,
             connections,
-            buffer: vec![0; READ_BYTES],
-            tally: Tally::new(),
-            on_their_way: 0,
+            buffer: vec![0; READ_BUFFER_BYTES],
+            tally: LoadTally::new(),
+            outstanding: 0,
             backlog: 0,
             scheduled: 0,
         })
@@ -303,29 +303,29 @@ impl<'a> Driver<'a> {
     ///
     /// # Errors
     /// Fails if a reply is wrong, a connection breaks, or a closed loop gets no replies in time.
-    pub fn run(mut self) -> Result<Tally> {
-        let outcome = self.turn_until_done();
+    pub fn run(mut self) -> Result<LoadTally> {
+        let outcome = self.run_until_done();
         if outcome.is_err() {
             self.plan.stop.store(true, Ordering::Relaxed);
         }
         outcome.map(|()| self.tally)
     }
 
-    fn turn_until_done(&mut self) -> Result<()> {
+    fn run_until_done(&mut self) -> Result<()> {
         let mut events = Vec::with_capacity(EVENTS_PER_TURN);
-        self.start()?;
+        self.send_first_batches()?;
         loop {
             let now_ns = self.now_ns();
             if self.is_done(now_ns)? || self.plan.stop.load(Ordering::Relaxed) {
                 return Ok(());
             }
             events.clear();
-            let timeout = self.wait_at_most(self.wait_ns(now_ns))?;
+            let timeout = self.arm_timer(self.wait_ns(now_ns))?;
             match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&timeout)) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error).doing("waiting for replies"),
+                Err(error) => return Err(error).context("waiting for replies"),
             }
-            for event in events.iter().filter(|event| event.data.u64() != TIMER) {
+            for event in events.iter().filter(|event| event.data.u64() != TIMER_TOKEN) {
                 let token = event.data.u64() as usize;
                 let flags = event.flags;
                 if flags.contains(epoll::EventFlags::OUT) {
@@ -335,12 +335,12 @@ impl<'a> Driver<'a> {
                     self.receive(token)?;
                 }
             }
-            self.send_what_came_due()?;
+            self.send_due_requests()?;
         }
     }
 
     /// Closed loop: sends the first batch of every connection.
-    fn start(&mut self) -> Result<()> {
+    fn send_first_batches(&mut self) -> Result<()> {
         if matches!(self.plan.pace, RequestPace::Closed) {
             let now_ns = self.now_ns();
             for token in 0..self.connections.len() {
@@ -357,9 +357,9 @@ impl<'a> Driver<'a> {
     /// Returns `true` if the run is over: nothing is left to send, and every reply has arrived or is no longer awaited.
     fn is_done(&mut self, now_ns: u64) -> Result<bool> {
         let window = self.plan.window;
-        if self.on_their_way == 0 && self.backlog == 0 {
+        if self.outstanding == 0 && self.backlog == 0 {
             let ended = now_ns >= window.until_ns;
-            return Ok(ended || self.connections.iter().all(|each| each.sent == each.budget));
+            return Ok(ended || self.connections.iter().all(|each| each.sent == each.max_requests));
         }
         if now_ns < window.until_ns.saturating_add(window.drain_ns) {
             return Ok(false);
@@ -367,7 +367,7 @@ impl<'a> Driver<'a> {
         match self.plan.pace {
             RequestPace::Closed => Err(Error::Server(format!(
                 "the server left {} requests unanswered for {} s",
-                self.on_their_way,
+                self.outstanding,
                 window.drain_ns / 1_000_000_000
             ))),
             RequestPace::Open { .. } => {
@@ -378,7 +378,7 @@ impl<'a> Driver<'a> {
     }
 
     /// Ensures that the next wait ends in time, and returns its timeout.
-    fn wait_at_most(&self, wait_ns: u64) -> Result<Timespec> {
+    fn arm_timer(&self, wait_ns: u64) -> Result<Timespec> {
         if wait_ns == 0 || matches!(self.plan.pace, RequestPace::Closed) {
             return Ok(timespec(wait_ns));
         }
@@ -386,13 +386,13 @@ impl<'a> Driver<'a> {
             it_interval: timespec(0),
             it_value: timespec(wait_ns),
         };
-        timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once).doing("setting the timer")?;
-        Ok(timespec(LONGEST_WAIT_NS))
+        timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once).context("setting the timer")?;
+        Ok(timespec(MAX_WAIT_NS))
     }
 
     /// The time that the thread may sleep, in nanoseconds.
     fn wait_ns(&self, now_ns: u64) -> u64 {
-        let mut wake_ns = now_ns + LONGEST_WAIT_NS;
+        let mut wake_ns = now_ns + MAX_WAIT_NS;
         if now_ns < self.plan.window.until_ns {
             wake_ns = wake_ns.min(self.plan.window.until_ns);
             if let Some(due_ns) = self.due_ns(self.scheduled) {
@@ -421,24 +421,24 @@ impl<'a> Driver<'a> {
             return Ok(());
         }
         let connection = &mut self.connections[token];
-        let count = self.plan.pipeline.min(connection.budget - connection.sent);
+        let count = self.plan.pipeline.min(connection.max_requests - connection.sent);
         if count == 0 {
             return Ok(());
         }
         connection.append_requests(count, self.plan.workload);
         connection.batch_ns = now_ns;
-        self.on_their_way += count;
+        self.outstanding += count;
         self.flush(token)
     }
 
     /// Open loop: assigns every request that came due to its connection, and sends.
-    fn send_what_came_due(&mut self) -> Result<()> {
+    fn send_due_requests(&mut self) -> Result<()> {
         if matches!(self.plan.pace, RequestPace::Closed) {
             return Ok(());
         }
         let until_ns = self.plan.window.until_ns;
         let now_ns = self.now_ns();
-        let mut touched = Vec::new();
+        let mut connections_with_due = Vec::new();
         while let Some(due_ns) = self.due_ns(self.scheduled) {
             if due_ns > now_ns || due_ns >= until_ns {
                 break;
@@ -447,23 +447,25 @@ impl<'a> Driver<'a> {
             self.connections[token].due += 1;
             self.scheduled += 1;
             self.backlog += 1;
-            if touched.len() < self.connections.len() {
-                touched.push(token);
+            if connections_with_due.len() < self.connections.len() {
+                connections_with_due.push(token);
             }
         }
-        touched.into_iter().try_for_each(|token| self.send_due(token))
+        connections_with_due
+            .into_iter()
+            .try_for_each(|token| self.send_due_on(token))
     }
 
     /// Open loop: sends as many due requests of one connection as its pipeline allows.
-    fn send_due(&mut self, token: usize) -> Result<()> {
+    fn send_due_on(&mut self, token: usize) -> Result<()> {
         let connection = &mut self.connections[token];
-        let room = self.plan.pipeline - connection.on_their_way();
+        let room = self.plan.pipeline - connection.outstanding();
         let count = room.min(connection.due - connection.sent);
         if count == 0 {
             return Ok(());
         }
         connection.append_requests(count, self.plan.workload);
-        self.on_their_way += count;
+        self.outstanding += count;
         self.backlog -= count;
         self.flush(token)
     }
@@ -472,12 +474,12 @@ impl<'a> Driver<'a> {
     fn flush(&mut self, token: usize) -> Result<()> {
         let connection = &mut self.connections[token];
         let awaits_room = !connection.flush()?;
-        if awaits_room != connection.awaits_room {
-            connection.awaits_room = awaits_room;
+        if awaits_room != connection.is_waiting_for_writable {
+            connection.is_waiting_for_writable = awaits_room;
             let mut interest = epoll::EventFlags::IN;
             interest.set(epoll::EventFlags::OUT, awaits_room);
             let data = epoll::EventData::new_u64(token as u64);
-            epoll::modify(&self.epoll, &connection.stream, data, interest).doing("changing the epoll interest")?;
+            epoll::modify(&self.epoll, &connection.stream, data, interest).context("changing the epoll interest")?;
         }
         Ok(())
     }
@@ -493,11 +495,11 @@ impl<'a> Driver<'a> {
     fn receive_into(&mut self, token: usize, buffer: &mut Vec<u8>) -> Result<()> {
         loop {
             let connection = &mut self.connections[token];
-            let kept = connection.tail.len();
-            if buffer.len() < kept + READ_BYTES / 2 {
-                buffer.resize(kept + READ_BYTES, 0);
+            let kept = connection.partial_reply.len();
+            if buffer.len() < kept + READ_BUFFER_BYTES / 2 {
+                buffer.resize(kept + READ_BUFFER_BYTES, 0);
             }
-            buffer[..kept].copy_from_slice(&connection.tail);
+            buffer[..kept].copy_from_slice(&connection.partial_reply);
             let count = match connection.stream.read(&mut buffer[kept..]) {
                 Ok(0) => return Err(Error::Server("the server closed a connection".into())),
                 Ok(count) => count,
@@ -505,16 +507,16 @@ impl<'a> Driver<'a> {
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(source) => {
                     return Err(Error::System {
-                        doing: "reading replies".into(),
+                        operation: "reading replies".into(),
                         source,
                     });
                 }
             };
             let first = connection.received;
             let bytes = &buffer[..kept + count];
-            let (replies, misses) = connection.take_replies(bytes, self.plan.workload)?;
+            let (replies, misses) = connection.consume_replies(bytes, self.plan.workload)?;
             self.tally.misses += misses;
-            self.account(token, first, replies)?;
+            self.record_replies(token, first, replies)?;
             if kept + count < buffer.len() {
                 return Ok(());
             }
@@ -522,14 +524,14 @@ impl<'a> Driver<'a> {
     }
 
     /// Records `replies` replies, from number `first` on, that have just arrived.
-    fn account(&mut self, token: usize, first: u64, replies: u64) -> Result<()> {
+    fn record_replies(&mut self, token: usize, first: u64, replies: u64) -> Result<()> {
         if replies == 0 {
             return Ok(());
         }
         let now_ns = self.now_ns();
         let window = self.plan.window;
         let in_window = (window.from_ns..window.until_ns).contains(&now_ns);
-        self.on_their_way -= replies;
+        self.outstanding -= replies;
         self.tally.all_replies += replies;
         if in_window {
             self.tally.replies += replies;
@@ -538,14 +540,14 @@ impl<'a> Driver<'a> {
             for index in first..first + replies {
                 self.record_from_due(token, index, now_ns);
             }
-            return self.send_due(token);
+            return self.send_due_on(token);
         }
         let connection = &self.connections[token];
         if in_window {
             let latency_ns = now_ns - connection.batch_ns;
             self.tally.latencies.saturating_record_n(latency_ns, replies);
         }
-        if connection.on_their_way() == 0 {
+        if connection.outstanding() == 0 {
             return self.send_batch(token, now_ns);
         }
         Ok(())

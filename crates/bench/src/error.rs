@@ -11,7 +11,7 @@ pub enum Error {
     /// An operation of the operating system failed.
     System {
         /// The operation, such as "reading x".
-        doing: String,
+        operation: String,
         /// The error of the operating system.
         source: io::Error,
     },
@@ -38,7 +38,10 @@ impl fmt::Display for Error {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Usage(text) => write!(formatter, "{text} (see --help)"),
-            Error::System { doing, source } => write!(formatter, "{doing}: {source}"),
+            Error::System {
+                operation: doing,
+                source,
+            } => write!(formatter, "{doing}: {source}"),
             Error::WrongReply(text) => write!(formatter, "wrong reply: {text}"),
             Error::Server(text) => write!(formatter, "{text}"),
         }
@@ -50,13 +53,13 @@ impl std::error::Error for Error {}
 /// Converts a system error into an [`Error`] that names the failed operation.
 pub trait ErrorContext<T> {
     /// Adds the operation in `text` ("reading x") to the error, if there is one.
-    fn doing(self, text: impl Into<String>) -> Result<T>;
+    fn context(self, text: impl Into<String>) -> Result<T>;
 }
 
 impl<T, E: Into<io::Error>> ErrorContext<T> for std::result::Result<T, E> {
-    fn doing(self, text: impl Into<String>) -> Result<T> {
+    fn context(self, text: impl Into<String>) -> Result<T> {
         self.map_err(|error| Error::System {
-            doing: text.into(),
+            operation: text.into(),
             source: error.into(),
         })
     }

@@ -4,9 +4,9 @@
 //! reading the payload. Any other reply goes through the general scanner. It is then either accepted after all (a miss)
 //! or stops the run.
 
-use crate::content::Values;
+use crate::content::ValuePool;
 use crate::error::{Error, Result};
-use crate::reply::{self, Header, Scanner};
+use crate::reply::{self, ReplyHeader, ReplyScanner};
 use crate::template::{DrawnValues, first_entry};
 
 #[cfg(test)]
@@ -54,7 +54,7 @@ const SHOWN_BYTES: usize = 120;
 
 /// The kind of reply that a request must have.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Expect {
+pub enum ExpectedReply {
     /// Exactly these bytes.
     Exact(Vec<u8>),
     /// The value of the request's last key.
@@ -72,18 +72,18 @@ pub enum Expect {
     /// A string that is not nil.
     Bulk,
     /// An array, set or map.
-    Elements {
+    ElementCount {
         /// The number of elements in it.
         count: u64,
     },
     /// An integer that the request determines.
-    Told(IntegerSource),
+    IntegerFromRequest(IntegerSource),
     /// A string of the value size that belongs to the key.
-    Own(Own),
+    KeyString(KeyString),
     /// An array, set or map of the key's elements.
-    Records {
+    ElementContents {
         /// The kind of elements.
-        kind: Records,
+        kind: ElementKind,
         /// The maximum number of elements.
         count: u64,
     },
@@ -104,7 +104,7 @@ pub enum IntegerSource {
 
 /// The string of a key that is expected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Own {
+pub enum KeyString {
     /// The item of the last number drawn.
     Item,
     /// The name of any element.
@@ -113,7 +113,7 @@ pub enum Own {
 
 /// The kind of elements of which a reply consists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Records {
+pub enum ElementKind {
     /// Items in order.
     Items,
     /// Names in any order.
@@ -128,12 +128,12 @@ pub enum Records {
     Entries,
 }
 
-impl Records {
+impl ElementKind {
     /// The number of RESP2 strings per element of the collection.
-    fn width(self) -> u64 {
+    fn strings_per_element(self) -> u64 {
         match self {
-            Records::Fields | Records::Scored => 2,
-            Records::Items | Records::Names | Records::IdNames | Records::Entries => 1,
+            ElementKind::Fields | ElementKind::Scored => 2,
+            ElementKind::Items | ElementKind::Names | ElementKind::IdNames | ElementKind::Entries => 1,
         }
     }
 
@@ -141,52 +141,52 @@ impl Records {
     fn known_bytes(self, count: u64, bulk_bytes: usize) -> Option<usize> {
         let score_bytes = |score: u64| "$1\r\n\r\n".len() + score.to_string().len();
         let more: usize = match self {
-            Records::Items | Records::Names => 0,
-            Records::Fields => count as usize * "$12\r\nfield:000000\r\n".len(),
-            Records::Scored => (0..count).map(score_bytes).sum(),
-            Records::IdNames | Records::Entries => return None,
+            ElementKind::Items | ElementKind::Names => 0,
+            ElementKind::Fields => count as usize * "$12\r\nfield:000000\r\n".len(),
+            ElementKind::Scored => (0..count).map(score_bytes).sum(),
+            ElementKind::IdNames | ElementKind::Entries => return None,
         };
         Some(more + count as usize * bulk_bytes)
     }
 }
 
-impl Expect {
+impl ExpectedReply {
     /// Parses the argument of `--expect`.
     ///
     /// # Errors
     /// Fails if the kind is unknown.
-    pub fn parse(text: &str) -> Result<Expect> {
+    pub fn parse(text: &str) -> Result<ExpectedReply> {
         let (kind, count) = match text.split_once(':') {
             Some((kind, count)) => (kind, count.parse::<u64>().ok()),
             None => (text, None),
         };
         match (kind, count) {
-            ("ok", None) => Ok(Expect::Exact(b"+OK\r\n".to_vec())),
-            ("pong", None) => Ok(Expect::Exact(b"+PONG\r\n".to_vec())),
-            ("integer", None) => Ok(Expect::Integer),
-            ("value", None) => Ok(Expect::Value { or_nil: false }),
-            ("value-or-nil", None) => Ok(Expect::Value { or_nil: true }),
-            ("values", Some(count)) => Ok(Expect::Values { count: count as usize }),
-            ("bulk", None) => Ok(Expect::Bulk),
-            ("elements", Some(count)) => Ok(Expect::Elements { count }),
-            ("exactly", Some(number)) => Ok(Expect::Exact(format!(":{number}\r\n").into_bytes())),
-            ("below", Some(bound)) => Ok(Expect::Told(IntegerSource::Below(bound))),
-            ("number", None) => Ok(Expect::Told(IntegerSource::Number)),
-            ("id", None) => Ok(Expect::Told(IntegerSource::Id)),
-            ("item", None) => Ok(Expect::Own(Own::Item)),
-            ("name", None) => Ok(Expect::Own(Own::Name)),
+            ("ok", None) => Ok(ExpectedReply::Exact(b"+OK\r\n".to_vec())),
+            ("pong", None) => Ok(ExpectedReply::Exact(b"+PONG\r\n".to_vec())),
+            ("integer", None) => Ok(ExpectedReply::Integer),
+            ("value", None) => Ok(ExpectedReply::Value { or_nil: false }),
+            ("value-or-nil", None) => Ok(ExpectedReply::Value { or_nil: true }),
+            ("values", Some(count)) => Ok(ExpectedReply::Values { count: count as usize }),
+            ("bulk", None) => Ok(ExpectedReply::Bulk),
+            ("elements", Some(count)) => Ok(ExpectedReply::ElementCount { count }),
+            ("exactly", Some(number)) => Ok(ExpectedReply::Exact(format!(":{number}\r\n").into_bytes())),
+            ("below", Some(bound)) => Ok(ExpectedReply::IntegerFromRequest(IntegerSource::Below(bound))),
+            ("number", None) => Ok(ExpectedReply::IntegerFromRequest(IntegerSource::Number)),
+            ("id", None) => Ok(ExpectedReply::IntegerFromRequest(IntegerSource::Id)),
+            ("item", None) => Ok(ExpectedReply::KeyString(KeyString::Item)),
+            ("name", None) => Ok(ExpectedReply::KeyString(KeyString::Name)),
             ("items" | "names" | "fields" | "scored" | "idnames" | "entries", Some(count)) => {
                 let kind = match kind {
-                    "items" => Records::Items,
-                    "names" => Records::Names,
-                    "fields" => Records::Fields,
-                    "scored" => Records::Scored,
-                    "idnames" => Records::IdNames,
-                    _ => Records::Entries,
+                    "items" => ElementKind::Items,
+                    "names" => ElementKind::Names,
+                    "fields" => ElementKind::Fields,
+                    "scored" => ElementKind::Scored,
+                    "idnames" => ElementKind::IdNames,
+                    _ => ElementKind::Entries,
                 };
-                Ok(Expect::Records { kind, count })
+                Ok(ExpectedReply::ElementContents { kind, count })
             }
-            ("any", None) => Ok(Expect::Any),
+            ("any", None) => Ok(ExpectedReply::Any),
             _ => Err(Error::Usage(format!("unknown kind of reply {text:?}"))),
         }
     }
@@ -194,15 +194,18 @@ impl Expect {
     /// The number of keys of a request that this kind of reply refers to.
     pub fn keys_needed(&self) -> usize {
         match self {
-            Expect::Value { .. } | Expect::Told(IntegerSource::Id) | Expect::Own(_) | Expect::Records { .. } => 1,
-            Expect::Values { count } => *count,
+            ExpectedReply::Value { .. }
+            | ExpectedReply::IntegerFromRequest(IntegerSource::Id)
+            | ExpectedReply::KeyString(_)
+            | ExpectedReply::ElementContents { .. } => 1,
+            ExpectedReply::Values { count } => *count,
             _ => 0,
         }
     }
 
     /// Returns `true` if a reply's content can be compared with the keys and numbers of its request.
     pub fn has_content(&self) -> bool {
-        self.keys_needed() > 0 || matches!(self, Expect::Told(_))
+        self.keys_needed() > 0 || matches!(self, ExpectedReply::IntegerFromRequest(_))
     }
 }
 
@@ -212,13 +215,13 @@ pub struct MatchedReply {
     /// The length of the reply in bytes.
     pub length: usize,
     /// `true` if it is a nil where a value was possible.
-    pub miss: bool,
+    pub is_miss: bool,
 }
 
 /// An [`Expect`] with the bytes it implies for one value size.
 #[derive(Debug, Clone)]
-pub struct Checker {
-    expect: Expect,
+pub struct ReplyChecker {
+    expect: ExpectedReply,
     value_header: Vec<u8>,
     array_header: Vec<u8>,
     /// The length of the expected reply in bytes, if it is known in advance.
@@ -226,29 +229,29 @@ pub struct Checker {
     value_size: usize,
 }
 
-impl Checker {
+impl ReplyChecker {
     /// Creates the checker for replies whose values have `value_size` bytes.
-    pub fn new(expect: Expect, value_size: usize) -> Checker {
+    pub fn new(expect: ExpectedReply, value_size: usize) -> ReplyChecker {
         let value_header = format!("${value_size}\r\n").into_bytes();
         let bulk_length = value_header.len() + value_size + 2;
         let (array_header, known_length) = match &expect {
-            Expect::Exact(bytes) => (bytes.clone(), Some(bytes.len())),
-            Expect::Value { .. } => (value_header.clone(), Some(bulk_length)),
-            Expect::Values { count } => {
+            ExpectedReply::Exact(bytes) => (bytes.clone(), Some(bytes.len())),
+            ExpectedReply::Value { .. } => (value_header.clone(), Some(bulk_length)),
+            ExpectedReply::Values { count } => {
                 let header = format!("*{count}\r\n").into_bytes();
                 let length = header.len() + count * bulk_length;
                 (header, Some(length))
             }
-            Expect::Own(_) => (value_header.clone(), Some(bulk_length)),
-            Expect::Records { kind, count } => {
-                let header = format!("*{}\r\n", count * kind.width()).into_bytes();
+            ExpectedReply::KeyString(_) => (value_header.clone(), Some(bulk_length)),
+            ExpectedReply::ElementContents { kind, count } => {
+                let header = format!("*{}\r\n", count * kind.strings_per_element()).into_bytes();
                 let known = kind.known_bytes(*count, bulk_length);
                 let length = known.map(|bytes| header.len() + bytes);
                 (header, length)
             }
             _ => (Vec::new(), None),
         };
-        Checker {
+        ReplyChecker {
             expect,
             value_header,
             array_header,
@@ -263,7 +266,7 @@ impl Checker {
     /// # Errors
     /// Fails if the reply is malformed or not of the expected kind.
     #[inline]
-    pub fn find(&self, bytes: &[u8], scanner: &mut Scanner) -> Result<Option<MatchedReply>> {
+    pub fn check_header(&self, bytes: &[u8], scanner: &mut ReplyScanner) -> Result<Option<MatchedReply>> {
         if let Some(length) = self.known_length {
             let header = &self.array_header;
             if bytes.len() < header.len() {
@@ -273,25 +276,33 @@ impl Checker {
             } else if bytes.starts_with(header) {
                 match bytes.get(..length) {
                     Some(reply) if self.is_framed(reply) => {
-                        *scanner = Scanner::default();
-                        return Ok(Some(MatchedReply { length, miss: false }));
+                        *scanner = ReplyScanner::default();
+                        return Ok(Some(MatchedReply { length, is_miss: false }));
                     }
                     // The header determines the length of one string, but not that of an array.
-                    None if !matches!(self.expect, Expect::Values { .. } | Expect::Records { .. }) => return Ok(None),
+                    None if !matches!(
+                        self.expect,
+                        ExpectedReply::Values { .. } | ExpectedReply::ElementContents { .. }
+                    ) =>
+                    {
+                        return Ok(None);
+                    }
                     _ => {}
                 }
             }
         }
-        self.find_unusual(bytes, scanner)
+        self.check_scanned(bytes, scanner)
     }
 
     /// Returns `true` if a reply with the expected header and length is framed as expected inside.
     #[inline]
     fn is_framed(&self, reply: &[u8]) -> bool {
         match self.expect {
-            Expect::Exact(_) => true,
+            ExpectedReply::Exact(_) => true,
             // The elements of these kinds are checked when their content is compared.
-            Expect::Value { .. } | Expect::Own(_) | Expect::Records { .. } => reply.ends_with(b"\r\n"),
+            ExpectedReply::Value { .. } | ExpectedReply::KeyString(_) | ExpectedReply::ElementContents { .. } => {
+                reply.ends_with(b"\r\n")
+            }
             _ => self
                 .elements(reply)
                 .all(|element| element.starts_with(&self.value_header) && element.ends_with(b"\r\n")),
@@ -305,41 +316,47 @@ impl Checker {
     }
 
     /// Checks any reply with the general scanner, whole or in parts.
-    fn find_unusual(&self, bytes: &[u8], scanner: &mut Scanner) -> Result<Option<MatchedReply>> {
-        let broken = |text: &str| wrong(text, bytes);
+    fn check_scanned(&self, bytes: &[u8], scanner: &mut ReplyScanner) -> Result<Option<MatchedReply>> {
+        let broken = |text: &str| wrong_reply(text, bytes);
         let Some(length) = scanner.advance(bytes).map_err(|error| broken(error.0))? else {
             return Ok(None);
         };
-        let header = Header::parse(bytes).ok().flatten().ok_or_else(|| broken("no header"))?;
-        let miss = header.null;
+        let header = ReplyHeader::parse(bytes)
+            .ok()
+            .flatten()
+            .ok_or_else(|| broken("no header"))?;
+        let miss = header.is_null;
         let fits = match &self.expect {
-            Expect::Exact(_) | Expect::Values { .. } | Expect::Value { or_nil: false } | Expect::Own(_) => false,
-            Expect::Value { or_nil: true } => miss,
-            Expect::Integer | Expect::Told(_) => header.kind == b':',
-            Expect::Records { kind, count } => self.has_records(*kind, *count, &header),
-            Expect::Bulk => matches!(header.kind, b'$' | b'=') && !miss,
-            Expect::Elements { count } => {
+            ExpectedReply::Exact(_)
+            | ExpectedReply::Values { .. }
+            | ExpectedReply::Value { or_nil: false }
+            | ExpectedReply::KeyString(_) => false,
+            ExpectedReply::Value { or_nil: true } => miss,
+            ExpectedReply::Integer | ExpectedReply::IntegerFromRequest(_) => header.kind == b':',
+            ExpectedReply::ElementContents { kind, count } => self.has_element_count(*kind, *count, &header),
+            ExpectedReply::Bulk => matches!(header.kind, b'$' | b'=') && !miss,
+            ExpectedReply::ElementCount { count } => {
                 matches!(header.kind, b'*' | b'~' | b'%') && !miss && header.children == *count
             }
-            Expect::Any => !matches!(header.kind, b'-' | b'!'),
+            ExpectedReply::Any => !matches!(header.kind, b'-' | b'!'),
         };
         if !fits {
             let reply = bytes.get(..length).unwrap_or(bytes);
-            return Err(wrong(&format!("expected {}", self.describe()), reply));
+            return Err(wrong_reply(&format!("expected {}", self.describe()), reply));
         }
-        Ok(Some(MatchedReply { length, miss }))
+        Ok(Some(MatchedReply { length, is_miss: miss }))
     }
 
     /// Returns `true` if an aggregate has the right kind and number of elements. In RESP3, a name and its score form an
     /// array.
-    fn has_records(&self, kind: Records, count: u64, header: &Header) -> bool {
+    fn has_element_count(&self, kind: ElementKind, count: u64, header: &ReplyHeader) -> bool {
         let right_number = match kind {
-            Records::IdNames => header.children <= count,
-            Records::Entries => header.children == 1 || header.kind == b'%' && header.children == 2,
-            Records::Scored if header.children == count => true,
-            _ => header.children == count * kind.width(),
+            ElementKind::IdNames => header.children <= count,
+            ElementKind::Entries => header.children == 1 || header.kind == b'%' && header.children == 2,
+            ElementKind::Scored if header.children == count => true,
+            _ => header.children == count * kind.strings_per_element(),
         };
-        matches!(header.kind, b'*' | b'~' | b'%') && !header.null && right_number
+        matches!(header.kind, b'*' | b'~' | b'%') && !header.is_null && right_number
     }
 
     /// Compares the content of a reply that [`Checker::find`] accepted with what its request drew from a keyspace of
@@ -347,19 +364,19 @@ impl Checker {
     ///
     /// # Errors
     /// Fails if the content differs from the stored data.
-    pub fn compare(&self, reply: &[u8], drawn: &DrawnValues, keys: u64, values: &Values) -> Result<()> {
+    pub fn compare(&self, reply: &[u8], drawn: &DrawnValues, keys: u64, values: &ValuePool) -> Result<()> {
         let ids = &drawn.ids;
         let last = ids.last().copied();
         let same = match self.expect {
-            Expect::Value { .. } => last.is_some_and(|id| self.payload(reply) == Some(values.of(id))),
-            Expect::Values { count } => {
+            ExpectedReply::Value { .. } => last.is_some_and(|id| self.payload(reply) == Some(values.value(id))),
+            ExpectedReply::Values { count } => {
                 ids.len() == count
                     && self
                         .elements(reply)
                         .zip(ids)
-                        .all(|(bulk, id)| self.payload(bulk) == Some(values.of(*id)))
+                        .all(|(bulk, id)| self.payload(bulk) == Some(values.value(*id)))
             }
-            Expect::Told(told) => {
+            ExpectedReply::IntegerFromRequest(told) => {
                 let line = reply.get(1..reply.len().saturating_sub(2));
                 let number = line.and_then(|line| std::str::from_utf8(line).ok()?.parse::<u64>().ok());
                 match told {
@@ -368,13 +385,13 @@ impl Checker {
                     IntegerSource::Below(bound) => number.is_some_and(|number| number < bound),
                 }
             }
-            Expect::Own(own) => last.zip(self.payload(reply)).is_some_and(|(id, payload)| match own {
-                Own::Item => payload == values.item(id, drawn.number),
-                Own::Name => values.number_of_name(id, payload).is_some(),
+            ExpectedReply::KeyString(own) => last.zip(self.payload(reply)).is_some_and(|(id, payload)| match own {
+                KeyString::Item => payload == values.item(id, drawn.number),
+                KeyString::Name => values.parse_name(id, payload).is_some(),
             }),
-            Expect::Records { kind, count } => last.is_some_and(|id| {
+            ExpectedReply::ElementContents { kind, count } => last.is_some_and(|id| {
                 let index = drawn.index;
-                are_records(
+                are_elements(
                     kind,
                     &reply::strings(reply),
                     &ExpectedElements { id, index, count, keys },
@@ -386,7 +403,7 @@ impl Checker {
         if same {
             return Ok(());
         }
-        Err(wrong(
+        Err(wrong_reply(
             &format!("not what was stored (keys {ids:?}, number {})", drawn.number),
             reply,
         ))
@@ -399,18 +416,18 @@ impl Checker {
 
     fn describe(&self) -> String {
         match &self.expect {
-            Expect::Exact(bytes) => format!("{:?}", String::from_utf8_lossy(bytes)),
-            Expect::Value { or_nil: false } => format!("a string of {} bytes", self.value_size),
-            Expect::Value { or_nil: true } => {
+            ExpectedReply::Exact(bytes) => format!("{:?}", String::from_utf8_lossy(bytes)),
+            ExpectedReply::Value { or_nil: false } => format!("a string of {} bytes", self.value_size),
+            ExpectedReply::Value { or_nil: true } => {
                 format!("a string of {} bytes or nil", self.value_size)
             }
-            Expect::Values { count } => format!("{count} strings of {} bytes", self.value_size),
-            Expect::Integer | Expect::Told(_) => "an integer".into(),
-            Expect::Own(_) => format!("a string of {} bytes", self.value_size),
-            Expect::Records { kind, count } => format!("{count} {kind:?} of {} bytes", self.value_size),
-            Expect::Bulk => "a string".into(),
-            Expect::Elements { count } => format!("{count} elements"),
-            Expect::Any => "no error".into(),
+            ExpectedReply::Values { count } => format!("{count} strings of {} bytes", self.value_size),
+            ExpectedReply::Integer | ExpectedReply::IntegerFromRequest(_) => "an integer".into(),
+            ExpectedReply::KeyString(_) => format!("a string of {} bytes", self.value_size),
+            ExpectedReply::ElementContents { kind, count } => format!("{count} {kind:?} of {} bytes", self.value_size),
+            ExpectedReply::Bulk => "a string".into(),
+            ExpectedReply::ElementCount { count } => format!("{count} elements"),
+            ExpectedReply::Any => "no error".into(),
         }
     }
 }
@@ -428,7 +445,7 @@ struct ExpectedElements {
 }
 
 /// Returns `true` if `strings` are the expected elements. `strings` are all strings of a reply at any nesting depth.
-fn are_records(kind: Records, strings: &[&[u8]], wanted: &ExpectedElements, values: &Values) -> bool {
+fn are_elements(kind: ElementKind, strings: &[&[u8]], wanted: &ExpectedElements, values: &ValuePool) -> bool {
     let ExpectedElements { id, index, count, keys } = *wanted;
     let name = |id: u64, number: u64| {
         let mut name = Vec::new();
@@ -436,30 +453,30 @@ fn are_records(kind: Records, strings: &[&[u8]], wanted: &ExpectedElements, valu
         name
     };
     match kind {
-        Records::Items => {
+        ElementKind::Items => {
             let items = strings.iter().zip(0..);
             strings.len() as u64 == count && items.into_iter().all(|(item, number)| *item == values.item(id, number))
         }
-        Records::Names => {
-            let numbers = strings.iter().map(|name| values.number_of_name(id, name));
-            each_once(numbers, count)
+        ElementKind::Names => {
+            let numbers = strings.iter().map(|name| values.parse_name(id, name));
+            is_permutation_below(numbers, count)
         }
-        Records::Fields => {
+        ElementKind::Fields => {
             let numbers = strings.chunks(2).map(|pair| {
                 let digits = pair.first()?.strip_prefix(b"field:")?;
                 let number = std::str::from_utf8(digits).ok()?.parse().ok()?;
                 (pair.get(1) == Some(&values.item(id, number))).then_some(number)
             });
-            each_once(numbers, count)
+            is_permutation_below(numbers, count)
         }
-        Records::Scored => {
+        ElementKind::Scored => {
             let right = |(pair, number): (&[&[u8]], u64)| {
                 pair.first() == Some(&name(id, number).as_slice())
                     && pair.get(1) == Some(&number.to_string().as_bytes())
             };
             strings.len() as u64 == 2 * count && strings.chunks(2).zip(0..).all(right)
         }
-        Records::IdNames => {
+        ElementKind::IdNames => {
             let there = count.min(keys.saturating_sub(id));
             strings.len() as u64 == there
                 && strings
@@ -467,7 +484,7 @@ fn are_records(kind: Records, strings: &[&[u8]], wanted: &ExpectedElements, valu
                     .zip(id..)
                     .all(|(found, number)| *found == name(0, number))
         }
-        Records::Entries => {
+        ElementKind::Entries => {
             let first = first_entry(index, count);
             let right = |(entry, number): (&[&[u8]], u64)| {
                 let id_text = format!("{}-1", number + 1);
@@ -480,7 +497,7 @@ fn are_records(kind: Records, strings: &[&[u8]], wanted: &ExpectedElements, valu
 }
 
 /// Returns `true` if the numbers are those below `count`, each once.
-fn each_once(numbers: impl Iterator<Item = Option<u64>>, count: u64) -> bool {
+fn is_permutation_below(numbers: impl Iterator<Item = Option<u64>>, count: u64) -> bool {
     let mut seen = vec![false; count as usize];
     for number in numbers {
         match number.and_then(|number| seen.get_mut(number as usize)) {
@@ -492,7 +509,7 @@ fn each_once(numbers: impl Iterator<Item = Option<u64>>, count: u64) -> bool {
 }
 
 /// Returns the error for a reply, with the beginning of the reply.
-fn wrong(text: &str, reply: &[u8]) -> Error {
+fn wrong_reply(text: &str, reply: &[u8]) -> Error {
     let shown = reply.get(..SHOWN_BYTES).unwrap_or(reply);
     let more = if shown.len() < reply.len() { "..." } else { "" };
     Error::WrongReply(format!("{text}, but got \"{}{more}\"", shown.escape_ascii()))

@@ -71,7 +71,7 @@ impl GivenFlags {
     }
 
     /// Returns `true` if the flag was on the command line.
-    pub fn has(&self, name: &str) -> bool {
+    pub fn is_given(&self, name: &str) -> bool {
         self.values.contains_key(name)
     }
 
@@ -79,7 +79,7 @@ impl GivenFlags {
     ///
     /// # Panics
     /// Panics if `name` is not in the flag table.
-    pub fn text(&self, name: &str) -> Option<&str> {
+    pub fn value(&self, name: &str) -> Option<&str> {
         let flag = self.table.iter().copied().flatten().find(|flag| flag.name == name);
         let flag = flag.unwrap_or_else(|| panic!("{name} is not in the flag table"));
         let given = self.values.get(name).map(String::as_str);
@@ -90,8 +90,8 @@ impl GivenFlags {
     ///
     /// # Errors
     /// Fails if the value cannot be parsed.
-    pub fn parsed<T: FromStr>(&self, name: &str) -> Result<Option<T>> {
-        let Some(text) = self.text(name) else {
+    pub fn parse_value<T: FromStr>(&self, name: &str) -> Result<Option<T>> {
+        let Some(text) = self.value(name) else {
             return Ok(None);
         };
         let value = text
@@ -106,7 +106,7 @@ impl GivenFlags {
     /// Fails if the value is missing, is not a number or is less than `least`.
     pub fn number<T: FromStr + PartialOrd>(&self, name: &str, least: T) -> Result<T> {
         let value = self
-            .parsed(name)?
+            .parse_value(name)?
             .ok_or_else(|| Error::Usage(format!("{name} is needed")))?;
         // NaN is not less than `least`, but it must be refused too.
         if value >= least {
@@ -121,7 +121,7 @@ impl GivenFlags {
     /// # Errors
     /// Fails if an item is not a number.
     pub fn numbers(&self, name: &str) -> Result<Vec<usize>> {
-        let text = self.text(name).unwrap_or_default();
+        let text = self.value(name).unwrap_or_default();
         let items = text.split(',').filter(|item| !item.is_empty());
         let read = |item: &str| item.parse().map_err(|_| Error::Usage(format!("{name}: {item:?}")));
         items.map(read).collect()
@@ -129,7 +129,7 @@ impl GivenFlags {
 }
 
 /// Returns the help text of a flag table.
-pub fn help(table: &[&[Flag]]) -> String {
+pub fn help_text(table: &[&[Flag]]) -> String {
     let mut text = String::new();
     for flag in table.iter().copied().flatten() {
         let left = format!("{} {}", flag.name, flag.value);

@@ -18,11 +18,11 @@ const SLOTS: usize = 16384;
 /// The number of keys that are looked up together.
 const BLOCK_KEYS: usize = 16;
 
-type Keyspace = Domain<Hint, Table<()>>;
+type BenchKeyspace = Domain<Hint, Table<()>>;
 
 /// The parameters of the measurement.
 #[derive(Debug, Clone, Copy)]
-pub struct Options {
+pub struct KeyspaceOptions {
     /// The number of keys in the keyspace.
     pub keys: u64,
     /// The size of each value in bytes.
@@ -39,27 +39,27 @@ pub struct Options {
 struct KeyspaceWork {
     name: &'static str,
     /// The percentage of operations that read.
-    reads: u64,
+    read_percent: u64,
     /// `true` if all keys are in one slot.
-    one_slot: bool,
+    is_one_slot: bool,
 }
 
-const WORKS: [KeyspaceWork; 2] = [
+const LOADS: [KeyspaceWork; 2] = [
     KeyspaceWork {
         name: "80% reads, 20% writes, uniform keys",
-        reads: 80,
-        one_slot: false,
+        read_percent: 80,
+        is_one_slot: false,
     },
     KeyspaceWork {
         name: "reads of one hot slot",
-        reads: 100,
-        one_slot: true,
+        read_percent: 100,
+        is_one_slot: true,
     },
 ];
 
 /// The throughput of one measurement, in operations per second.
 #[derive(Clone, Copy)]
-struct Speed {
+struct Throughput {
     by_cpu: f64,
     by_wall: f64,
 }
@@ -68,10 +68,10 @@ struct Speed {
 ///
 /// # Errors
 /// Fails if a thread panics or its CPU time cannot be read.
-pub fn run(options: Options) -> Result<()> {
+pub fn run(options: KeyspaceOptions) -> Result<()> {
     println!("| work | threads | M op/s by CPU time | M op/s by wall time | CPU ratio to one thread | wall ratio |");
     println!("|---|---:|---:|---:|---:|---:|");
-    for work in WORKS {
+    for work in LOADS {
         let keyspace = fill(options, work)?;
         let mut one = Vec::new();
         let mut many = Vec::new();
@@ -94,13 +94,13 @@ pub fn run(options: Options) -> Result<()> {
     Ok(())
 }
 
-fn median(speeds: &[Speed]) -> Speed {
-    let of = |figure: fn(&Speed) -> f64| {
+fn median(speeds: &[Throughput]) -> Throughput {
+    let of = |figure: fn(&Throughput) -> f64| {
         let mut figures: Vec<f64> = speeds.iter().map(figure).collect();
         figures.sort_by(f64::total_cmp);
         figures[figures.len() / 2]
     };
-    Speed {
+    Throughput {
         by_cpu: of(|speed| speed.by_cpu),
         by_wall: of(|speed| speed.by_wall),
     }
@@ -129,19 +129,19 @@ fn slot(hash: u64) -> usize {
     (hash >> 50) as usize
 }
 
-fn fill(options: Options, work: KeyspaceWork) -> Result<Arc<Keyspace>> {
+fn fill(options: KeyspaceOptions, work: KeyspaceWork) -> Result<Arc<BenchKeyspace>> {
     let keyspace = Arc::new(Domain::new(SLOTS, options.threads + 1, |_| (Hint::new(), Table::new())));
     let mut seat = join(&keyspace)?;
     let value = vec![b'v'; options.value_bytes];
     // The one slot holds about as many keys as each slot does when all slots are filled.
-    let keys = if work.one_slot {
+    let keys = if work.is_one_slot {
         options.keys / SLOTS as u64 + 1
     } else {
         options.keys
     };
     let mut exclusive = seat.exclusive();
     for number in 0..keys {
-        let hash = hash(number, work.one_slot);
+        let hash = hash(number, work.is_one_slot);
         let (hint, table) = exclusive.parts_mut(slot(hash));
         drop(table.insert(hash, &key(number), NewValue::Bytes(&value), None, 0));
         table.publish(hint);
@@ -151,13 +151,18 @@ fn fill(options: Options, work: KeyspaceWork) -> Result<Arc<Keyspace>> {
     Ok(keyspace)
 }
 
-fn join(keyspace: &Arc<Keyspace>) -> Result<ThreadSeat<Hint, Table<()>>> {
+fn join(keyspace: &Arc<BenchKeyspace>) -> Result<ThreadSeat<Hint, Table<()>>> {
     keyspace
         .join()
         .ok_or_else(|| Error::Usage("more threads than the keyspace allows".to_owned()))
 }
 
-fn measure(keyspace: &Arc<Keyspace>, options: Options, work: KeyspaceWork, threads: usize) -> Result<Speed> {
+fn measure(
+    keyspace: &Arc<BenchKeyspace>,
+    options: KeyspaceOptions,
+    work: KeyspaceWork,
+    threads: usize,
+) -> Result<Throughput> {
     let stop = Arc::new(AtomicBool::new(false));
     let barrier = Arc::new(Barrier::new(threads + 1));
     let done = Arc::new(AtomicU64::new(0));
@@ -168,7 +173,7 @@ fn measure(keyspace: &Arc<Keyspace>, options: Options, work: KeyspaceWork, threa
         handles.push(std::thread::spawn(move || -> std::io::Result<(u64, f64)> {
             barrier.wait();
             let before = cpu_seconds()?;
-            let operations = operate(seat, options, work, thread as u64, &stop);
+            let operations = run_operations(seat, options, work, thread as u64, &stop);
             done.fetch_add(operations, Ordering::Relaxed);
             Ok((operations, cpu_seconds()? - before))
         }));
@@ -182,21 +187,21 @@ fn measure(keyspace: &Arc<Keyspace>, options: Options, work: KeyspaceWork, threa
         let ended = handle
             .join()
             .map_err(|_| Error::Server("a thread panicked".to_owned()))?;
-        let (operations, seconds) = ended.doing("reading the CPU time of a thread")?;
+        let (operations, seconds) = ended.context("reading the CPU time of a thread")?;
         by_cpu += operations as f64 / seconds.max(f64::EPSILON);
     }
     let by_wall = done.load(Ordering::Relaxed) as f64 / start.elapsed().as_secs_f64();
-    Ok(Speed { by_cpu, by_wall })
+    Ok(Throughput { by_cpu, by_wall })
 }
 
-fn operate(
+fn run_operations(
     mut seat: ThreadSeat<Hint, Table<()>>,
-    options: Options,
+    options: KeyspaceOptions,
     work: KeyspaceWork,
     thread: u64,
     stop: &AtomicBool,
 ) -> u64 {
-    let keys = if work.one_slot {
+    let keys = if work.is_one_slot {
         options.keys / SLOTS as u64 + 1
     } else {
         options.keys
@@ -213,11 +218,11 @@ fn operate(
             state ^= state << 17;
             *number = state % keys;
         }
-        prefetch(&pass, &numbers, work.one_slot);
+        prefetch(&pass, &numbers, work.is_one_slot);
         for number in numbers {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            let reads = (state >> 33) % 100 < work.reads;
-            while !operate_once(&pass, number, reads, &value, work.one_slot) {}
+            let reads = (state >> 33) % 100 < work.read_percent;
+            while !try_operation(&pass, number, reads, &value, work.is_one_slot) {}
             operations += 1;
         }
     }
@@ -252,7 +257,7 @@ fn prefetch(pass: &GatePassage<'_, Hint, Table<()>>, numbers: &[u64; BLOCK_KEYS]
 }
 
 /// Executes one operation. Returns `false` if another thread holds a lease on the slot.
-fn operate_once(
+fn try_operation(
     pass: &GatePassage<'_, Hint, Table<()>>,
     number: u64,
     reads: bool,

@@ -1,11 +1,11 @@
 //! The named loads, and the mixtures of them that a run sends.
 
-use crate::content::Values;
+use crate::content::ValuePool;
 use crate::draw::{KeyOrder, RequestDraw};
 use crate::error::{Error, Result};
-use crate::expect::{Checker, Expect, MatchedReply};
-use crate::reply::Scanner;
-use crate::template::{Template, stream_round};
+use crate::expect::{ExpectedReply, MatchedReply, ReplyChecker};
+use crate::reply::ReplyScanner;
+use crate::template::{Template, requests_per_cycle};
 
 #[cfg(test)]
 mod tests;
@@ -114,13 +114,13 @@ const GROUP_READ_STEPS: &[(&str, &str)] = &[
 ];
 
 /// The number of entries per turn of [`GROUP_READ`].
-const GROUP_READ_TURN: u64 = 10;
+const GROUP_READ_ENTRIES: u64 = 10;
 
 /// Finds a load by name.
 ///
 /// # Errors
 /// Fails if the name is unknown.
-pub fn find(name: &str) -> Result<&'static Load> {
+pub fn load_by_name(name: &str) -> Result<&'static Load> {
     LOADS
         .iter()
         .find(|load| load.name == name)
@@ -129,7 +129,7 @@ pub fn find(name: &str) -> Result<&'static Load> {
 
 /// The properties that all requests of a run share.
 #[derive(Debug, Clone)]
-pub struct Subject {
+pub struct LoadParameters {
     /// The order in which keys are named.
     pub order: KeyOrder,
     /// The size of each value in bytes.
@@ -142,9 +142,9 @@ pub struct Subject {
 
 /// One kind of request in a workload.
 #[derive(Debug)]
-struct Part {
+struct WorkloadPart {
     template: Template,
-    checker: Checker,
+    checker: ReplyChecker,
     /// `true` if a reply's content can be compared.
     has_content: bool,
     /// The sum of the weights of this part and of those before it.
@@ -154,12 +154,12 @@ struct Part {
 /// A mixture of requests with their expected replies: everything a connection sends.
 #[derive(Debug)]
 pub struct Workload {
-    parts: Vec<Part>,
+    parts: Vec<WorkloadPart>,
     total_weight: u64,
     /// The number of requests in a cycle in which the number of a request determines its part; 0 for a mixture.
-    round: u64,
+    cycle_requests: u64,
     order: KeyOrder,
-    values: Values,
+    values: ValuePool,
     verify_every: u64,
 }
 
@@ -168,7 +168,7 @@ impl Workload {
     ///
     /// # Errors
     /// Fails if the command or the kind is invalid, or if the reply refers to more keys than the command names.
-    pub fn command(command: &str, expect: &str, subject: &Subject) -> Result<Workload> {
+    pub fn from_command(command: &str, expect: &str, subject: &LoadParameters) -> Result<Workload> {
         Workload::weighted(&[(command, expect, 1)], subject)
     }
 
@@ -176,11 +176,11 @@ impl Workload {
     ///
     /// # Errors
     /// Fails if a name is unknown or a weight is invalid.
-    pub fn named(text: &str, subject: &Subject) -> Result<Workload> {
+    pub fn from_name(text: &str, subject: &LoadParameters) -> Result<Workload> {
         if text == GROUP_READ {
             let steps: Vec<(&str, &str, u64)> = GROUP_READ_STEPS.iter().map(|step| (step.0, step.1, 1)).collect();
             return Ok(Workload {
-                round: stream_round(GROUP_READ_TURN),
+                cycle_requests: requests_per_cycle(GROUP_READ_ENTRIES),
                 order: KeyOrder::OwnKey,
                 ..Workload::weighted(&steps, subject)?
             });
@@ -189,7 +189,7 @@ impl Workload {
         let mut parts = Vec::new();
         for item in mixture.split(',') {
             let (name, weight) = item.split_once(':').unwrap_or((item, "1"));
-            let load = find(name)?;
+            let load = load_by_name(name)?;
             let weight = weight.parse().ok().filter(|weight| (1..=1_000_000).contains(weight));
             let weight = weight.ok_or_else(|| Error::Usage(format!("{item}: the weight must be from 1 to 1000000")))?;
             parts.push((load.command, load.expect, weight));
@@ -197,21 +197,21 @@ impl Workload {
         Workload::weighted(&parts, subject)
     }
 
-    fn weighted(commands: &[(&str, &str, u64)], subject: &Subject) -> Result<Workload> {
-        let values = Values::new(subject.value_size);
+    fn weighted(commands: &[(&str, &str, u64)], subject: &LoadParameters) -> Result<Workload> {
+        let values = ValuePool::new(subject.value_size);
         let mut parts = Vec::new();
         let mut total_weight = 0;
         for (command, expect, weight) in commands {
             let template = Template::parse(command, &values, subject.expire_s)?;
-            let expect = Expect::parse(expect)?;
+            let expect = ExpectedReply::parse(expect)?;
             total_weight += weight;
             let has_content = expect.has_content();
             let needed = expect.keys_needed();
             if needed > template.keys() {
                 return Err(Error::Usage(format!("{command}: the reply needs {needed} keys")));
             }
-            let checker = Checker::new(expect, subject.value_size);
-            parts.push(Part {
+            let checker = ReplyChecker::new(expect, subject.value_size);
+            parts.push(WorkloadPart {
                 template,
                 checker,
                 has_content,
@@ -222,7 +222,7 @@ impl Workload {
         Ok(Workload {
             parts,
             total_weight,
-            round: 0,
+            cycle_requests: 0,
             order: subject.order.clone(),
             values,
             verify_every,
@@ -238,7 +238,7 @@ impl Workload {
     #[inline]
     pub fn append_request(&self, seed: u64, index: u64, out: &mut Vec<u8>) {
         let mut draw = RequestDraw::new(&self.order, seed, index);
-        let part = self.choose(&mut draw);
+        let part = self.choose_part(&mut draw);
         part.template.append(&mut draw, &self.values, out);
     }
 
@@ -252,15 +252,15 @@ impl Workload {
         seed: u64,
         index: u64,
         bytes: &[u8],
-        scanner: &mut Scanner,
+        scanner: &mut ReplyScanner,
     ) -> Result<Option<MatchedReply>> {
         let mut draw = RequestDraw::new(&self.order, seed, index);
-        let part = self.choose(&mut draw);
-        let Some(found) = part.checker.find(bytes, scanner)? else {
+        let part = self.choose_part(&mut draw);
+        let Some(found) = part.checker.check_header(bytes, scanner)? else {
             return Ok(None);
         };
-        if part.has_content && !found.miss && index.is_multiple_of(self.verify_every) {
-            let drawn = part.template.drawn(&mut draw);
+        if part.has_content && !found.is_miss && index.is_multiple_of(self.verify_every) {
+            let drawn = part.template.replay_draws(&mut draw);
             let reply = bytes.get(..found.length).unwrap_or(bytes);
             part.checker.compare(reply, &drawn, self.keys(), &self.values)?;
         }
@@ -283,12 +283,12 @@ impl Workload {
 
     /// Chooses the kind of a request. In a mixture it is the first draw, unless there is only one kind.
     #[inline]
-    fn choose(&self, draw: &mut RequestDraw<'_>) -> &Part {
+    fn choose_part(&self, draw: &mut RequestDraw<'_>) -> &WorkloadPart {
         if self.parts.len() == 1 {
             return &self.parts[0];
         }
-        if self.round > 0 {
-            return match draw.index() % self.round {
+        if self.cycle_requests > 0 {
+            return match draw.index() % self.cycle_requests {
                 0 => &self.parts[0],
                 place => &self.parts[2 - (place % 2) as usize],
             };

@@ -27,11 +27,11 @@ impl CpuSample {
     ///
     /// # Errors
     /// Fails if the process does not exist or its statistics cannot be read.
-    pub fn of(pid: u32) -> Result<CpuSample> {
+    pub fn read(pid: u32) -> Result<CpuSample> {
         let folder = format!("/proc/{pid}/task");
         let mut thread_ns = BTreeMap::new();
-        for entry in fs::read_dir(&folder).doing(format!("reading {folder}"))? {
-            let entry = entry.doing(format!("reading {folder}"))?;
+        for entry in fs::read_dir(&folder).context(format!("reading {folder}"))? {
+            let entry = entry.context(format!("reading {folder}"))?;
             let thread = entry.file_name().to_str().and_then(|name| name.parse().ok());
             // A thread may end between the listing and this read.
             if let (Some(thread), Ok(text)) = (thread, fs::read_to_string(entry.path().join("schedstat"))) {
@@ -40,14 +40,14 @@ impl CpuSample {
             }
         }
         let path = format!("/proc/{pid}/stat");
-        let stat = fs::read_to_string(&path).doing(format!("reading {path}"))?;
+        let stat = fs::read_to_string(&path).context(format!("reading {path}"))?;
         let ticks = ticks_in_stat(&stat).ok_or_else(|| Error::Server(format!("{path} has no times")))?;
         let total_ns = ticks * 1_000_000_000 / rustix::param::clock_ticks_per_second();
         Ok(CpuSample { thread_ns, total_ns })
     }
 
     /// The CPU time used since an earlier sample, in nanoseconds.
-    pub fn since_ns(&self, earlier: &CpuSample) -> u64 {
+    pub fn nanoseconds_since(&self, earlier: &CpuSample) -> u64 {
         let none_ended = earlier
             .thread_ns
             .keys()
@@ -76,7 +76,7 @@ fn ticks_in_stat(stat: &str) -> Option<u64> {
 /// Fails if the process does not exist or its statistics cannot be read.
 pub fn rss_bytes(pid: u32) -> Result<u64> {
     let path = format!("/proc/{pid}/smaps_rollup");
-    let text = fs::read_to_string(&path).doing(format!("reading {path}"))?;
+    let text = fs::read_to_string(&path).context(format!("reading {path}"))?;
     let kilobytes = text
         .lines()
         .find_map(|line| line.strip_prefix("Rss:"))
@@ -96,7 +96,7 @@ pub fn pin_this_thread(cores: &[usize]) -> Result<()> {
         }
         set.set(*core);
     }
-    sched_setaffinity(None, &set).doing(format!("pinning to cores {cores:?}"))
+    sched_setaffinity(None, &set).context(format!("pinning to cores {cores:?}"))
 }
 
 /// Returns the cores on which the calling thread may run.
@@ -104,12 +104,12 @@ pub fn pin_this_thread(cores: &[usize]) -> Result<()> {
 /// # Errors
 /// Fails if the system call fails.
 pub fn allowed_cores() -> Result<Vec<usize>> {
-    let set = sched_getaffinity(None).doing("reading the affinity")?;
+    let set = sched_getaffinity(None).context("reading the affinity")?;
     Ok((0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect())
 }
 
 /// Raises this process's limit of open files to the allowed maximum. If that is too low, opening a file reports it.
-pub fn allow_open_files() {
+pub fn raise_open_file_limit() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     let _ = setrlimit(Resource::Nofile, limit);

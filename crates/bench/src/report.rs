@@ -10,7 +10,7 @@ use crate::run::Measurement;
 mod tests;
 
 /// A server that uses at least this share of its core is limited by itself, not by the client.
-const BUSY_SHARE: f64 = 0.95;
+const SATURATED_CORE_SHARE: f64 = 0.95;
 
 /// One load on all sides, with one measurement per side and round.
 #[derive(Debug)]
@@ -84,12 +84,12 @@ pub struct Report {
 }
 
 /// A figure of a [`Measurement`] with its name in JSON.
-type Metric = (&'static str, fn(&Measurement) -> Option<f64>);
+type ReportMetric = (&'static str, fn(&Measurement) -> Option<f64>);
 
-const METRICS: &[Metric] = &[
+const METRICS: &[ReportMetric] = &[
     ("requests_per_s", |measured| Some(measured.requests_per_s)),
     ("server_cpu_us_per_request", |measured| measured.server_cpu_us),
-    ("server_busy_cores", |measured| measured.server_busy),
+    ("server_busy_cores", |measured| measured.server_busy_cores),
     ("client_cpu_us_per_request", |measured| Some(measured.client_cpu_us)),
     ("p50_us", |measured| Some(measured.p50_us)),
     ("p99_us", |measured| Some(measured.p99_us)),
@@ -138,17 +138,19 @@ impl LoadRow {
 
     /// Formats the requests per second of a side, with a mark if its core was not fully used.
     fn requests_cell(&self, side: usize, pinned: bool) -> String {
-        let idle = self.median(side, SERVER_BUSY).is_some_and(|busy| busy < BUSY_SHARE);
+        let idle = self
+            .median(side, SERVER_BUSY)
+            .is_some_and(|busy| busy < SATURATED_CORE_SHARE);
         format!(
             "{}{}",
-            thousands(self.median(side, REQUESTS)),
+            format_thousands(self.median(side, REQUESTS)),
             if pinned && idle { " †" } else { "" }
         )
     }
 
     fn latency_cell(&self, side: usize) -> String {
         LATENCIES
-            .map(|metric| decimal(self.median(side, metric), 0))
+            .map(|metric| format_decimal(self.median(side, metric), 0))
             .join(" / ")
     }
 
@@ -206,7 +208,7 @@ impl Section {
             }
         }
         let rows = self.loads.iter().map(|row| self.load_cells(row));
-        table(text, &heads, rows);
+        write_table(text, &heads, rows);
         for row in self.loads.iter().filter(|row| !row.notes.is_empty()) {
             let _ = writeln!(text, "\nIn the rounds of {}: {}.", row.name(), row.notes.join("; "));
         }
@@ -215,7 +217,7 @@ impl Section {
             sides.any(|side| row.requests_cell(side, self.pinned).ends_with('†'))
         };
         if self.loads.iter().any(marked) {
-            let share = BUSY_SHARE * 100.0;
+            let share = SATURATED_CORE_SHARE * 100.0;
             let _ = writeln!(
                 text,
                 "\n† The server used less than {share:.0}% of its core: requests/s show the limit of the \
@@ -228,16 +230,24 @@ impl Section {
         let sides = 0..self.labels.len();
         let compared = self.labels.len() > 1;
         let ratio = |metric| {
-            if compared { Some(times(row.ratio(metric))) } else { None }
+            if compared {
+                Some(format_ratio(row.ratio(metric)))
+            } else {
+                None
+            }
         };
         let mut cells = vec![row.name()];
         cells.extend(sides.clone().map(|side| row.requests_cell(side, self.pinned)));
         cells.extend(ratio(REQUESTS));
-        cells.extend(sides.clone().map(|side| decimal(row.median(side, SERVER_CPU), 2)));
+        cells.extend(
+            sides
+                .clone()
+                .map(|side| format_decimal(row.median(side, SERVER_CPU), 2)),
+        );
         cells.extend(ratio(SERVER_CPU));
         cells.extend(sides.map(|side| row.latency_cell(side)));
         if compared {
-            cells.push(LATENCIES.map(|metric| times(row.ratio(metric))).join(" / "));
+            cells.push(LATENCIES.map(|metric| format_ratio(row.ratio(metric))).join(" / "));
         }
         cells
     }
@@ -262,13 +272,13 @@ impl Section {
                 format!("x {}", row.what)
             };
             let mut cells = vec![format!("{} {what}, {} B{expiry}", row.keys, row.value_size)];
-            cells.extend(row.bytes_per_key.iter().map(|bytes| decimal(Some(*bytes), 1)));
+            cells.extend(row.bytes_per_key.iter().map(|bytes| format_decimal(Some(*bytes), 1)));
             if servers > 1 {
-                cells.push(times(row.ratio()));
+                cells.push(format_ratio(row.ratio()));
             }
             cells
         });
-        table(text, &heads, rows);
+        write_table(text, &heads, rows);
     }
 
     fn json(&self) -> Value {
@@ -327,7 +337,7 @@ impl Report {
                 let numbers = [format!("{:.0}", row.seconds), format!("{:.1}", row.cpu_ms)];
                 [vec![row.label.clone()], numbers.to_vec(), vec![format!("{share:.3}%")]].concat()
             });
-            table(&mut text, &heads, rows);
+            write_table(&mut text, &heads, rows);
         }
         text
     }
@@ -351,18 +361,18 @@ impl Report {
 pub fn measurement_text(measured: &Measurement) -> String {
     let megabytes = measured.server_rss_bytes.map(|bytes| bytes as f64 / 1e6);
     let rows = [
-        ("requests/s", thousands(Some(measured.requests_per_s))),
-        ("server CPU-µs/request", decimal(measured.server_cpu_us, 3)),
-        ("server cores busy", decimal(measured.server_busy, 2)),
-        ("client CPU-µs/request", decimal(Some(measured.client_cpu_us), 3)),
-        ("latency p50 µs", decimal(Some(measured.p50_us), 1)),
-        ("latency p99 µs", decimal(Some(measured.p99_us), 1)),
-        ("latency p99.9 µs", decimal(Some(measured.p999_us), 1)),
-        ("latency max µs", decimal(Some(measured.max_us), 1)),
+        ("requests/s", format_thousands(Some(measured.requests_per_s))),
+        ("server CPU-µs/request", format_decimal(measured.server_cpu_us, 3)),
+        ("server cores busy", format_decimal(measured.server_busy_cores, 2)),
+        ("client CPU-µs/request", format_decimal(Some(measured.client_cpu_us), 3)),
+        ("latency p50 µs", format_decimal(Some(measured.p50_us), 1)),
+        ("latency p99 µs", format_decimal(Some(measured.p99_us), 1)),
+        ("latency p99.9 µs", format_decimal(Some(measured.p999_us), 1)),
+        ("latency max µs", format_decimal(Some(measured.max_us), 1)),
         ("replies in the window", measured.replies.to_string()),
         ("misses", measured.misses.to_string()),
         ("unanswered", measured.unanswered.to_string()),
-        ("server RSS MB", decimal(megabytes, 1)),
+        ("server RSS MB", format_decimal(megabytes, 1)),
     ];
     rows.iter().fold(String::new(), |mut text, (name, value)| {
         let _ = writeln!(text, "{name:<24}{value:>14}");
@@ -384,7 +394,7 @@ pub fn measurement_json(measured: &Measurement) -> Value {
 }
 
 /// Appends a Markdown table: the first column is left-aligned, numbers are right-aligned.
-fn table(text: &mut String, heads: &[String], rows: impl Iterator<Item = Vec<String>>) {
+fn write_table(text: &mut String, heads: &[String], rows: impl Iterator<Item = Vec<String>>) {
     let _ = writeln!(text, "| {} |", heads.join(" | "));
     let _ = writeln!(text, "|---|{}", "---:|".repeat(heads.len() - 1));
     for cells in rows {
@@ -392,16 +402,16 @@ fn table(text: &mut String, heads: &[String], rows: impl Iterator<Item = Vec<Str
     }
 }
 
-fn decimal(value: Option<f64>, digits: usize) -> String {
+fn format_decimal(value: Option<f64>, digits: usize) -> String {
     value.map_or("-".into(), |value| format!("{value:.digits$}"))
 }
 
-fn times(value: Option<f64>) -> String {
+fn format_ratio(value: Option<f64>) -> String {
     value.map_or("-".into(), |value| format!("{value:.2}x"))
 }
 
 /// Formats a whole number in groups of three digits.
-fn thousands(value: Option<f64>) -> String {
+fn format_thousands(value: Option<f64>) -> String {
     let Some(value) = value else {
         return "-".into();
     };

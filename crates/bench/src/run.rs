@@ -5,9 +5,9 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::control::Control;
+use crate::control::ControlConnection;
 use crate::draw::scramble;
-use crate::driver::{Connection, Driver, Plan, RequestPace, Tally, Window};
+use crate::driver::{Driver, LoadConnection, LoadTally, MeasurementWindow, RequestPace, ThreadPlan};
 use crate::error::{Error, ErrorContext, Result};
 use crate::load::Workload;
 use crate::process::{self, CpuSample};
@@ -20,7 +20,7 @@ const START_DELAY: Duration = Duration::from_millis(2);
 
 /// The parameters of a run that do not depend on the workload.
 #[derive(Debug, Clone)]
-pub struct Shape {
+pub struct RunParameters {
     /// The address of the server.
     pub address: SocketAddr,
     /// The number of connections over all threads.
@@ -55,7 +55,7 @@ pub struct Measurement {
     /// The CPU time of all threads of the server per request, in microseconds.
     pub server_cpu_us: Option<f64>,
     /// The share of one core that the server used (above 1 with several threads).
-    pub server_busy: Option<f64>,
+    pub server_busy_cores: Option<f64>,
     /// The CPU time of this client per request, in microseconds.
     pub client_cpu_us: f64,
     /// The median latency in microseconds.
@@ -77,8 +77,8 @@ pub struct Measurement {
 }
 
 /// Opens the connections of a run, with the requested protocol.
-fn connect(shape: &Shape) -> Result<Vec<TcpStream>> {
-    let open = |_| Ok(Control::connect(shape.address, shape.protocol)?.into_stream());
+fn connect(shape: &RunParameters) -> Result<Vec<TcpStream>> {
+    let open = |_| Ok(ControlConnection::connect(shape.address, shape.protocol)?.into_stream());
     (0..shape.connections).map(open).collect()
 }
 
@@ -86,7 +86,7 @@ fn connect(shape: &Shape) -> Result<Vec<TcpStream>> {
 ///
 /// # Errors
 /// Fails if a reply is wrong, a connection breaks, or the statistics of a process cannot be read.
-pub fn measure(shape: &Shape, workload: &Workload) -> Result<Measurement> {
+pub fn measure(shape: &RunParameters, workload: &Workload) -> Result<Measurement> {
     let mut streams = connect(shape)?.into_iter();
     let threads = shape.threads.clamp(1, shape.connections);
     let groups = (0..threads)
@@ -98,19 +98,19 @@ pub fn measure(shape: &Shape, workload: &Workload) -> Result<Measurement> {
             };
             (0..count)
                 .zip(streams.by_ref())
-                .map(|(place, stream)| Connection::new(stream, seed(place), u64::MAX))
-                .collect::<Result<Vec<Connection>>>()
+                .map(|(place, stream)| LoadConnection::new(stream, seed(place), u64::MAX))
+                .collect::<Result<Vec<LoadConnection>>>()
         })
-        .collect::<Result<Vec<Vec<Connection>>>>()?;
+        .collect::<Result<Vec<Vec<LoadConnection>>>>()?;
     let from = shape.warmup;
-    let window = Window {
+    let window = MeasurementWindow {
         begin: Instant::now() + START_DELAY,
         from_ns: from.as_nanos() as u64,
         until_ns: (from + shape.window).as_nanos() as u64,
         drain_ns: shape.drain.as_nanos() as u64,
     };
-    let watch = |window: &Window| observe(window, shape.server_pid);
-    let (tally, observed) = drive(shape, workload, window, groups, watch)?;
+    let watch = |window: &MeasurementWindow| observe_window(window, shape.server_pid);
+    let (tally, observed) = run_drivers(shape, workload, window, groups, watch)?;
     let observed = observed?;
     let rss = shape.server_pid.map(process::rss_bytes).transpose()?;
     Ok(summarize(&tally, &observed, shape.window, rss))
@@ -121,22 +121,22 @@ pub fn measure(shape: &Shape, workload: &Workload) -> Result<Measurement> {
 ///
 /// # Errors
 /// Fails if a reply is wrong or missing, or if a connection breaks.
-pub fn send_each_once(shape: &Shape, workload: &Workload, keys: u64) -> Result<Duration> {
+pub fn send_each_once(shape: &RunParameters, workload: &Workload, keys: u64) -> Result<Duration> {
     let streams = connect(shape)?;
     let count = streams.len() as u64;
     let share = |place: u64| (u128::from(keys) * u128::from(place) / u128::from(count)) as u64;
     let connections = (0..count)
         .zip(streams)
-        .map(|(place, stream)| Connection::new(stream, share(place), share(place + 1) - share(place)))
-        .collect::<Result<Vec<Connection>>>()?;
+        .map(|(place, stream)| LoadConnection::new(stream, share(place), share(place + 1) - share(place)))
+        .collect::<Result<Vec<LoadConnection>>>()?;
     let begin = Instant::now();
-    let window = Window {
+    let window = MeasurementWindow {
         begin,
         from_ns: 0,
         until_ns: u64::MAX,
         drain_ns: u64::MAX,
     };
-    let (tally, ()) = drive(shape, workload, window, vec![connections], |_| ())?;
+    let (tally, ()) = run_drivers(shape, workload, window, vec![connections], |_| ())?;
     if tally.all_replies != keys {
         return Err(Error::Server(format!(
             "{} of {keys} keys were filled",
@@ -147,13 +147,13 @@ pub fn send_each_once(shape: &Shape, workload: &Workload, keys: u64) -> Result<D
 }
 
 /// Runs one driver per group of connections, and meanwhile `watch` on the calling thread.
-fn drive<T>(
-    shape: &Shape,
+fn run_drivers<T>(
+    shape: &RunParameters,
     workload: &Workload,
-    window: Window,
-    groups: Vec<Vec<Connection>>,
-    watch: impl FnOnce(&Window) -> T,
-) -> Result<(Tally, T)> {
+    window: MeasurementWindow,
+    groups: Vec<Vec<LoadConnection>>,
+    watch: impl FnOnce(&MeasurementWindow) -> T,
+) -> Result<(LoadTally, T)> {
     let stop = AtomicBool::new(false);
     let threads = groups.len();
     thread::scope(|scope| {
@@ -161,7 +161,7 @@ fn drive<T>(
         for (number, connections) in groups.into_iter().enumerate() {
             let pace = pace(shape.rate, number, threads);
             let pipeline = shape.pipeline;
-            let plan = Plan {
+            let plan = ThreadPlan {
                 workload,
                 pipeline,
                 pace,
@@ -178,11 +178,11 @@ fn drive<T>(
                     thread::sleep(window.begin.saturating_duration_since(Instant::now()));
                     Driver::new(plan, connections)?.run()
                 })
-                .doing("starting a client thread")?;
+                .context("starting a client thread")?;
             handles.push(handle);
         }
         let watched = watch(&window);
-        let mut total = Tally::new();
+        let mut total = LoadTally::new();
         for handle in handles {
             total.merge(&handle.join().expect("a client thread does not panic")?);
         }
@@ -213,20 +213,20 @@ struct ProcessorTime {
 }
 
 /// Reads CPU times at both ends of the window.
-fn observe(window: &Window, server_pid: Option<u32>) -> Result<ProcessorTime> {
+fn observe_window(window: &MeasurementWindow, server_pid: Option<u32>) -> Result<ProcessorTime> {
     let sample = |at_ns: u64| -> Result<(Option<CpuSample>, CpuSample, Instant)> {
         let at = window.begin + Duration::from_nanos(at_ns);
         thread::sleep(at.saturating_duration_since(Instant::now()));
         let now = Instant::now();
-        let server = server_pid.map(CpuSample::of).transpose()?;
-        Ok((server, CpuSample::of(std::process::id())?, now))
+        let server = server_pid.map(CpuSample::read).transpose()?;
+        Ok((server, CpuSample::read(std::process::id())?, now))
     };
     let (server_before, client_before, began) = sample(window.from_ns)?;
     let (server_after, client_after, ended) = sample(window.until_ns)?;
     let server_ns = server_before
         .zip(server_after)
-        .map(|(before, after)| after.since_ns(&before));
-    let client_ns = client_after.since_ns(&client_before);
+        .map(|(before, after)| after.nanoseconds_since(&before));
+    let client_ns = client_after.nanoseconds_since(&client_before);
     Ok(ProcessorTime {
         server_ns,
         client_ns,
@@ -234,7 +234,12 @@ fn observe(window: &Window, server_pid: Option<u32>) -> Result<ProcessorTime> {
     })
 }
 
-fn summarize(tally: &Tally, observed: &ProcessorTime, window: Duration, server_rss_bytes: Option<u64>) -> Measurement {
+fn summarize(
+    tally: &LoadTally,
+    observed: &ProcessorTime,
+    window: Duration,
+    server_rss_bytes: Option<u64>,
+) -> Measurement {
     // Samples and replies cover slightly different spans when the client is descheduled. CPU time is therefore taken as
     // a rate.
     let per_s = |ns: u64| ns as f64 / observed.elapsed.as_secs_f64();
@@ -244,7 +249,7 @@ fn summarize(tally: &Tally, observed: &ProcessorTime, window: Duration, server_r
     Measurement {
         requests_per_s,
         server_cpu_us: observed.server_ns.map(cpu_us),
-        server_busy: observed.server_ns.map(|ns| per_s(ns) / 1e9),
+        server_busy_cores: observed.server_ns.map(|ns| per_s(ns) / 1e9),
         client_cpu_us: cpu_us(observed.client_ns),
         p50_us: quantile_us(0.5),
         p99_us: quantile_us(0.99),

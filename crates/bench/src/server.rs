@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::control::Control;
+use crate::control::ControlConnection;
 use crate::error::{Error, ErrorContext, Result};
 use crate::process;
 
@@ -15,11 +15,11 @@ use crate::process;
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The number of log lines shown when a server does not start.
-const SHOWN_LINES: usize = 15;
+const SHOWN_LOG_LINES: usize = 15;
 
 /// The parameters for starting a server.
 #[derive(Debug, Clone)]
-pub struct Recipe {
+pub struct ServerParameters {
     /// The binary.
     pub program: PathBuf,
     /// Arguments besides address, port, directory and persistence.
@@ -32,25 +32,25 @@ pub struct Recipe {
 
 /// A running server, which ends when this value is dropped.
 #[derive(Debug)]
-pub struct Server {
+pub struct BenchServer {
     child: Child,
     folder: PathBuf,
     /// The address on which it listens.
     pub address: SocketAddr,
 }
 
-impl Server {
+impl BenchServer {
     /// Starts a server on a free loopback port without persistence, and waits until it replies.
     ///
     /// # Errors
     /// Fails if the server does not start or reply in time, or if it runs without the preloaded library.
-    pub fn start(recipe: &Recipe) -> Result<Server> {
+    pub fn start(recipe: &ServerParameters) -> Result<BenchServer> {
         let port = free_port()?;
         let folder = std::env::temp_dir().join(format!("weft-bench-{}-{port}", std::process::id()));
-        fs::create_dir_all(&folder).doing(format!("creating {}", folder.display()))?;
-        let child = spawn(recipe, port, &folder).inspect_err(|_| remove(&folder))?;
+        fs::create_dir_all(&folder).context(format!("creating {}", folder.display()))?;
+        let child = spawn(recipe, port, &folder).inspect_err(|_| remove_directory(&folder))?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let mut server = Server { child, folder, address };
+        let mut server = BenchServer { child, folder, address };
         server.wait_until_ready()?;
         if let Some(library) = &recipe.preload {
             server.check_preloaded(library)?;
@@ -67,8 +67,8 @@ impl Server {
     ///
     /// # Errors
     /// Fails if the server refuses the connection.
-    pub fn control(&self) -> Result<Control> {
-        Control::connect(self.address, 2)
+    pub fn control(&self) -> Result<ControlConnection> {
+        ControlConnection::connect(self.address, 2)
     }
 
     fn wait_until_ready(&mut self) -> Result<()> {
@@ -78,14 +78,17 @@ impl Server {
             if answer.is_ok_and(|reply| reply == "+PONG") {
                 return Ok(());
             }
-            if let Some(status) = self.child.try_wait().doing("watching the server")? {
-                return Err(Error::Server(format!("the server ended, {status}\n{}", self.log_end())));
+            if let Some(status) = self.child.try_wait().context("watching the server")? {
+                return Err(Error::Server(format!(
+                    "the server ended, {status}\n{}",
+                    self.log_tail()
+                )));
             }
             thread::sleep(Duration::from_millis(20));
         }
         Err(Error::Server(format!(
             "the server does not answer PING\n{}",
-            self.log_end()
+            self.log_tail()
         )))
     }
 
@@ -93,10 +96,10 @@ impl Server {
     /// preload, and a static binary ignores the request completely.
     fn check_preloaded(&self, library: &Path) -> Result<()> {
         let path = format!("/proc/{}/maps", self.pid());
-        let maps = fs::read_to_string(&path).doing(format!("reading {path}"))?;
+        let maps = fs::read_to_string(&path).context(format!("reading {path}"))?;
         let name = library.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         // The mapped file may have another name than a symbolic link to it.
-        let target = fs::canonicalize(library).doing(format!("resolving {}", library.display()))?;
+        let target = fs::canonicalize(library).context(format!("resolving {}", library.display()))?;
         let target = target.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let is_mapped = |line: &str| line.ends_with(name) || line.ends_with(target);
         if maps.lines().any(is_mapped) {
@@ -105,24 +108,24 @@ impl Server {
         Err(Error::Server(format!("the server runs without {}", library.display())))
     }
 
-    fn log_end(&self) -> String {
+    fn log_tail(&self) -> String {
         let text = fs::read(self.folder.join("log")).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
         let lines: Vec<&str> = text.lines().collect();
-        lines[lines.len().saturating_sub(SHOWN_LINES)..].join("\n")
+        lines[lines.len().saturating_sub(SHOWN_LOG_LINES)..].join("\n")
     }
 }
 
-impl Drop for Server {
+impl Drop for BenchServer {
     fn drop(&mut self) {
         // The server's data is discarded, so a kill loses nothing. Errors mean that the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
-        remove(&self.folder);
+        remove_directory(&self.folder);
     }
 }
 
-fn remove(folder: &Path) {
+fn remove_directory(folder: &Path) {
     if let Err(error) = fs::remove_dir_all(folder) {
         eprintln!("weft-bench: cannot remove {}: {error}", folder.display());
     }
@@ -130,9 +133,9 @@ fn remove(folder: &Path) {
 
 /// Starts the process. A child inherits the affinity of the thread that starts it, so all its threads are pinned from
 /// their first instruction.
-fn spawn(recipe: &Recipe, port: u16, folder: &Path) -> Result<Child> {
-    let log = File::create(folder.join("log")).doing("creating the server's log")?;
-    let log_too = log.try_clone().doing("creating the server's log")?;
+fn spawn(recipe: &ServerParameters, port: u16, folder: &Path) -> Result<Child> {
+    let log = File::create(folder.join("log")).context("creating the server's log")?;
+    let log_too = log.try_clone().context("creating the server's log")?;
     let mut command = Command::new(&recipe.program);
     command
         .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""])
@@ -149,13 +152,15 @@ fn spawn(recipe: &Recipe, port: u16, folder: &Path) -> Result<Child> {
     if !recipe.cores.is_empty() {
         process::pin_this_thread(&recipe.cores)?;
     }
-    let child = command.spawn().doing(format!("starting {}", recipe.program.display()));
+    let child = command
+        .spawn()
+        .context(format!("starting {}", recipe.program.display()));
     process::pin_this_thread(&allowed)?;
     child
 }
 
 /// Returns a port that was free a moment ago.
 fn free_port() -> Result<u16> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).doing("looking for a free port")?;
-    Ok(listener.local_addr().doing("looking for a free port")?.port())
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("looking for a free port")?;
+    Ok(listener.local_addr().context("looking for a free port")?.port())
 }

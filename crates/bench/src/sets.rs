@@ -1,20 +1,20 @@
 //! The sets of loads that `compare` runs. The module consists of tables.
 
-use crate::company::{Company, LongCommand};
+use crate::company::{Companions, LongCommand};
 use crate::error::{Error, Result};
 use crate::load::{FILL_STRINGS, GROUP_READ};
 
 /// The number of keys of a full-size keyspace.
-const FULL: u64 = 3_000_000;
+const FULL_KEYS: u64 = 3_000_000;
 
 /// The number of collections of 50 elements.
 const COLLECTIONS: u64 = 100_000;
 
 /// The number of collections of 10 elements.
-const SMALL: u64 = 500_000;
+const SMALL_COLLECTIONS: u64 = 500_000;
 
 /// The number of elements of a big collection.
-const BIG: u64 = 1_000_000;
+const BIG_ELEMENTS: u64 = 1_000_000;
 
 const HASHES_OF_50: &str = "HSET hash:{id} {fields:50}";
 const LISTS_OF_50: &str = "RPUSH list:{id} {values:50}";
@@ -32,23 +32,23 @@ const PUSHES_PER_S: f64 = 200.0;
 const LONG_COMMANDS: &[LongCommand] = &[
     LongCommand {
         line: "SUNIONSTORE set:union set",
-        answer: BIG,
+        expected: BIG_ELEMENTS,
     },
     LongCommand {
         line: "SORT set ALPHA LIMIT 0 10",
-        answer: 10,
+        expected: 10,
     },
     LongCommand {
         line: "ZUNIONSTORE zset:union 1 zset",
-        answer: BIG,
+        expected: BIG_ELEMENTS,
     },
     LongCommand {
         line: "KEYS key:00000000001?",
-        answer: 10,
+        expected: 10,
     },
     LongCommand {
         line: "HGETALL hash",
-        answer: 2 * BIG,
+        expected: 2 * BIG_ELEMENTS,
     },
 ];
 
@@ -63,7 +63,7 @@ pub enum Program {
 
 /// One side of a comparison.
 #[derive(Debug, Clone, Copy)]
-pub struct Side {
+pub struct ComparisonSide {
     /// The name in the table.
     pub label: &'static str,
     /// The binary.
@@ -76,7 +76,7 @@ pub struct Side {
 
 /// A load on a filled keyspace.
 #[derive(Debug, Clone, Copy)]
-pub struct Case {
+pub struct LoadCase {
     /// A load or mixture; see [`crate::load`].
     pub load: &'static str,
     /// The number of outstanding requests per connection.
@@ -84,14 +84,14 @@ pub struct Case {
     /// Requests per second, due independently of the server; `None` sends as fast as replies come.
     pub rate: Option<f64>,
     /// The other clients during the load.
-    pub company: Company,
+    pub company: Companions,
 }
 
 /// A keyspace and the loads measured on it. Each is filled into fresh servers.
 #[derive(Debug, Clone, Copy)]
 pub struct Dataset {
     /// The counted item in the memory table, such as "hash of 50 fields"; empty for keys.
-    pub what: &'static str,
+    pub item_name: &'static str,
     /// The number of requests per fill command.
     pub keys: u64,
     /// The size of each value in bytes.
@@ -104,7 +104,7 @@ pub struct Dataset {
     /// `true` if the stream exists that the load `group-read` reads in a cycle.
     pub has_stream: bool,
     /// The loads, run in this order. Without loads, only memory is measured.
-    pub cases: &'static [Case],
+    pub cases: &'static [LoadCase],
 }
 
 /// A comparison of sides on datasets.
@@ -113,27 +113,27 @@ pub struct Comparison {
     /// The heading of the table.
     pub title: &'static str,
     /// The sides; ratios are the first over the second.
-    pub sides: &'static [Side],
+    pub sides: &'static [ComparisonSide],
     /// `true` if all sides share one server and differ by `before_load`.
-    pub one_server: bool,
+    pub shares_server: bool,
     /// `true` if servers and client are pinned to different cores.
-    pub pinned: bool,
+    pub is_pinned: bool,
     /// The datasets that are measured.
     pub datasets: &'static [Dataset],
 }
 
 /// A server without load whose CPU time is measured.
 #[derive(Debug, Clone, Copy)]
-pub struct Idle {
+pub struct IdleMeasurement {
     /// The server.
-    pub side: Side,
+    pub side: ComparisonSide,
     /// The length of the measurement in seconds.
     pub seconds: f64,
 }
 
 /// A named set of comparisons.
 #[derive(Debug, Clone, Copy)]
-pub struct Set {
+pub struct LoadSet {
     /// The name on the command line.
     pub name: &'static str,
     /// One line of help.
@@ -147,11 +147,11 @@ pub struct Set {
     /// The comparisons.
     pub comparisons: &'static [Comparison],
     /// The idle measurements.
-    pub idle: &'static [Idle],
+    pub idle: &'static [IdleMeasurement],
 }
 
-const fn side(label: &'static str, program: Program, arguments: &'static str) -> Side {
-    Side {
+const fn side(label: &'static str, program: Program, arguments: &'static str) -> ComparisonSide {
+    ComparisonSide {
         label,
         program,
         arguments,
@@ -159,39 +159,42 @@ const fn side(label: &'static str, program: Program, arguments: &'static str) ->
     }
 }
 
-const fn case(load: &'static str, pipeline: u64) -> Case {
-    Case {
+const fn case(load: &'static str, pipeline: u64) -> LoadCase {
+    LoadCase {
         load,
         pipeline,
         rate: None,
-        company: Company::Nobody,
+        company: Companions::None,
     }
 }
 
-const fn waiting(case: Case, clients: usize, together: bool) -> Case {
-    Case {
-        company: Company::Waiting { clients, together },
+const fn waiting(case: LoadCase, clients: usize, together: bool) -> LoadCase {
+    LoadCase {
+        company: Companions::Waiting {
+            clients,
+            same_list: together,
+        },
         ..case
     }
 }
 
-const fn paced(case: Case, rate: f64) -> Case {
-    Case {
+const fn paced(case: LoadCase, rate: f64) -> LoadCase {
+    LoadCase {
         rate: Some(rate),
         ..case
     }
 }
 
 /// Creates a dataset of one kind of data, whose memory is also reported.
-const fn data(
+const fn dataset(
     what: &'static str,
     keys: u64,
     value_size: usize,
     fills: &'static [&'static str],
-    cases: &'static [Case],
+    cases: &'static [LoadCase],
 ) -> Dataset {
     Dataset {
-        what,
+        item_name: what,
         keys,
         value_size,
         ttl_s: None,
@@ -201,8 +204,8 @@ const fn data(
     }
 }
 
-const fn strings(keys: u64, value_size: usize, cases: &'static [Case]) -> Dataset {
-    data("", keys, value_size, &[FILL_STRINGS], cases)
+const fn strings(keys: u64, value_size: usize, cases: &'static [LoadCase]) -> Dataset {
+    dataset("", keys, value_size, &[FILL_STRINGS], cases)
 }
 
 const fn with_ttl(dataset: Dataset) -> Dataset {
@@ -213,7 +216,7 @@ const fn with_ttl(dataset: Dataset) -> Dataset {
 }
 
 /// Weft and Valkey, one thread each.
-const ONE_THREAD_EACH: &[Side] = &[
+const ONE_THREAD_EACH: &[ComparisonSide] = &[
     side("Weft", Program::Weft, "--io-threads 1"),
     side("Valkey", Program::Valkey, "--io-threads 1"),
 ];
@@ -222,8 +225,8 @@ const fn pinned(title: &'static str, datasets: &'static [Dataset]) -> Comparison
     Comparison {
         title,
         sides: ONE_THREAD_EACH,
-        one_server: false,
-        pinned: true,
+        shares_server: false,
+        is_pinned: true,
         datasets,
     }
 }
@@ -232,8 +235,8 @@ const fn pinned(title: &'static str, datasets: &'static [Dataset]) -> Comparison
 const WARMUP: f64 = 0.3;
 
 /// All sets.
-pub const SETS: &[Set] = &[
-    Set {
+pub const SETS: &[LoadSet] = &[
+    LoadSet {
         name: "smoke",
         about: "every kind of load for a short time, on 10k keys",
         rounds: 1,
@@ -258,7 +261,7 @@ pub const SETS: &[Set] = &[
         )],
         idle: &[],
     },
-    Set {
+    LoadSet {
         name: "strings",
         about: "GET, SET, MGET, MSET on 3M keys",
         rounds: 5,
@@ -268,7 +271,7 @@ pub const SETS: &[Set] = &[
             "Strings, one core each",
             &[
                 strings(
-                    FULL,
+                    FULL_KEYS,
                     512,
                     &[
                         case("get", 1),
@@ -280,7 +283,7 @@ pub const SETS: &[Set] = &[
                     ],
                 ),
                 strings(
-                    FULL,
+                    FULL_KEYS,
                     64,
                     &[case("get", 16), case("set", 16), case("mget100", 1), case("mset100", 1)],
                 ),
@@ -288,7 +291,7 @@ pub const SETS: &[Set] = &[
         )],
         idle: &[],
     },
-    Set {
+    LoadSet {
         name: "memory",
         about: "bytes per key for values of 8 B to 4 KiB, without and with expiry",
         rounds: 1,
@@ -297,19 +300,19 @@ pub const SETS: &[Set] = &[
         comparisons: &[pinned(
             "Memory",
             &[
-                strings(FULL, 8, &[]),
-                with_ttl(strings(FULL, 8, &[])),
-                strings(FULL, 64, &[]),
-                with_ttl(strings(FULL, 64, &[])),
-                strings(FULL, 512, &[]),
-                with_ttl(strings(FULL, 512, &[])),
+                strings(FULL_KEYS, 8, &[]),
+                with_ttl(strings(FULL_KEYS, 8, &[])),
+                strings(FULL_KEYS, 64, &[]),
+                with_ttl(strings(FULL_KEYS, 64, &[])),
+                strings(FULL_KEYS, 512, &[]),
+                with_ttl(strings(FULL_KEYS, 512, &[])),
                 strings(500_000, 4096, &[]),
                 with_ttl(strings(500_000, 4096, &[])),
             ],
         )],
         idle: &[],
     },
-    Set {
+    LoadSet {
         name: "collections",
         about: "100k hashes, lists, sets and sorted sets of 50 elements of 70 B",
         rounds: 3,
@@ -318,28 +321,28 @@ pub const SETS: &[Set] = &[
         comparisons: &[pinned(
             "Collections of 50 elements of 70 B, one core each",
             &[
-                data(
+                dataset(
                     "hash of 50 fields",
                     COLLECTIONS,
                     70,
                     &[HASHES_OF_50],
                     &[case("hgetall", 1), case("hgetall", 16), case("hgetall:80,hset:20", 16)],
                 ),
-                data(
+                dataset(
                     "sorted set of 50 members",
                     COLLECTIONS,
                     70,
                     &[SORTED_SETS_OF_50],
                     &[case("zrank", 16), case("zrange", 16), case("zrank-any:80,zadd:20", 16)],
                 ),
-                data(
+                dataset(
                     "list of 50 elements",
                     COLLECTIONS,
                     70,
                     &[LISTS_OF_50],
                     &[case("lindex", 16), case("lrange", 16), case("lindex:80,lset:20", 16)],
                 ),
-                data(
+                dataset(
                     "set of 50 members",
                     COLLECTIONS,
                     70,
@@ -350,7 +353,7 @@ pub const SETS: &[Set] = &[
         )],
         idle: &[],
     },
-    Set {
+    LoadSet {
         name: "collections-memory",
         about: "bytes per collection of 50 x 70 B and 10 x 10 B, and per member of one with 1M members of 20 B",
         rounds: 1,
@@ -359,28 +362,46 @@ pub const SETS: &[Set] = &[
         comparisons: &[pinned(
             "Memory of collections",
             &[
-                data("hash of 50 fields", COLLECTIONS, 70, &[HASHES_OF_50], &[]),
-                data("list of 50 elements", COLLECTIONS, 70, &[LISTS_OF_50], &[]),
-                data("set of 50 members", COLLECTIONS, 70, &[SETS_OF_50], &[]),
-                data("sorted set of 50 members", COLLECTIONS, 70, &[SORTED_SETS_OF_50], &[]),
-                data("hash of 10 fields", SMALL, 10, &["HSET hash:{id} {fields:10}"], &[]),
-                data("list of 10 elements", SMALL, 10, &["RPUSH list:{id} {values:10}"], &[]),
-                data("set of 10 members", SMALL, 10, &["SADD set:{id} {names:10}"], &[]),
-                data(
+                dataset("hash of 50 fields", COLLECTIONS, 70, &[HASHES_OF_50], &[]),
+                dataset("list of 50 elements", COLLECTIONS, 70, &[LISTS_OF_50], &[]),
+                dataset("set of 50 members", COLLECTIONS, 70, &[SETS_OF_50], &[]),
+                dataset("sorted set of 50 members", COLLECTIONS, 70, &[SORTED_SETS_OF_50], &[]),
+                dataset(
+                    "hash of 10 fields",
+                    SMALL_COLLECTIONS,
+                    10,
+                    &["HSET hash:{id} {fields:10}"],
+                    &[],
+                ),
+                dataset(
+                    "list of 10 elements",
+                    SMALL_COLLECTIONS,
+                    10,
+                    &["RPUSH list:{id} {values:10}"],
+                    &[],
+                ),
+                dataset(
+                    "set of 10 members",
+                    SMALL_COLLECTIONS,
+                    10,
+                    &["SADD set:{id} {names:10}"],
+                    &[],
+                ),
+                dataset(
                     "sorted set of 10 members",
-                    SMALL,
+                    SMALL_COLLECTIONS,
                     10,
                     &["ZADD zset:{id} {scored:10}"],
                     &[],
                 ),
-                data("field of one hash", BIG, 20, &[BIG_HASH], &[]),
-                data("member of one set", BIG, 20, &[BIG_SET], &[]),
-                data("member of one sorted set", BIG, 20, &[BIG_SORTED_SET], &[]),
+                dataset("field of one hash", BIG_ELEMENTS, 20, &[BIG_HASH], &[]),
+                dataset("member of one set", BIG_ELEMENTS, 20, &[BIG_SET], &[]),
+                dataset("member of one sorted set", BIG_ELEMENTS, 20, &[BIG_SORTED_SET], &[]),
             ],
         )],
         idle: &[],
     },
-    Set {
+    LoadSet {
         name: "big-collections",
         about: "one set and one sorted set of 1M members of 20 B, and queues",
         rounds: 3,
@@ -389,9 +410,9 @@ pub const SETS: &[Set] = &[
         comparisons: &[pinned(
             "Big collections and queues, one core each",
             &[
-                data(
+                dataset(
                     "member of one sorted set",
-                    BIG,
+                    BIG_ELEMENTS,
                     20,
                     &[BIG_SORTED_SET],
                     &[
@@ -400,14 +421,14 @@ pub const SETS: &[Set] = &[
                         case("big-zadd", 16),
                     ],
                 ),
-                data(
+                dataset(
                     "member of one set",
-                    BIG,
+                    BIG_ELEMENTS,
                     20,
                     &[BIG_SET],
                     &[case("big-sismember", 16), case("big-sadd", 16)],
                 ),
-                data(
+                dataset(
                     "queue of 1000 elements",
                     1000,
                     70,
@@ -418,7 +439,7 @@ pub const SETS: &[Set] = &[
         )],
         idle: &[],
     },
-    Set {
+    LoadSet {
         name: "streams",
         about: "XADD to 1000 streams; reading ten entries as a group and acknowledging them",
         rounds: 3,
@@ -428,7 +449,7 @@ pub const SETS: &[Set] = &[
             "Streams, one core each",
             &[Dataset {
                 has_stream: true,
-                ..data(
+                ..dataset(
                     "",
                     1000,
                     20,
@@ -444,7 +465,7 @@ pub const SETS: &[Set] = &[
         )],
         idle: &[],
     },
-    Set {
+    LoadSet {
         name: "long",
         about: "GET and SET at a fixed rate during commands over 1M elements: p99.9",
         rounds: 2,
@@ -458,18 +479,18 @@ pub const SETS: &[Set] = &[
                 side("Weft, 2 threads", Program::Weft, "--io-threads 2"),
                 side("Valkey", Program::Valkey, "--io-threads 1"),
             ],
-            one_server: false,
-            pinned: false,
-            datasets: &[data(
+            shares_server: false,
+            is_pinned: false,
+            datasets: &[dataset(
                 "",
-                BIG,
+                BIG_ELEMENTS,
                 20,
                 &[FILL_STRINGS, BIG_HASH, BIG_SET, BIG_SORTED_SET],
                 &[
                     // The baseline: the same load without long commands.
                     paced(case("mixed", 1), 10_000.0),
-                    Case {
-                        company: Company::LongCommands(LONG_COMMANDS),
+                    LoadCase {
+                        company: Companions::LongCommands(LONG_COMMANDS),
                         ..paced(case("mixed", 1), 10_000.0)
                     },
                 ],
@@ -477,7 +498,7 @@ pub const SETS: &[Set] = &[
         }],
         idle: &[],
     },
-    Set {
+    LoadSet {
         name: "blocked",
         about: "cost of a push while 10 or 10 000 clients wait, for other lists or for this one",
         rounds: 3,
@@ -490,7 +511,7 @@ pub const SETS: &[Set] = &[
             ],
             ..pinned(
                 "Pushes while clients wait, one core each",
-                &[data(
+                &[dataset(
                     "",
                     1000,
                     70,
@@ -506,7 +527,7 @@ pub const SETS: &[Set] = &[
         }],
         idle: &[],
     },
-    Set {
+    LoadSet {
         name: "prefetch",
         about: "Weft with and without prefetching of batches",
         rounds: 5,
@@ -515,22 +536,22 @@ pub const SETS: &[Set] = &[
         comparisons: &[Comparison {
             title: "Prefetching, one core",
             sides: &[
-                Side {
+                ComparisonSide {
                     before_load: "CONFIG SET prefetch-batch-max-size 16",
                     ..side("batch 16", Program::Weft, "--io-threads 1")
                 },
-                Side {
+                ComparisonSide {
                     before_load: "CONFIG SET prefetch-batch-max-size 0",
                     ..side("off", Program::Weft, "--io-threads 1")
                 },
             ],
-            one_server: true,
-            pinned: true,
-            datasets: &[strings(FULL, 64, &[case("get", 16)])],
+            shares_server: true,
+            is_pinned: true,
+            datasets: &[strings(FULL_KEYS, 64, &[case("get", 16)])],
         }],
         idle: &[],
     },
-    Set {
+    LoadSet {
         name: "threads",
         about: "Weft with many threads on few cores, and its idle processor time",
         rounds: 5,
@@ -542,11 +563,15 @@ pub const SETS: &[Set] = &[
                 side("8 threads", Program::Weft, "--io-threads 8"),
                 side("1 thread", Program::Weft, "--io-threads 1"),
             ],
-            one_server: false,
-            pinned: false,
-            datasets: &[strings(FULL, 64, &[case("get", 1), case("get", 16), case("mixed", 16)])],
+            shares_server: false,
+            is_pinned: false,
+            datasets: &[strings(
+                FULL_KEYS,
+                64,
+                &[case("get", 1), case("get", 16), case("mixed", 16)],
+            )],
         }],
-        idle: &[Idle {
+        idle: &[IdleMeasurement {
             side: side("64 threads", Program::Weft, "--io-threads 64"),
             seconds: 10.0,
         }],
@@ -557,7 +582,7 @@ pub const SETS: &[Set] = &[
 ///
 /// # Errors
 /// Fails if a name is unknown.
-pub fn named(text: &str) -> Result<Vec<&'static Set>> {
+pub fn sets_by_name(text: &str) -> Result<Vec<&'static LoadSet>> {
     if text == "all" {
         return Ok(SETS.iter().filter(|set| set.name != "smoke").collect());
     }

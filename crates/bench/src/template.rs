@@ -9,7 +9,7 @@
 //! so that a request costs two copies and twelve digits. Placeholders have a fixed width where possible, because an
 //! argument's length precedes its text.
 
-use crate::content::{ID_DIGITS, NAME_BYTES, NUMBER_DIGITS, Values, digits};
+use crate::content::{ID_DIGITS, NAME_BYTES, NUMBER_DIGITS, ValuePool, digits};
 use crate::draw::RequestDraw;
 use crate::error::{Error, Result};
 
@@ -104,7 +104,7 @@ pub const STREAM_ENTRIES: u64 = 1000;
 
 /// The number of requests of one cycle through the stream in steps of `per_turn` entries: one that begins it, and two
 /// per turn.
-pub const fn stream_round(per_turn: u64) -> u64 {
+pub const fn requests_per_cycle(per_turn: u64) -> u64 {
     1 + 2 * STREAM_ENTRIES / per_turn
 }
 
@@ -115,7 +115,7 @@ pub const fn stream_round(per_turn: u64) -> u64 {
 /// request   reset  read  ack   read  ack        reset  read     the two requests of a turn refer to the same entries
 /// ```
 pub fn first_entry(index: u64, per_turn: u64) -> u64 {
-    let place = index % stream_round(per_turn);
+    let place = index % requests_per_cycle(per_turn);
     place.saturating_sub(1) / 2 * per_turn
 }
 
@@ -143,12 +143,12 @@ impl Template {
     ///
     /// # Errors
     /// Fails if the command is empty, has an unknown or malformed placeholder, or names a value before a key.
-    pub fn parse(text: &str, values: &Values, expire_s: Option<u64>) -> Result<Template> {
+    pub fn parse(text: &str, values: &ValuePool, expire_s: Option<u64>) -> Result<Template> {
         let mut arguments: Vec<Vec<TemplatePiece>> = Vec::new();
         for word in text.split_whitespace() {
-            match repeated(word, expire_s)? {
+            match expand_repeated(word, expire_s)? {
                 Some(expansion) => arguments.extend(expansion),
-                None => arguments.push(argument(word)?),
+                None => arguments.push(parse_argument(word)?),
             }
         }
         if arguments.is_empty() {
@@ -182,17 +182,17 @@ impl Template {
 
     /// Appends one request to `out`.
     #[inline]
-    pub fn append(&self, draw: &mut RequestDraw<'_>, values: &Values, out: &mut Vec<u8>) {
+    pub fn append(&self, draw: &mut RequestDraw<'_>, values: &ValuePool, out: &mut Vec<u8>) {
         let mut id = 0;
         let mut number = 0;
         for piece in &self.pieces {
             match piece {
                 TemplatePiece::Literal(bytes) => out.extend_from_slice(bytes),
                 TemplatePiece::Id => {
-                    id = draw.key();
+                    id = draw.next_key();
                     out.extend_from_slice(&digits::<ID_DIGITS>(id));
                 }
-                TemplatePiece::Value => out.extend_from_slice(values.of(id)),
+                TemplatePiece::Value => out.extend_from_slice(values.value(id)),
                 TemplatePiece::Field { below } => {
                     number = draw.below(*below);
                     out.extend_from_slice(&digits::<NUMBER_DIGITS>(number));
@@ -203,7 +203,7 @@ impl Template {
                 }
                 TemplatePiece::NameAt(number) => values.append_name(id, *number, out),
                 TemplatePiece::IdName => {
-                    id = draw.key();
+                    id = draw.next_key();
                     values.append_name(0, id, out);
                 }
                 TemplatePiece::SameIdName => values.append_name(0, id, out),
@@ -222,7 +222,7 @@ impl Template {
     }
 
     /// Returns the draws that [`Template::append`] made from the same `draw`.
-    pub fn drawn(&self, draw: &mut RequestDraw<'_>) -> DrawnValues {
+    pub fn replay_draws(&self, draw: &mut RequestDraw<'_>) -> DrawnValues {
         let mut drawn = DrawnValues {
             ids: Vec::with_capacity(self.keys),
             number: 0,
@@ -230,7 +230,7 @@ impl Template {
         };
         for piece in &self.pieces {
             match piece {
-                TemplatePiece::Id | TemplatePiece::IdName => drawn.ids.push(draw.key()),
+                TemplatePiece::Id | TemplatePiece::IdName => drawn.ids.push(draw.next_key()),
                 TemplatePiece::Field { below } | TemplatePiece::Name { below } | TemplatePiece::Number { below } => {
                     drawn.number = draw.below(*below);
                 }
@@ -248,29 +248,29 @@ impl Template {
 }
 
 /// Expands a placeholder that stands for any number of whole arguments; `None` for any other word.
-fn repeated(word: &str, expire_s: Option<u64>) -> Result<Option<Vec<Vec<TemplatePiece>>>> {
+fn expand_repeated(word: &str, expire_s: Option<u64>) -> Result<Option<Vec<Vec<TemplatePiece>>>> {
     if word == "{scored-id}" {
         return Ok(Some(vec![vec![TemplatePiece::Id], vec![TemplatePiece::SameIdName]]));
     }
     if word == "{expire}" {
-        let words = expire_s.map(|seconds| vec![literal("EX"), literal(&seconds.to_string())]);
+        let words = expire_s.map(|seconds| vec![literal_pieces("EX"), literal_pieces(&seconds.to_string())]);
         return Ok(Some(words.unwrap_or_default()));
     }
-    let Some((name, count)) = counted(word)? else {
+    let Some((name, count)) = split_counted(word)? else {
         return Ok(None);
     };
     let each = |row: &dyn Fn(u64) -> Vec<Vec<TemplatePiece>>| Some((0..count).flat_map(row).collect());
-    let field = |number: u64| literal(&format!("field:{number:06}"));
+    let field = |number: u64| literal_pieces(&format!("field:{number:06}"));
     let item = |number: u64| vec![TemplatePiece::ItemAt(number)];
     let name_at = |number: u64| vec![TemplatePiece::NameAt(number)];
     let entry = |place: u64| vec![TemplatePiece::Entry { place, per_turn: count }];
     Ok(match name {
-        "keys" => each(&|_| vec![key()]),
-        "pairs" => each(&|_| vec![key(), vec![TemplatePiece::Value]]),
+        "keys" => each(&|_| vec![key_pieces()]),
+        "pairs" => each(&|_| vec![key_pieces(), vec![TemplatePiece::Value]]),
         "fields" => each(&|number| vec![field(number), item(number)]),
         "values" => each(&|number| vec![item(number)]),
         "names" => each(&|number| vec![name_at(number)]),
-        "scored" => each(&|number| vec![literal(&number.to_string()), name_at(number)]),
+        "scored" => each(&|number| vec![literal_pieces(&number.to_string()), name_at(number)]),
         "entries" => each(&|place| vec![entry(place)]),
         "number" => Some(vec![vec![TemplatePiece::Number { below: count }]]),
         _ => None,
@@ -278,7 +278,7 @@ fn repeated(word: &str, expire_s: Option<u64>) -> Result<Option<Vec<Vec<Template
 }
 
 /// Splits `{name:count}`; `None` if the word has another form.
-fn counted(word: &str) -> Result<Option<(&str, u64)>> {
+fn split_counted(word: &str) -> Result<Option<(&str, u64)>> {
     let inner = word.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
     let Some((name, count)) = inner.and_then(|inner| inner.split_once(':')) else {
         return Ok(None);
@@ -292,23 +292,23 @@ fn counted(word: &str) -> Result<Option<(&str, u64)>> {
 }
 
 /// Parses one argument: literal text that contains fixed-width placeholders.
-fn argument(word: &str) -> Result<Vec<TemplatePiece>> {
+fn parse_argument(word: &str) -> Result<Vec<TemplatePiece>> {
     let mut pieces = Vec::new();
     let mut rest = word;
     while let Some(open) = rest.find('{') {
         let close = rest.find('}').filter(|close| *close > open);
         let close = close.ok_or_else(|| Error::Usage(format!("{word}: unmatched brace")))?;
-        pieces.extend(literal(&rest[..open]));
-        pieces.extend(placeholder(&rest[open..=close])?);
+        pieces.extend(literal_pieces(&rest[..open]));
+        pieces.extend(parse_placeholder(&rest[open..=close])?);
         rest = &rest[close + 1..];
     }
-    pieces.extend(literal(rest));
+    pieces.extend(literal_pieces(rest));
     Ok(pieces)
 }
 
-fn placeholder(word: &str) -> Result<Vec<TemplatePiece>> {
+fn parse_placeholder(word: &str) -> Result<Vec<TemplatePiece>> {
     match word {
-        "{key}" => return Ok(key()),
+        "{key}" => return Ok(key_pieces()),
         "{id}" => return Ok(vec![TemplatePiece::Id]),
         "{value}" => return Ok(vec![TemplatePiece::Value]),
         "{item}" => return Ok(vec![TemplatePiece::Item]),
@@ -316,19 +316,19 @@ fn placeholder(word: &str) -> Result<Vec<TemplatePiece>> {
         _ => {}
     }
     let unknown = || Error::Usage(format!("unknown placeholder {word}"));
-    let (name, below) = counted(word)?.ok_or_else(unknown)?;
+    let (name, below) = split_counted(word)?.ok_or_else(unknown)?;
     match name {
-        "field" => Ok([literal("field:"), vec![TemplatePiece::Field { below }]].concat()),
+        "field" => Ok([literal_pieces("field:"), vec![TemplatePiece::Field { below }]].concat()),
         "name" => Ok(vec![TemplatePiece::Name { below }]),
         _ => Err(unknown()),
     }
 }
 
-fn key() -> Vec<TemplatePiece> {
+fn key_pieces() -> Vec<TemplatePiece> {
     vec![TemplatePiece::Literal(b"key:".to_vec()), TemplatePiece::Id]
 }
 
-fn literal(text: &str) -> Vec<TemplatePiece> {
+fn literal_pieces(text: &str) -> Vec<TemplatePiece> {
     vec![TemplatePiece::Literal(text.as_bytes().to_vec())]
 }
 
@@ -338,9 +338,7 @@ fn check_values_follow_keys(arguments: &[Vec<TemplatePiece>]) -> Result<()> {
         .flatten()
         .find(|piece| matches!(piece, TemplatePiece::Id | TemplatePiece::Value));
     if first == Some(&TemplatePiece::Value) {
-        return Err(Error::Usage(
-            "{value} needs a {key} or {id} before it".into(),
-        ));
+        return Err(Error::Usage("{value} needs a {key} or {id} before it".into()));
     }
     Ok(())
 }

@@ -13,15 +13,15 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The directory of the crate `lua-src` that contains Lua 5.1.
-const SOURCES: &str = "lua-5.1.5";
+const LUA_DIRECTORY: &str = "lua-5.1.5";
 
 /// The interpreter's main programs, which are not part of the library.
 const PROGRAMS: &[&str] = &["lua.c", "luac.c", "print.c"];
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=build");
-    let patched = PathBuf::from(env::var("OUT_DIR")?).join(SOURCES);
-    copy_and_patch(&lua_src()?.join(SOURCES), &patched)?;
+    let patched = PathBuf::from(env::var("OUT_DIR")?).join(LUA_DIRECTORY);
+    copy_and_patch(&find_lua_src()?.join(LUA_DIRECTORY), &patched)?;
 
     let mut build = cc::Build::new();
     build
@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     if env::var("PROFILE").is_ok_and(|profile| profile == "debug") {
         build.define("LUA_USE_APICHECK", None);
     }
-    for source in files_ending_with(&patched, ".c")? {
+    for source in file_names_ending_with(&patched, ".c")? {
         build.file(patched.join(source));
     }
     build.try_compile("weft-lua5.1")?;
@@ -51,7 +51,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 ///
 /// # Errors
 /// Fails if `cargo metadata` fails or does not list the crate.
-fn lua_src() -> Result<PathBuf, Box<dyn Error>> {
+fn find_lua_src() -> Result<PathBuf, Box<dyn Error>> {
     let cargo = env::var("CARGO")?;
     let manifest = Path::new(&env::var("CARGO_MANIFEST_DIR")?).join("Cargo.toml");
     let output = Command::new(cargo)
@@ -90,20 +90,24 @@ fn lua_src() -> Result<PathBuf, Box<dyn Error>> {
 fn copy_and_patch(from: &Path, to: &Path) -> Result<(), Box<dyn Error>> {
     fs::create_dir_all(to)?;
     let mut unused: Vec<&patches::Patch> = patches::PATCHES.iter().collect();
-    for name in files_ending_with(from, ".c")?
+    for name in file_names_ending_with(from, ".c")?
         .into_iter()
-        .chain(files_ending_with(from, ".h")?)
+        .chain(file_names_ending_with(from, ".h")?)
     {
         if PROGRAMS.contains(&name.as_str()) {
             continue;
         }
         let mut text = fs::read_to_string(from.join(&name))?;
         for patch in unused.extract_if(.., |patch| patch.file == name) {
-            let found = text.matches(patch.find).count();
-            if found != patch.times {
-                return Err(format!("{name}: {:?} occurs {found} times instead of {}", patch.find, patch.times).into());
+            let found = text.matches(patch.search).count();
+            if found != patch.occurrences {
+                return Err(format!(
+                    "{name}: {:?} occurs {found} times instead of {}",
+                    patch.search, patch.occurrences
+                )
+                .into());
             }
-            text = text.replace(patch.find, patch.replace);
+            text = text.replace(patch.search, patch.replace);
         }
         fs::write(to.join(&name), text)?;
     }
@@ -113,7 +117,7 @@ fn copy_and_patch(from: &Path, to: &Path) -> Result<(), Box<dyn Error>> {
     }
 }
 
-fn files_ending_with(directory: &Path, ending: &str) -> Result<Vec<String>, Box<dyn Error>> {
+fn file_names_ending_with(directory: &Path, ending: &str) -> Result<Vec<String>, Box<dyn Error>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(directory)? {
         if let Ok(name) = entry?.file_name().into_string()

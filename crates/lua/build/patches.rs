@@ -4,9 +4,9 @@ pub struct Patch {
     /// The name of the file among Lua's sources.
     pub file: &'static str,
     /// The text to replace.
-    pub find: &'static str,
+    pub search: &'static str,
     /// The number of times that `find` must occur. Every occurrence is replaced.
-    pub times: usize,
+    pub occurrences: usize,
     /// The replacement text.
     pub replace: &'static str,
 }
@@ -17,8 +17,8 @@ pub const PATCHES: &[Patch] = &[
     // the stack (CVE-2025-46817). The difference of two ints always fits in an unsigned int.
     Patch {
         file: "lbaselib.c",
-        find: "n = e - i + 1;",
-        times: 1,
+        search: "n = e - i + 1;",
+        occurrences: 1,
         replace: "if ((unsigned int)e - (unsigned int)i >= (unsigned int)LUAI_MAXCSTACK)\n    \
                   return luaL_error(L, \"too many results to unpack\");\n  n = e - i + 1;",
     },
@@ -26,37 +26,37 @@ pub const PATCHES: &[Patch] = &[
     // (CVE-2025-49844). The patch keeps it on Lua's stack until the parser ends.
     Patch {
         file: "lparser.c",
-        find: "luaX_setinput(L, &lexstate, z, luaS_new(L, name));",
-        times: 1,
+        search: "luaX_setinput(L, &lexstate, z, luaS_new(L, name));",
+        occurrences: 1,
         replace: "TString *source = luaS_new(L, name);\n  setsvalue2s(L, L->top, source);\n  incr_top(L);\n  \
                   luaX_setinput(L, &lexstate, z, source);",
     },
     Patch {
         file: "lparser.c",
-        find: "lua_assert(funcstate.f->nups == 0);",
-        times: 1,
+        search: "lua_assert(funcstate.f->nups == 0);",
+        occurrences: 1,
         replace: "L->top--;\n  lua_assert(funcstate.f->nups == 0);",
     },
     // The number of equals signs in a long bracket is an `int` and is doubled (CVE-2025-46819).
     Patch {
         file: "llex.c",
-        find: "while (ls->current == '=') {",
-        times: 1,
+        search: "while (ls->current == '=') {",
+        occurrences: 1,
         replace: "while (ls->current == '=') {\n    \
                   if (count >= MAX_INT / 4) luaX_lexerror(ls, \"lexical element too long\", 0);",
     },
     // An error before the first token would report an uninitialised token.
     Patch {
         file: "llex.c",
-        find: "ls->decpoint = '.';",
-        times: 1,
+        search: "ls->decpoint = '.';",
+        occurrences: 1,
         replace: "ls->t.token = 0;\n  ls->decpoint = '.';",
     },
     // Compiled code is not verified and can read and write any memory. It is parsed as text, which fails.
     Patch {
         file: "ldo.c",
-        find: "((c == LUA_SIGNATURE[0]) ? luaU_undump : luaY_parser)",
-        times: 1,
+        search: "((c == LUA_SIGNATURE[0]) ? luaU_undump : luaY_parser)",
+        occurrences: 1,
         replace: "(luaY_parser)",
     },
     // Matching recurses for every quantifier and capture of a pattern, as deep as the pattern is long. Later versions
@@ -64,20 +64,20 @@ pub const PATCHES: &[Patch] = &[
     // a script needs.
     Patch {
         file: "lstrlib.c",
-        find: "typedef struct MatchState {",
-        times: 1,
+        search: "typedef struct MatchState {",
+        occurrences: 1,
         replace: "typedef struct MatchState {\n  int depth;",
     },
     Patch {
         file: "lstrlib.c",
-        find: "ms.L = L;",
-        times: 3,
+        search: "ms.L = L;",
+        occurrences: 3,
         replace: "ms.L = L;\n  ms.depth = 0;",
     },
     Patch {
         file: "lstrlib.c",
-        find: "static const char *match (MatchState *ms, const char *s, const char *p) {",
-        times: 1,
+        search: "static const char *match (MatchState *ms, const char *s, const char *p) {",
+        occurrences: 1,
         replace: "static const char *match_at (MatchState *ms, const char *s, const char *p);\n\n\
                   static const char *match (MatchState *ms, const char *s, const char *p) {\n  \
                   const char *end;\n  \
@@ -92,38 +92,38 @@ pub const PATCHES: &[Patch] = &[
     // iterated in Valkey's order.
     Patch {
         file: "lstring.c",
-        find: "TString *luaS_newlstr (lua_State *L, const char *str, size_t l) {",
-        times: 1,
+        search: "TString *luaS_newlstr (lua_State *L, const char *str, size_t l) {",
+        occurrences: 1,
         replace: MURMUR_HASH_3,
     },
     Patch {
         file: "lstring.c",
-        find: "unsigned int h = cast(unsigned int, l);",
-        times: 1,
+        search: "unsigned int h = cast(unsigned int, l);",
+        occurrences: 1,
         replace: "unsigned int h = hash_bytes(str, l);",
     },
     Patch {
         file: "lstring.c",
-        find: "size_t step = (l>>5)+1;",
-        times: 1,
+        search: "size_t step = (l>>5)+1;",
+        occurrences: 1,
         replace: "",
     },
     Patch {
         file: "lstring.c",
-        find: "size_t l1;\n",
-        times: 1,
+        search: "size_t l1;\n",
+        occurrences: 1,
         replace: "\n",
     },
     Patch {
         file: "lstring.c",
-        find: "for (l1=l; l1>=step; l1-=step)",
-        times: 1,
+        search: "for (l1=l; l1>=step; l1-=step)",
+        occurrences: 1,
         replace: "",
     },
     Patch {
         file: "lstring.c",
-        find: "h = h ^ ((h<<5)+(h>>2)+cast(unsigned char, str[l1-1]));",
-        times: 1,
+        search: "h = h ^ ((h<<5)+(h>>2)+cast(unsigned char, str[l1-1]));",
+        occurrences: 1,
         replace: "",
     },
 ];

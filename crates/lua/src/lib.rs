@@ -16,27 +16,27 @@ use mlua::{Function, Lua, LuaOptions, LuaString, StdLib, Table, Value};
 
 /// A reader of the local variables of a Lua state.
 #[derive(Clone, Debug)]
-pub struct Locals(Function);
+pub struct LocalVariables(Function);
 
 /// Creates a state with these libraries, and a reader of its local variables.
 ///
 /// # Errors
 /// Fails if memory is exhausted.
-pub fn lua_with_locals(libraries: StdLib, options: LuaOptions) -> mlua::Result<(Lua, Locals)> {
+pub fn new_state_with_locals(libraries: StdLib, options: LuaOptions) -> mlua::Result<(Lua, LocalVariables)> {
     // SAFETY: rule 1. The package library is excluded, and the debug library is out of reach before any code runs.
     let lua = unsafe { Lua::unsafe_new_with((libraries & !StdLib::PACKAGE) | StdLib::DEBUG, options) };
     let globals = lua.globals();
     let debug: Table = globals.raw_get("debug")?;
-    let locals = Locals(debug.raw_get("getlocal")?);
+    let locals = LocalVariables(debug.raw_get("getlocal")?);
     debug.clear()?;
     globals.raw_remove("debug")?;
     Ok((lua, locals))
 }
 
-impl Locals {
+impl LocalVariables {
     /// Returns the name and value of local variable number `index` (from 1) of the function at `level`, where 0 is the
     /// running function; `None` if the function has fewer variables.
-    pub fn at(&self, level: usize, index: usize) -> Option<(Vec<u8>, Value)> {
+    pub fn get(&self, level: usize, index: usize) -> Option<(Vec<u8>, Value)> {
         // `getlocal` counts itself as level 0.
         let (name, value): (Option<LuaString>, Value) = self.0.call((level + 1, index)).ok()?;
         Some((name?.as_bytes().to_vec(), value))

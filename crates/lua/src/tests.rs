@@ -5,11 +5,11 @@ use std::rc::Rc;
 
 use mlua::{HookTriggers, LuaOptions, StdLib, VmState};
 
-use super::lua_with_locals;
+use super::new_state_with_locals;
 
 #[test]
-fn sees_variables_of_the_function_that_runs_and_of_those_that_called_it() {
-    let (lua, locals) = lua_with_locals(StdLib::NONE, LuaOptions::new()).expect("a state");
+fn reads_variables_of_the_running_function_and_its_callers() {
+    let (lua, locals) = new_state_with_locals(StdLib::NONE, LuaOptions::new()).expect("a state");
     let seen: Rc<RefCell<Vec<String>>> = Rc::default();
     let told = seen.clone();
     let triggers = HookTriggers::new().every_line();
@@ -17,7 +17,7 @@ fn sees_variables_of_the_function_that_runs_and_of_those_that_called_it() {
         if frame.current_line() == Some(3) {
             for level in 0..2 {
                 for index in 1.. {
-                    let Some((name, value)) = locals.at(level, index) else {
+                    let Some((name, value)) = locals.get(level, index) else {
                         break;
                     };
                     let name = String::from_utf8_lossy(&name).into_owned();
@@ -39,8 +39,8 @@ fn sees_variables_of_the_function_that_runs_and_of_those_that_called_it() {
 }
 
 #[test]
-fn code_does_not_reach_the_library() {
-    let (lua, _) = lua_with_locals(StdLib::ALL_SAFE, LuaOptions::new()).expect("a state");
+fn scripts_cannot_access_the_debug_library() {
+    let (lua, _) = new_state_with_locals(StdLib::ALL_SAFE, LuaOptions::new()).expect("a state");
     let found: bool = lua.load("return debug ~= nil or package ~= nil").eval().expect("runs");
     assert!(!found);
 }

@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use weft_reactor::{Event, Listener, Output, Reactor, Received, thread_cpu_us};
+use weft_reactor::{Event, Listener, Output, Reactor, ReceiveOutcome, thread_cpu_us};
 
 fn main() -> std::io::Result<()> {
     let arguments: Vec<usize> = std::env::args().skip(1).filter_map(|text| text.parse().ok()).collect();
@@ -45,11 +45,11 @@ fn serve(listener: Listener, connections: usize) -> std::io::Result<u64> {
                     reactor.register(arrived, socket)?;
                 }
                 Event::Readable(token) => match reactor.receive(token, &mut output.bytes, 16 * 1024)? {
-                    Received::Bytes { .. } => {
+                    ReceiveOutcome::Bytes { .. } => {
                         reactor.send(token, &mut output)?;
                     }
-                    Received::WouldBlock => {}
-                    Received::Closed => {
+                    ReceiveOutcome::WouldBlock => {}
+                    ReceiveOutcome::Closed => {
                         reactor.deregister(token);
                         gone += 1;
                     }

@@ -29,15 +29,15 @@ pub fn pin_to_cpus(cpus: &[usize]) -> io::Result<()> {
 /// The scheduling slice of a low-priority thread, in nanoseconds. A thread that wakes up preempts the running thread at
 /// once only if its own slice is shorter (and it is due). Otherwise it waits until the running thread has used up its
 /// slice, some 3 ms.
-const LONG_SLICE_NS: u64 = 20_000_000;
+const LOW_PRIORITY_SLICE_NS: u64 = 20_000_000;
 
 /// Lowers the scheduling priority of the calling thread. `nice` is as in the command of that name, 0 to 19. Where the
 /// kernel supports slices (Linux 6.12), other threads preempt this thread as soon as they wake up.
 ///
 /// # Errors
 /// Fails if the kernel refuses the priority.
-pub fn step_back(nice: i32) -> io::Result<()> {
-    if set_slice(nice, LONG_SLICE_NS).is_ok() {
+pub fn lower_priority(nice: i32) -> io::Result<()> {
+    if set_nice_and_slice(nice, LOW_PRIORITY_SLICE_NS).is_ok() {
         return Ok(());
     }
     // Linux keeps priorities per thread, although POSIX says per process.
@@ -54,7 +54,7 @@ pub fn thread_id() -> i32 {
 }
 
 /// Sets the nice value and the scheduling slice of the calling thread.
-fn set_slice(nice: i32, slice_ns: u64) -> io::Result<()> {
+fn set_nice_and_slice(nice: i32, slice_ns: u64) -> io::Result<()> {
     let attributes = libc::sched_attr {
         size: size_of::<libc::sched_attr>() as u32,
         sched_policy: libc::SCHED_OTHER as u32,
@@ -85,8 +85,8 @@ pub fn parse_cpu_list(list: &str) -> Option<Vec<usize>> {
             None if range.len() == part.len() => (range, range),
             None => return None,
         };
-        let (first, last) = (number(first)?, number(last)?);
-        let step = number(step).filter(|&step| step > 0)?;
+        let (first, last) = (parse_digits(first)?, parse_digits(last)?);
+        let step = parse_digits(step).filter(|&step| step > 0)?;
         if first > last || last >= CpuSet::MAX_CPU {
             return None;
         }
@@ -96,7 +96,7 @@ pub fn parse_cpu_list(list: &str) -> Option<Vec<usize>> {
 }
 
 /// Parses a number that consists of digits only: `parse` alone would accept a sign.
-fn number(text: &str) -> Option<usize> {
+fn parse_digits(text: &str) -> Option<usize> {
     let text = text.trim();
     text.bytes()
         .all(|byte| byte.is_ascii_digit())

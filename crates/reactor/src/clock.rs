@@ -24,7 +24,7 @@ pub fn thread_cpu_us() -> u64 {
 
 /// CPU time in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
+pub struct CpuUsage {
     /// Time spent in user mode.
     pub user_us: u64,
     /// Time spent in the kernel.
@@ -33,37 +33,37 @@ pub struct Usage {
 
 /// The CPU times that INFO reports in its CPU section.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ProcessTimes {
+pub struct ProcessCpuTimes {
     /// The time of all threads of this process.
-    pub own: Usage,
+    pub own: CpuUsage,
     /// The time of child processes that were waited for.
-    pub children: Usage,
+    pub children: CpuUsage,
 }
 
-impl ProcessTimes {
+impl ProcessCpuTimes {
     /// Reads the times from the kernel with two system calls.
     pub fn now() -> Self {
         Self {
-            own: usage(libc::RUSAGE_SELF),
-            children: usage(libc::RUSAGE_CHILDREN),
+            own: read_usage(libc::RUSAGE_SELF),
+            children: read_usage(libc::RUSAGE_CHILDREN),
         }
     }
 }
 
-impl Usage {
+impl CpuUsage {
     /// The times of the calling thread. In the main thread, these are the values that INFO calls `main_thread`.
     pub fn of_this_thread() -> Self {
-        usage(libc::RUSAGE_THREAD)
+        read_usage(libc::RUSAGE_THREAD)
     }
 }
 
-fn usage(who: libc::c_int) -> Usage {
+fn read_usage(subject: libc::c_int) -> CpuUsage {
     // SAFETY: rule 1; rusage consists of integers.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: rule 1; `usage` is a live rusage.
-    let result = unsafe { libc::getrusage(who, &raw mut usage) };
+    let result = unsafe { libc::getrusage(subject, &raw mut usage) };
     assert_eq!(result, 0, "getrusage fails only for an unknown `who` argument");
-    Usage {
+    CpuUsage {
         user_us: timeval_us(usage.ru_utime),
         system_us: timeval_us(usage.ru_stime),
     }

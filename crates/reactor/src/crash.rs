@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use crate::emergency::EmergencyLog;
 use crate::signal_action;
 
-const FATAL: [(c_int, &str); 5] = [
+const FATAL_SIGNALS: [(c_int, &str); 5] = [
     (libc::SIGSEGV, "SIGSEGV"),
     (libc::SIGBUS, "SIGBUS"),
     (libc::SIGFPE, "SIGFPE"),
@@ -31,27 +31,27 @@ const FATAL: [(c_int, &str); 5] = [
 ];
 
 /// The size of an alternate signal stack: enough for looking up the names of frames.
-const STACK_BYTES: usize = 512 * 1024;
+const ALTERNATE_STACK_BYTES: usize = 512 * 1024;
 
 /// The minimum size of an alternate stack on which a backtrace is attempted.
-const BACKTRACE_STACK_BYTES: usize = 256 * 1024;
+const MIN_BACKTRACE_STACK_BYTES: usize = 256 * 1024;
 
 /// The time limit of the backtrace, in seconds. After it, the process dies without a backtrace.
-const BACKTRACE_SECONDS: u32 = 5;
+const BACKTRACE_TIMEOUT_SECONDS: u32 = 5;
 
-static FACTS: OnceLock<&'static [(&'static str, &'static str)]> = OnceLock::new();
+static REPORT_FIELDS: OnceLock<&'static [(&'static str, &'static str)]> = OnceLock::new();
 /// The id of the thread that writes the report; 0 before a crash.
-static REPORTER: AtomicI32 = AtomicI32::new(0);
+static REPORTING_THREAD: AtomicI32 = AtomicI32::new(0);
 /// The signal that caused the crash.
-static CAUSE: AtomicI32 = AtomicI32::new(0);
+static CRASH_SIGNAL: AtomicI32 = AtomicI32::new(0);
 
 /// `true` if crash reports are enabled.
-static ENABLED: AtomicBool = AtomicBool::new(true);
+static REPORTS_ENABLED: AtomicBool = AtomicBool::new(true);
 
 /// Enables or disables crash reports. If they are disabled, the process dies of the signal as if no handler were
 /// installed.
 pub fn set_crash_reports(enabled: bool) {
-    ENABLED.store(enabled, Ordering::Relaxed);
+    REPORTS_ENABLED.store(enabled, Ordering::Relaxed);
 }
 
 /// Installs handlers that write a crash report to the emergency log (see
@@ -61,11 +61,11 @@ pub fn set_crash_reports(enabled: bool) {
 ///
 /// # Errors
 /// Fails with `AlreadyExists` on the second call, or if the system refuses a handler.
-pub fn install_crash_handler(facts: &'static [(&'static str, &'static str)]) -> io::Result<()> {
-    FACTS
-        .set(facts)
+pub fn install_crash_handler(report_fields: &'static [(&'static str, &'static str)]) -> io::Result<()> {
+    REPORT_FIELDS
+        .set(report_fields)
         .map_err(|_| io::Error::from(io::ErrorKind::AlreadyExists))?;
-    for (signal, _) in FATAL {
+    for (signal, _) in FATAL_SIGNALS {
         // SAFETY: rule 2; see `report_crash`.
         unsafe { signal_action::handle(signal, report_crash, 0)? };
     }
@@ -91,7 +91,7 @@ impl AlternateStack {
         let base = unsafe {
             let protection = libc::PROT_READ | libc::PROT_WRITE;
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_STACK;
-            libc::mmap(std::ptr::null_mut(), STACK_BYTES, protection, flags, -1, 0)
+            libc::mmap(std::ptr::null_mut(), ALTERNATE_STACK_BYTES, protection, flags, -1, 0)
         };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -99,7 +99,7 @@ impl AlternateStack {
         let new = libc::stack_t {
             ss_sp: base,
             ss_flags: 0,
-            ss_size: STACK_BYTES,
+            ss_size: ALTERNATE_STACK_BYTES,
         };
         let installed = Self {
             base,
@@ -121,7 +121,7 @@ impl Drop for AlternateStack {
         };
         if !in_service || exchange_stack(Some(none)).is_ok() {
             // SAFETY: rule 4; the stack is out of service, and only this thread used it.
-            unsafe { libc::munmap(self.base, STACK_BYTES) };
+            unsafe { libc::munmap(self.base, ALTERNATE_STACK_BYTES) };
         }
     }
 }
@@ -140,58 +140,58 @@ fn exchange_stack(new: Option<libc::stack_t>) -> io::Result<libc::stack_t> {
 
 /// Writes the report and ends the process. Rule 2 holds up to the backtrace, which is its exception.
 extern "C" fn report_crash(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    if !ENABLED.load(Ordering::Relaxed) {
-        die(signal);
+    if !REPORTS_ENABLED.load(Ordering::Relaxed) {
+        terminate_with_signal(signal);
     }
     let thread = rustix::thread::gettid().as_raw_nonzero().get();
-    match REPORTER.compare_exchange(0, thread, Ordering::AcqRel, Ordering::Acquire) {
-        Ok(_) => CAUSE.store(signal, Ordering::Release),
+    match REPORTING_THREAD.compare_exchange(0, thread, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => CRASH_SIGNAL.store(signal, Ordering::Release),
         // The report itself crashed: stop reporting.
-        Err(reporter) if reporter == thread => die(CAUSE.load(Ordering::Acquire)),
+        Err(reporter) if reporter == thread => terminate_with_signal(CRASH_SIGNAL.load(Ordering::Acquire)),
         // Another thread crashed first and will end the process.
-        Err(_) => wait_for_the_end(),
+        Err(_) => wait_for_termination(),
     }
     let log = EmergencyLog::open();
     log.write(b"\n\n=== WEFT BUG REPORT START: Cut & paste starting from here ===\n");
-    write_facts(log, signal, info, thread);
+    write_report_fields(log, signal, info, thread);
     write_registers(log, context);
     write_backtrace(log);
     log.write(b"\n=== WEFT BUG REPORT END. Make sure to include from START to END. ===\n\n");
-    die(signal);
+    terminate_with_signal(signal);
 }
 
-fn write_facts(log: EmergencyLog, signal: c_int, info: *const libc::siginfo_t, thread: i32) {
+fn write_report_fields(log: EmergencyLog, signal: c_int, info: *const libc::siginfo_t, thread: i32) {
     // SAFETY: rule 3.
     let code = unsafe { (*info).si_code };
-    let name = FATAL
+    let name = FATAL_SIGNALS
         .iter()
         .find(|(number, _)| *number == signal)
         .map_or("?", |(_, name)| name);
     log.write(b"Weft crashed by signal: ");
-    log.decimal(signal.into());
+    log.write_decimal(signal.into());
     log.write(b" (");
     log.write(name.as_bytes());
     log.write(b"), si_code: ");
-    log.decimal(code.into());
+    log.write_decimal(code.into());
     if code <= 0 {
         // SAFETY: rule 3; a signal sent by a process (code 0 or less) carries its sender.
         let (process, user) = unsafe { ((*info).si_pid(), (*info).si_uid()) };
         log.write(b"\nKilled by PID: ");
-        log.decimal(process.into());
+        log.write_decimal(process.into());
         log.write(b", UID: ");
-        log.decimal(user.into());
+        log.write_decimal(user.into());
     } else {
         // SAFETY: rule 3; a fault (code above 0) carries its address.
         let address = unsafe { (*info).si_addr() };
         log.write(b"\nAccessing address: 0x");
-        log.hexadecimal(address as u64);
+        log.write_hexadecimal(address as u64);
     }
     log.write(b"\nThread: ");
     write_thread_name(log);
     log.write(b" (");
-    log.decimal(thread.into());
+    log.write_decimal(thread.into());
     log.write(b")\n");
-    for (name, value) in FACTS.get().copied().unwrap_or_default() {
+    for (name, value) in REPORT_FIELDS.get().copied().unwrap_or_default() {
         log.write(name.as_bytes());
         log.write(b":");
         log.write(value.as_bytes());
@@ -234,7 +234,7 @@ fn write_registers(log: EmergencyLog, context: *const c_void) {
     for (at, (name, register)) in NAMES.into_iter().enumerate() {
         log.write(name.as_bytes());
         log.write(b":");
-        log.hexadecimal(registers[register as usize] as u64);
+        log.write_hexadecimal(registers[register as usize] as u64);
         log.write(if at % 3 == 2 { b"\n" } else { b" " });
     }
 }
@@ -266,16 +266,16 @@ fn write_backtrace(log: EmergencyLog) {
     let Ok(stack) = exchange_stack(None) else {
         return;
     };
-    if stack.ss_flags & libc::SS_ONSTACK != 0 && stack.ss_size < BACKTRACE_STACK_BYTES {
+    if stack.ss_flags & libc::SS_ONSTACK != 0 && stack.ss_size < MIN_BACKTRACE_STACK_BYTES {
         log.write(b"(omitted: this thread's signal stack is too small)\n");
         return;
     }
     // SAFETY: rule 2; `give_up` obeys it.
-    if unsafe { signal_action::handle(libc::SIGALRM, give_up, 0) }.is_err() {
+    if unsafe { signal_action::handle(libc::SIGALRM, on_backtrace_timeout, 0) }.is_err() {
         return;
     }
     // SAFETY: rule 2; `alarm` touches no memory.
-    unsafe { libc::alarm(BACKTRACE_SECONDS) };
+    unsafe { libc::alarm(BACKTRACE_TIMEOUT_SECONDS) };
     let mut log = log;
     // Writing to this log cannot fail.
     let _ = write!(log, "{}", Backtrace::force_capture());
@@ -284,14 +284,14 @@ fn write_backtrace(log: EmergencyLog) {
 }
 
 /// Ends the process when the backtrace hangs, for example on a lock that the crashed thread holds. Rule 2 holds.
-extern "C" fn give_up(_: c_int, _: *mut libc::siginfo_t, _: *mut c_void) {
+extern "C" fn on_backtrace_timeout(_: c_int, _: *mut libc::siginfo_t, _: *mut c_void) {
     EmergencyLog::open().write(b"\n(the backtrace took too long)\n=== WEFT BUG REPORT END. ===\n\n");
-    die(CAUSE.load(Ordering::Acquire));
+    terminate_with_signal(CRASH_SIGNAL.load(Ordering::Acquire));
 }
 
 /// Dies of `signal` immediately. The handler that calls this may run inside another handler, which must not continue.
 /// Therefore the signal is unblocked first.
-fn die(signal: c_int) -> ! {
+fn terminate_with_signal(signal: c_int) -> ! {
     if signal_action::reset(signal).is_ok() && signal_action::unblock(signal).is_ok() {
         signal_action::raise(signal);
     }
@@ -299,7 +299,7 @@ fn die(signal: c_int) -> ! {
     unsafe { libc::_exit(1) };
 }
 
-fn wait_for_the_end() -> ! {
+fn wait_for_termination() -> ! {
     loop {
         // SAFETY: rule 2; `pause` is async-signal-safe.
         unsafe { libc::pause() };

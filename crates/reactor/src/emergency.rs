@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use rustix::io::Errno;
 
-static LOG: OnceLock<OwnedFd> = OnceLock::new();
+static EMERGENCY_LOG: OnceLock<OwnedFd> = OnceLock::new();
 
 /// Sets the file for crash reports and last messages, for the rest of the process. `log` is a duplicate of the log
 /// file's descriptor. Before the first call, they go to standard output.
@@ -14,7 +14,7 @@ static LOG: OnceLock<OwnedFd> = OnceLock::new();
 /// # Errors
 /// Returns `log` if the emergency log was already set.
 pub fn set_emergency_log(log: OwnedFd) -> Result<(), OwnedFd> {
-    LOG.set(log)
+    EMERGENCY_LOG.set(log)
 }
 
 /// A log writer without locks, buffers or allocation, suitable for signal handlers.
@@ -24,7 +24,7 @@ pub(crate) struct EmergencyLog(BorrowedFd<'static>);
 impl EmergencyLog {
     /// Returns the emergency log. Reading a `OnceLock` is one atomic load.
     pub(crate) fn open() -> Self {
-        Self(LOG.get().map_or(rustix::stdio::stdout(), AsFd::as_fd))
+        Self(EMERGENCY_LOG.get().map_or(rustix::stdio::stdout(), AsFd::as_fd))
     }
 
     /// Writes all bytes. Stops at an error, since no channel is left to report it.
@@ -39,13 +39,13 @@ impl EmergencyLog {
         }
     }
 
-    pub(crate) fn decimal(self, value: i64) {
+    pub(crate) fn write_decimal(self, value: i64) {
         let mut digits = [0u8; 20];
-        let mut at = digits.len();
+        let mut start = digits.len();
         let mut rest = value.unsigned_abs();
         loop {
-            at -= 1;
-            digits[at] = b'0' + (rest % 10) as u8;
+            start -= 1;
+            digits[start] = b'0' + (rest % 10) as u8;
             rest /= 10;
             if rest == 0 {
                 break;
@@ -54,11 +54,11 @@ impl EmergencyLog {
         if value < 0 {
             self.write(b"-");
         }
-        self.write(&digits[at..]);
+        self.write(&digits[start..]);
     }
 
     /// Writes sixteen hexadecimal digits.
-    pub(crate) fn hexadecimal(self, value: u64) {
+    pub(crate) fn write_hexadecimal(self, value: u64) {
         let mut digits = [0u8; 16];
         for (at, digit) in digits.iter_mut().enumerate() {
             let nibble = (value >> (60 - 4 * at)) & 0xf;

@@ -42,20 +42,20 @@ use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
-use crate::{Listener, Output, Socket, Unsent, Waker};
+use crate::{Listener, Output, SendQueue, Socket, Waker};
 
 /// The caller's identifier of a connection or listener: a small, dense index in the low 32 bits, and any value (such as
 /// a generation) in the upper bits.
 pub type Token = usize;
 
 /// The maximum number of events taken from the kernel in one wait.
-pub const MOST_EVENTS: usize = 128;
+pub const MAX_EVENTS: usize = 128;
 
 /// Indexes from here on are refused: the table is dense, and no process has as many descriptors.
-const MOST_ENTRIES: usize = 1 << 26;
+const MAX_ENTRIES: usize = 1 << 26;
 
 /// The event data of the waker. No entry has this value.
-const WAKE: u64 = u64::MAX;
+const WAKER_DATA: u64 = u64::MAX;
 
 const INPUT: epoll::EventFlags = epoll::EventFlags::IN
     .union(epoll::EventFlags::RDHUP)
@@ -90,7 +90,7 @@ pub enum Event {
 
 /// The result of [`Reactor::receive`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Received {
+pub enum ReceiveOutcome {
     /// `count` bytes were appended. If `more` is set, more input (or the end) may be available at once, and the token
     /// will be reported readable again. Otherwise the socket was emptied.
     Bytes {
@@ -107,7 +107,7 @@ pub enum Received {
 
 /// The result of [`Reactor::send`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sent {
+pub enum SendOutcome {
     /// The kernel has accepted all output.
     Done,
     /// This many bytes wait for the socket. [`Event::Writable`] is reported when the last of them has been sent.
@@ -121,7 +121,7 @@ pub struct DetachedConnection {
     /// The connection.
     pub socket: Socket,
     /// Output that the kernel has not accepted yet.
-    pub unsent: Unsent,
+    pub unsent: SendQueue,
 }
 
 struct Connection {
@@ -133,14 +133,14 @@ struct Connection {
     queued: bool,
     paused: bool,
     /// Set once the peer will send no more. A short receive then does not mean that nothing is left to report.
-    ended: bool,
+    has_ended: bool,
     /// Set once `Closed` has been reported.
-    end_told: bool,
+    is_end_reported: bool,
     /// Set while the caller has requested `Writable` for the time when the socket accepts more, although nothing is in
     /// flight.
-    asks_writable: bool,
+    is_writable_requested: bool,
     socket: Socket,
-    unsent: Unsent,
+    unsent: SendQueue,
 }
 
 struct Listening {
@@ -165,16 +165,16 @@ pub struct Reactor {
     /// Indexes of entries that have something to report, in the order in which they became ready.
     ready: VecDeque<u32>,
     /// Connections reported readable in the last turn. They are still readable if they were not emptied since.
-    reported: Vec<u32>,
+    last_reported: Vec<u32>,
     /// Listeners whose last accept failed. They are tried again once per wait, and do not shorten the wait.
-    starved: Vec<u32>,
+    accept_retries: Vec<u32>,
 }
 
 // Reactors are created on one thread and used on another, and connections move between reactors.
 const _: () = {
-    const fn travels<T: Send>() {}
-    travels::<Reactor>();
-    travels::<DetachedConnection>();
+    const fn assert_send<T: Send>() {}
+    assert_send::<Reactor>();
+    assert_send::<DetachedConnection>();
 };
 
 impl Reactor {
@@ -186,15 +186,15 @@ impl Reactor {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let waker = Waker::new()?;
         let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
-        epoll::add(&epoll, &waker, epoll::EventData::new_u64(WAKE), edges)?;
+        epoll::add(&epoll, &waker, epoll::EventData::new_u64(WAKER_DATA), edges)?;
         Ok(Self {
             epoll,
             waker,
             entries: Vec::new(),
             generation: 0,
             ready: VecDeque::new(),
-            reported: Vec::new(),
-            starved: Vec::new(),
+            last_reported: Vec::new(),
+            accept_retries: Vec::new(),
         })
     }
 
@@ -210,9 +210,9 @@ impl Reactor {
     ///
     /// # Errors
     /// Fails if `epoll_wait` does.
-    pub fn wait(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>, at_most: usize) -> io::Result<bool> {
+    pub fn wait(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>, max_events: usize) -> io::Result<bool> {
         events.clear();
-        self.requeue_reported();
+        self.requeue_last_reported();
         let timeout = if self.ready.is_empty() {
             timeout
         } else {
@@ -220,17 +220,17 @@ impl Reactor {
         };
         // A timeout beyond the range of a timespec means an indefinite wait.
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
-        let mut buffer = [const { MaybeUninit::uninit() }; MOST_EVENTS];
+        let mut buffer = [const { MaybeUninit::uninit() }; MAX_EVENTS];
         let from_kernel = match epoll::wait(&self.epoll, &mut buffer[..], timeout.as_ref()) {
             Ok((events, _)) => events,
             Err(Errno::INTR) => &mut [],
             Err(error) => return Err(error.into()),
         };
-        for starved in std::mem::take(&mut self.starved) {
+        for starved in std::mem::take(&mut self.accept_retries) {
             self.enqueue(starved);
         }
-        let woken = self.take_from_kernel(from_kernel, events);
-        self.report_ready(events, at_most);
+        let woken = self.process_kernel_events(from_kernel, events);
+        self.report_ready(events, max_events);
         Ok(woken)
     }
 
@@ -244,7 +244,7 @@ impl Reactor {
             token,
             DetachedConnection {
                 socket,
-                unsent: Unsent::default(),
+                unsent: SendQueue::default(),
             },
         )
     }
@@ -267,9 +267,9 @@ impl Reactor {
             readable: false,
             queued: false,
             paused: false,
-            ended: false,
-            end_told: false,
-            asks_writable: false,
+            has_ended: false,
+            is_end_reported: false,
+            is_writable_requested: false,
             socket,
             unsent,
         });
@@ -303,7 +303,7 @@ impl Reactor {
         let Entry::Listening(listening) = std::mem::replace(entry, Entry::Vacant) else {
             return None;
         };
-        self.forget(&listening.listener);
+        self.remove_interest(&listening.listener);
         Some(listening.listener)
     }
 
@@ -315,7 +315,7 @@ impl Reactor {
         let Entry::Connection(Connection { socket, unsent, .. }) = entry else {
             return None;
         };
-        self.forget(&socket);
+        self.remove_interest(&socket);
         Some(DetachedConnection { socket, unsent })
     }
 
@@ -329,7 +329,7 @@ impl Reactor {
     pub fn pause(&mut self, token: Token) {
         if let Some(connection) = self.connection_mut(token) {
             connection.paused = true;
-            if connection.ended && !connection.end_told {
+            if connection.has_ended && !connection.is_end_reported {
                 self.enqueue(index_of(token) as u32);
             }
         }
@@ -356,26 +356,26 @@ impl Reactor {
     ///
     /// # Errors
     /// Fails with the error of the connection (reset, refused), or with `NotFound` for an unknown token.
-    pub fn receive(&mut self, token: Token, into: &mut Vec<u8>, room: usize) -> io::Result<Received> {
+    pub fn receive(&mut self, token: Token, into: &mut Vec<u8>, min_capacity: usize) -> io::Result<ReceiveOutcome> {
         let connection = self.connection_mut(token).ok_or(io::ErrorKind::NotFound)?;
-        into.reserve(room.max(1));
-        let asked = into.capacity() - into.len();
+        into.reserve(min_capacity.max(1));
+        let requested = into.capacity() - into.len();
         let count = loop {
             match rustix::net::recv(&connection.socket, spare_capacity(into), RecvFlags::empty()) {
                 Ok((count, _)) => break count,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => {
                     connection.readable = false;
-                    return Ok(Received::WouldBlock);
+                    return Ok(ReceiveOutcome::WouldBlock);
                 }
                 Err(error) => return Err(error.into()),
             }
         };
         if count == 0 {
-            return Ok(Received::Closed);
+            return Ok(ReceiveOutcome::Closed);
         }
-        connection.readable = count == asked || connection.ended;
-        Ok(Received::Bytes {
+        connection.readable = count == requested || connection.has_ended;
+        Ok(ReceiveOutcome::Bytes {
             count,
             more: connection.readable,
         })
@@ -387,7 +387,7 @@ impl Reactor {
     /// # Errors
     /// Fails if the connection is broken (the output is lost), or with `NotFound` if the token is unknown (the output
     /// is unchanged).
-    pub fn send(&mut self, token: Token, output: &mut Output) -> io::Result<Sent> {
+    pub fn send(&mut self, token: Token, output: &mut Output) -> io::Result<SendOutcome> {
         let index = index_of(token);
         let Some(Entry::Connection(connection)) = self.entries.get_mut(index) else {
             return Err(io::ErrorKind::NotFound.into());
@@ -396,18 +396,18 @@ impl Reactor {
             return Err(io::ErrorKind::NotFound.into());
         }
         if output.is_empty() {
-            return Ok(sent(&connection.unsent));
+            return Ok(send_outcome(&connection.unsent));
         }
         if !connection.unsent.is_empty() {
             connection.unsent.enqueue(output);
-            return Ok(sent(&connection.unsent));
+            return Ok(send_outcome(&connection.unsent));
         }
         connection.unsent.send(&connection.socket, output)?;
         if !connection.unsent.is_empty() {
             let data = event_data(index, connection.generation);
             epoll::modify(&self.epoll, &connection.socket, data, INPUT_AND_OUTPUT)?;
         }
-        Ok(sent(&connection.unsent))
+        Ok(send_outcome(&connection.unsent))
     }
 
     /// Requests that [`Event::Writable`] is reported once the socket accepts more and nothing is in flight, in the next
@@ -415,7 +415,7 @@ impl Reactor {
     ///
     /// # Errors
     /// Fails if the system refuses the request, or with `NotFound` for an unknown token.
-    pub fn ask_writable(&mut self, token: Token) -> io::Result<()> {
+    pub fn request_writable(&mut self, token: Token) -> io::Result<()> {
         let index = index_of(token);
         let Some(Entry::Connection(connection)) = self.entries.get_mut(index) else {
             return Err(io::ErrorKind::NotFound.into());
@@ -423,8 +423,8 @@ impl Reactor {
         if connection.token != token {
             return Err(io::ErrorKind::NotFound.into());
         }
-        if connection.unsent.is_empty() && !connection.asks_writable {
-            connection.asks_writable = true;
+        if connection.unsent.is_empty() && !connection.is_writable_requested {
+            connection.is_writable_requested = true;
             let data = event_data(index, connection.generation);
             epoll::modify(&self.epoll, &connection.socket, data, INPUT_AND_OUTPUT)?;
         }
@@ -433,7 +433,7 @@ impl Reactor {
 
     /// Requests that a connection is reported readable in the next turn, even if its socket has no input. It is for a
     /// layer above the socket that still holds input.
-    pub fn report_again(&mut self, token: Token) {
+    pub fn request_readable(&mut self, token: Token) {
         if let Some(connection) = self.connection_mut(token) {
             connection.readable = true;
             self.enqueue(index_of(token) as u32);
@@ -461,7 +461,7 @@ impl Reactor {
 
     fn vacant_index(&mut self, token: Token) -> io::Result<usize> {
         let index = index_of(token);
-        if index >= MOST_ENTRIES {
+        if index >= MAX_ENTRIES {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         if index >= self.entries.len() {
@@ -480,7 +480,7 @@ impl Reactor {
 
     /// Removes a descriptor from the interest list. The descriptor is in the list, so this cannot fail. If it did,
     /// closing the descriptor would have the same effect.
-    fn forget(&self, source: &impl std::os::fd::AsFd) {
+    fn remove_interest(&self, source: &impl std::os::fd::AsFd) {
         let deleted = epoll::delete(&self.epoll, source);
         debug_assert!(
             deleted.is_ok(),
@@ -502,8 +502,8 @@ impl Reactor {
     }
 
     /// Queues again the connections that were reported in the last turn and not emptied since.
-    fn requeue_reported(&mut self) {
-        let mut reported = std::mem::take(&mut self.reported);
+    fn requeue_last_reported(&mut self) {
+        let mut reported = std::mem::take(&mut self.last_reported);
         for index in reported.drain(..) {
             if let Some(Entry::Connection(connection)) = self.entries.get(index as usize)
                 && connection.readable
@@ -512,34 +512,34 @@ impl Reactor {
                 self.enqueue(index);
             }
         }
-        self.reported = reported;
+        self.last_reported = reported;
     }
 
     /// Processes the kernel's events and finishes sends in flight. Returns `true` if a waker was used.
-    fn take_from_kernel(&mut self, from_kernel: &[epoll::Event], events: &mut Vec<Event>) -> bool {
+    fn process_kernel_events(&mut self, from_kernel: &[epoll::Event], events: &mut Vec<Event>) -> bool {
         let mut woken = false;
         for event in from_kernel {
             let (flags, data) = (event.flags, event.data.u64());
-            if data == WAKE {
+            if data == WAKER_DATA {
                 woken = true;
             } else {
-                self.take_event(data as u32, (data >> 32) as u32, flags, events);
+                self.process_event(data as u32, (data >> 32) as u32, flags, events);
             }
         }
         woken
     }
 
-    fn take_event(&mut self, index: u32, generation: u32, flags: epoll::EventFlags, events: &mut Vec<Event>) {
+    fn process_event(&mut self, index: u32, generation: u32, flags: epoll::EventFlags, events: &mut Vec<Event>) {
         match self.entries.get_mut(index as usize) {
             Some(Entry::Listening(listening)) if listening.generation == generation => self.enqueue(index),
             Some(Entry::Connection(connection)) if connection.generation == generation => {
                 let ended = flags.intersects(ENDED);
-                connection.ended |= ended;
+                connection.has_ended |= ended;
                 let readable = ended || flags.contains(epoll::EventFlags::IN);
                 connection.readable |= readable;
                 let sendable = flags.intersects(epoll::EventFlags::OUT | epoll::EventFlags::ERR);
-                if sendable && (!connection.unsent.is_empty() || connection.asks_writable) {
-                    events.extend(finish_sending(&self.epoll, index, connection));
+                if sendable && (!connection.unsent.is_empty() || connection.is_writable_requested) {
+                    events.extend(flush_in_flight(&self.epoll, index, connection));
                 }
                 if readable {
                     self.enqueue(index);
@@ -550,20 +550,20 @@ impl Reactor {
     }
 
     /// Reports entries from the front of the ready queue, with at most `at_most` events.
-    fn report_ready(&mut self, events: &mut Vec<Event>, at_most: usize) {
+    fn report_ready(&mut self, events: &mut Vec<Event>, max_events: usize) {
         // Entries queued again while reporting wait for the next turn.
-        let mut left = self.ready.len();
-        let mut room = at_most;
-        while left > 0 && room > 0 {
-            left -= 1;
+        let mut remaining = self.ready.len();
+        let mut room = max_events;
+        while remaining > 0 && room > 0 {
+            remaining -= 1;
             let Some(index) = self.ready.pop_front() else {
                 return;
             };
             match self.entries.get_mut(index as usize) {
                 Some(Entry::Connection(connection)) if connection.queued => {
                     connection.queued = false;
-                    if let Some(event) = connection.report() {
-                        self.reported.push(index);
+                    if let Some(event) = connection.next_event() {
+                        self.last_reported.push(index);
                         events.push(event);
                         room -= 1;
                     }
@@ -588,10 +588,10 @@ impl Reactor {
                 Ok(socket) => events.push(Event::Accepted(*token, socket)),
                 Err(Errno::AGAIN) => return accepted,
                 // The connection failed while it was in the backlog, or its network did: accept the next one.
-                Err(error) if is_the_connections_own(error) => continue,
+                Err(error) if is_connection_error(error) => continue,
                 Err(error) => {
                     events.push(Event::AcceptFailed(*token, error.into()));
-                    self.starved.push(index);
+                    self.accept_retries.push(index);
                     return accepted + 1;
                 }
             }
@@ -604,12 +604,12 @@ impl Reactor {
 
 impl Connection {
     /// Returns the event to report for a connection taken from the ready queue, if any.
-    fn report(&mut self) -> Option<Event> {
+    fn next_event(&mut self) -> Option<Event> {
         if !self.paused {
             return self.readable.then_some(Event::Readable(self.token));
         }
-        let told = std::mem::replace(&mut self.end_told, self.ended);
-        (self.ended && !told).then_some(Event::Closed(self.token))
+        let was_reported = std::mem::replace(&mut self.is_end_reported, self.has_ended);
+        (self.has_ended && !was_reported).then_some(Event::Closed(self.token))
     }
 }
 
@@ -625,7 +625,7 @@ impl std::fmt::Debug for Reactor {
 }
 
 /// Sends output in flight. Returns an event if all of it was sent or if sending failed.
-fn finish_sending(epoll: &OwnedFd, index: u32, connection: &mut Connection) -> Option<Event> {
+fn flush_in_flight(epoll: &OwnedFd, index: u32, connection: &mut Connection) -> Option<Event> {
     let data = event_data(index as usize, connection.generation);
     let mut result = connection.unsent.flush(&connection.socket);
     if matches!(result, Ok(false)) && !connection.unsent.is_empty() {
@@ -636,8 +636,8 @@ fn finish_sending(epoll: &OwnedFd, index: u32, connection: &mut Connection) -> O
     if result.is_ok() && !connection.unsent.is_empty() {
         return None;
     }
-    connection.unsent = Unsent::default();
-    connection.asks_writable = false;
+    connection.unsent = SendQueue::default();
+    connection.is_writable_requested = false;
     let modified = epoll::modify(epoll, &connection.socket, data, INPUT);
     let succeeded = result.is_ok() && modified.is_ok();
     Some(if succeeded {
@@ -648,7 +648,7 @@ fn finish_sending(epoll: &OwnedFd, index: u32, connection: &mut Connection) -> O
 }
 
 /// Returns `true` for errors of `accept` that concern only the connection that would have been accepted.
-fn is_the_connections_own(error: Errno) -> bool {
+fn is_connection_error(error: Errno) -> bool {
     use Errno as E;
     matches!(
         error,
@@ -666,10 +666,10 @@ fn is_the_connections_own(error: Errno) -> bool {
     )
 }
 
-fn sent(unsent: &Unsent) -> Sent {
+fn send_outcome(unsent: &SendQueue) -> SendOutcome {
     match unsent.len() {
-        0 => Sent::Done,
-        bytes => Sent::InFlight(bytes),
+        0 => SendOutcome::Done,
+        bytes => SendOutcome::InFlight(bytes),
     }
 }
 

@@ -21,7 +21,7 @@ pub enum Listener {
     Unix(UnixListener),
 }
 
-const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
+const SOCKET_FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
 impl Listener {
     /// Listens on `port` of `address`. For port 0 the kernel picks a port, see [`local_address`](Self::local_address).
@@ -31,8 +31,8 @@ impl Listener {
     /// # Errors
     /// Fails as the system calls do, for example if the address is in use.
     pub fn tcp(address: IpAddr, port: u16, backlog: u32) -> io::Result<Self> {
-        let socket = rustix::net::socket_with(family(address), SocketType::STREAM, FLAGS, None)?;
-        Listener::bound(socket, address, port, backlog)
+        let socket = rustix::net::socket_with(family(address), SocketType::STREAM, SOCKET_FLAGS, None)?;
+        Listener::bind_and_listen(socket, address, port, backlog)
     }
 
     /// Listens like [`tcp`](Self::tcp), for clients that may use several paths (Multipath TCP, RFC 8684).
@@ -40,10 +40,10 @@ impl Listener {
     /// # Errors
     /// Fails also if the kernel does not support Multipath TCP.
     pub fn multipath_tcp(address: IpAddr, port: u16, backlog: u32) -> io::Result<Self> {
-        Listener::bound(multipath_socket(address)?, address, port, backlog)
+        Listener::bind_and_listen(new_multipath_socket(address)?, address, port, backlog)
     }
 
-    fn bound(socket: OwnedFd, address: IpAddr, port: u16, backlog: u32) -> io::Result<Self> {
+    fn bind_and_listen(socket: OwnedFd, address: IpAddr, port: u16, backlog: u32) -> io::Result<Self> {
         if address.is_ipv6() {
             sockopt::set_ipv6_v6only(&socket, true)?;
         }
@@ -60,7 +60,7 @@ impl Listener {
     /// Fails as the system calls do, for example if `path` exists.
     pub fn unix(path: &Path, permissions: Option<u32>, backlog: u32) -> io::Result<Self> {
         let address = SocketAddrUnix::new(path)?;
-        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None)?;
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SOCKET_FLAGS, None)?;
         rustix::net::bind(&socket, &address)?;
         if let Some(mode) = permissions {
             fs::set_permissions(path, Permissions::from_mode(mode))?;
@@ -82,7 +82,7 @@ impl Listener {
     /// # Errors
     /// Fails with `AGAIN` if no connection is waiting.
     pub(crate) fn accept(&self) -> Result<Socket, rustix::io::Errno> {
-        let accepted = rustix::net::accept_with(self, FLAGS)?;
+        let accepted = rustix::net::accept_with(self, SOCKET_FLAGS)?;
         Ok(match self {
             Self::Tcp(_) => Socket::Tcp(accepted.into()),
             Self::Unix(_) => Socket::Unix(accepted.into()),
@@ -95,9 +95,9 @@ impl Listener {
 ///
 /// # Errors
 /// Fails if the kernel does not support Multipath TCP, or if descriptors are exhausted.
-pub fn multipath_socket(address: IpAddr) -> io::Result<OwnedFd> {
+pub fn new_multipath_socket(address: IpAddr) -> io::Result<OwnedFd> {
     let protocol = Some(rustix::net::ipproto::MPTCP);
-    let socket = rustix::net::socket_with(family(address), SocketType::STREAM, FLAGS, protocol)?;
+    let socket = rustix::net::socket_with(family(address), SocketType::STREAM, SOCKET_FLAGS, protocol)?;
     Ok(socket)
 }
 

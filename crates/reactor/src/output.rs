@@ -52,8 +52,8 @@ impl Output {
     }
 
     /// Borrows the copied bytes and the shared values separately, for a writer that needs both at once.
-    pub fn parts_mut(&mut self) -> (&mut Vec<u8>, Splices<'_>) {
-        let splices = Splices {
+    pub fn parts_mut(&mut self) -> (&mut Vec<u8>, SharedValues<'_>) {
+        let splices = SharedValues {
             shared: &mut self.shared,
             len: &mut self.shared_len,
         };
@@ -101,7 +101,7 @@ impl Output {
     }
 
     /// Copies the shared values to their positions in `bytes`, for a caller that must inspect all bytes.
-    pub fn flatten(&mut self) {
+    pub fn copy_shared(&mut self) {
         if self.shared.is_empty() {
             return;
         }
@@ -134,12 +134,12 @@ impl Output {
 }
 
 /// The shared values of an [`Output`] whose copied bytes are borrowed elsewhere.
-pub struct Splices<'a> {
+pub struct SharedValues<'a> {
     shared: &'a mut Vec<(usize, SharedBytes)>,
     len: &'a mut usize,
 }
 
-impl Splices<'_> {
+impl SharedValues<'_> {
     /// Adds `value`, to be sent after the first `position` copied bytes. Positions must ascend.
     pub fn push(&mut self, position: usize, value: SharedBytes) {
         *self.len += value.as_ref().as_ref().len();

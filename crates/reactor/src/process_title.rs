@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 /// The size of the buffer: a title and the zero byte behind it.
-const ROOM: usize = 1024;
+const TITLE_BYTES: usize = 1024;
 
 /// The title. The kernel reads it whenever a process requests it, so it is never moved or freed. It is on the heap,
 /// because the kernel reads only memory that is not backed by a file. A static may share a page with the program's
@@ -21,10 +21,10 @@ const ROOM: usize = 1024;
 static TITLE: OnceLock<Box<[AtomicU8]>> = OnceLock::new();
 
 /// `true` once the kernel reads the title from the buffer.
-static SHOWN: AtomicBool = AtomicBool::new(false);
+static TITLE_IS_MAPPED: AtomicBool = AtomicBool::new(false);
 
 /// Held while the title changes.
-static CHANGING: Mutex<()> = Mutex::new(());
+static TITLE_LOCK: Mutex<()> = Mutex::new(());
 
 /// Sets the command line of this process to `title`. The title is cut at the size of the buffer and at the first zero
 /// byte. The first title must be set while the process has one thread.
@@ -32,21 +32,21 @@ static CHANGING: Mutex<()> = Mutex::new(());
 /// # Errors
 /// Fails if the kernel does not allow it (it was built without checkpoint and restore).
 pub fn set_process_title(title: &[u8]) -> io::Result<()> {
-    let _changing = CHANGING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _changing = TITLE_LOCK.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let title = title.split(|byte| *byte == 0).next().unwrap_or_default();
-    let shown = &title[..title.len().min(ROOM - 1)];
-    let room = TITLE.get_or_init(|| (0..ROOM).map(|_| AtomicU8::new(0)).collect());
-    for (place, byte) in room.iter().zip(shown.iter().chain(std::iter::repeat(&0))) {
+    let shown = &title[..title.len().min(TITLE_BYTES - 1)];
+    let buffer = TITLE.get_or_init(|| (0..TITLE_BYTES).map(|_| AtomicU8::new(0)).collect());
+    for (place, byte) in buffer.iter().zip(shown.iter().chain(std::iter::repeat(&0))) {
         place.store(*byte, Ordering::Relaxed);
     }
-    if SHOWN.load(Ordering::Relaxed) {
+    if TITLE_IS_MAPPED.load(Ordering::Relaxed) {
         return Ok(());
     }
-    let mut borders = MemoryBounds::read()?.map();
-    borders.arg_start = room.as_ptr().addr() as u64;
-    borders.arg_end = borders.arg_start + ROOM as u64;
-    put(&borders)?;
-    SHOWN.store(true, Ordering::Relaxed);
+    let mut bounds = MemoryBounds::read()?.to_memory_map();
+    bounds.arg_start = buffer.as_ptr().addr() as u64;
+    bounds.arg_end = bounds.arg_start + TITLE_BYTES as u64;
+    set_memory_map(&bounds)?;
+    TITLE_IS_MAPPED.store(true, Ordering::Relaxed);
     Ok(())
 }
 
@@ -69,7 +69,7 @@ struct MemoryMap {
     exe_fd: u32,
 }
 
-fn put(map: &MemoryMap) -> io::Result<()> {
+fn set_memory_map(map: &MemoryMap) -> io::Result<()> {
     // SAFETY: rule 1: the call reads a live local of the size that it states.
     let result = unsafe {
         libc::prctl(
@@ -107,10 +107,10 @@ impl MemoryBounds {
     /// fields are counted from behind it.
     fn parse(text: &str) -> Option<MemoryBounds> {
         /// The number that proc(5) gives to the first field behind the name.
-        const FIRST: usize = 3;
+        const FIRST_FIELD: usize = 3;
         let (_, fields) = text.rsplit_once(')')?;
         let fields: Vec<&str> = fields.split_ascii_whitespace().collect();
-        let field = |number: usize| fields.get(number - FIRST)?.parse().ok();
+        let field = |number: usize| fields.get(number - FIRST_FIELD)?.parse().ok();
         Some(MemoryBounds {
             code: [field(26)?, field(27)?],
             stack: field(28)?,
@@ -121,7 +121,7 @@ impl MemoryBounds {
 
     /// Converts the bounds to the kernel's structure, without arguments. The program file and its auxiliary vector stay
     /// unchanged.
-    fn map(&self) -> MemoryMap {
+    fn to_memory_map(&self) -> MemoryMap {
         // SAFETY: rule 1; the call takes a number and returns the end of the heap.
         let brk = unsafe { libc::sbrk(0) }.addr() as u64;
         MemoryMap {

@@ -14,20 +14,20 @@ use rustix::net::{SendAncillaryBuffer, SendFlags};
 use crate::{Output, SharedBytes, Socket};
 
 /// The maximum number of pieces that the kernel accepts in one call (`UIO_MAXIOV`).
-const MOST_PIECES: usize = 1024;
+const MAX_PIECES: usize = 1024;
 
 /// The maximum number of bytes that one connection sends in a turn. A socket may accept megabytes at once, and all
 /// other connections wait meanwhile.
-pub(crate) const SHARE_BYTES: usize = 512 * 1024;
+pub(crate) const MAX_BYTES_PER_TURN: usize = 512 * 1024;
 
 /// Output up to this size is copied into the last waiting batch instead of being queued separately.
-const ABSORBED_BYTES: usize = 16 * 1024;
+const MAX_ABSORBED_BYTES: usize = 16 * 1024;
 
 /// A waiting batch of at least this size absorbs no more output.
 const FULL_BATCH_BYTES: usize = 64 * 1024;
 
 /// One output and its send progress.
-struct Batch {
+struct OutputBatch {
     bytes: Vec<u8>,
     /// The number of leading bytes of `bytes` that the kernel has taken.
     sent: usize,
@@ -37,7 +37,7 @@ struct Batch {
     shared_sent: usize,
 }
 
-impl Batch {
+impl OutputBatch {
     fn new(output: Output, sent: usize) -> Self {
         Self {
             bytes: output.bytes,
@@ -65,19 +65,19 @@ impl Batch {
             let boundary = self
                 .shared
                 .front()
-                .map_or(self.bytes.len(), |(at, _)| self.position(*at));
-            let plain = count.min(boundary - self.sent);
-            self.sent += plain;
-            count -= plain;
+                .map_or(self.bytes.len(), |(at, _)| self.clamp_position(*at));
+            let copied = count.min(boundary - self.sent);
+            self.sent += copied;
+            count -= copied;
             let Some((_, value)) = self.shared.front() else {
                 return count;
             };
-            let left = value.as_ref().as_ref().len().saturating_sub(self.shared_sent);
-            if self.sent < boundary || count < left {
+            let remaining = value.as_ref().as_ref().len().saturating_sub(self.shared_sent);
+            if self.sent < boundary || count < remaining {
                 self.shared_sent += count;
                 return 0;
             }
-            count -= left;
+            count -= remaining;
             self.shared_sent = 0;
             self.shared.pop_front();
         }
@@ -88,7 +88,7 @@ impl Batch {
         let Some((at, value)) = self.shared.front() else {
             return &self.bytes[self.sent..];
         };
-        match self.position(*at) {
+        match self.clamp_position(*at) {
             boundary if boundary > self.sent => &self.bytes[self.sent..boundary],
             _ => value.as_ref().as_ref().get(self.shared_sent..).unwrap_or_default(),
         }
@@ -96,7 +96,7 @@ impl Batch {
 
     /// A shared value's position, clamped to the range between the sent bytes and the end. It is always inside that
     /// range unless the owner of the output shortened `bytes` directly.
-    fn position(&self, position: usize) -> usize {
+    fn clamp_position(&self, position: usize) -> usize {
         position.clamp(self.sent, self.bytes.len())
     }
 
@@ -118,19 +118,19 @@ impl Batch {
 
     /// Appends the pieces still to be sent, in order, until `pieces` is full or they have `share` bytes. Subtracts the
     /// appended bytes from `share`.
-    fn pieces<'a>(&'a self, pieces: &mut Vec<IoSlice<'a>>, share: &mut usize) {
+    fn append_pieces<'a>(&'a self, pieces: &mut Vec<IoSlice<'a>>, share: &mut usize) {
         let mut add = |piece: &'a [u8]| {
             let piece = &piece[..piece.len().min(*share)];
-            if !piece.is_empty() && pieces.len() < MOST_PIECES {
+            if !piece.is_empty() && pieces.len() < MAX_PIECES {
                 pieces.push(IoSlice::new(piece));
                 *share -= piece.len();
             }
-            pieces.len() < MOST_PIECES && *share > 0
+            pieces.len() < MAX_PIECES && *share > 0
         };
         let mut from = self.sent;
         let mut skip = self.shared_sent;
         for (position, value) in &self.shared {
-            let to = self.position(*position).max(from);
+            let to = self.clamp_position(*position).max(from);
             let value = value.as_ref().as_ref();
             let room = add(&self.bytes[from..to]) && add(&value[skip.min(value.len())..]);
             if !room {
@@ -145,12 +145,12 @@ impl Batch {
 
 /// Output that the kernel has not taken yet, in order. It moves with a connection that changes reactors.
 #[derive(Default)]
-pub struct Unsent {
-    batches: VecDeque<Batch>,
+pub struct SendQueue {
+    batches: VecDeque<OutputBatch>,
     len: usize,
 }
 
-impl Unsent {
+impl SendQueue {
     /// The number of bytes that the kernel has not taken.
     pub fn len(&self) -> usize {
         self.len
@@ -170,7 +170,7 @@ impl Unsent {
     /// The next contiguous bytes. The slice is empty if the front only has an empty part that must be dropped;
     /// [`consume`](Self::consume) then still advances.
     pub fn front(&self) -> &[u8] {
-        self.batches.front().map_or(&[], Batch::front)
+        self.batches.front().map_or(&[], OutputBatch::front)
     }
 
     /// Removes the first `count` bytes.
@@ -199,28 +199,28 @@ impl Unsent {
     }
 
     fn send_plain(&mut self, socket: &Socket, output: &mut Output) -> io::Result<usize> {
-        let share = &output.bytes[..output.bytes.len().min(SHARE_BYTES)];
-        let sent = taken(|| rustix::net::send(socket, share, SendFlags::NOSIGNAL))?;
+        let share = &output.bytes[..output.bytes.len().min(MAX_BYTES_PER_TURN)];
+        let sent = retry_interrupted(|| rustix::net::send(socket, share, SendFlags::NOSIGNAL))?;
         if sent == output.bytes.len() {
             output.clear();
         } else {
-            self.batches.push_back(Batch::new(std::mem::take(output), sent));
+            self.batches.push_back(OutputBatch::new(std::mem::take(output), sent));
         }
         Ok(sent)
     }
 
     fn send_pieces(&mut self, socket: &Socket, output: &mut Output) -> io::Result<usize> {
-        let mut batch = Batch::new(std::mem::take(output), 0);
+        let mut batch = OutputBatch::new(std::mem::take(output), 0);
         let mut total = 0;
         loop {
-            let (sent, blocked) = send_vectored(socket, iter::once(&batch), SHARE_BYTES - total)?;
+            let (sent, blocked) = send_vectored(socket, iter::once(&batch), MAX_BYTES_PER_TURN - total)?;
             total += sent;
             batch.advance(sent);
             if batch.is_finished() {
                 *output = batch.into_output();
                 return Ok(total);
             }
-            if blocked || total == SHARE_BYTES {
+            if blocked || total == MAX_BYTES_PER_TURN {
                 self.batches.push_back(batch);
                 return Ok(total);
             }
@@ -233,18 +233,18 @@ impl Unsent {
         let behind_front = self.batches.len() > 1;
         match self.batches.back_mut() {
             Some(last)
-                if behind_front && output.bytes.len() <= ABSORBED_BYTES && last.bytes.len() < FULL_BATCH_BYTES =>
+                if behind_front && output.bytes.len() <= MAX_ABSORBED_BYTES && last.bytes.len() < FULL_BATCH_BYTES =>
             {
                 last.absorb(output);
             }
-            _ => self.batches.push_back(Batch::new(std::mem::take(output), 0)),
+            _ => self.batches.push_back(OutputBatch::new(std::mem::take(output), 0)),
         }
     }
 
     /// Sends until the socket accepts no more, the limit of a turn is reached or nothing is left. Returns `true` if the
     /// kernel will report when the socket accepts more.
     pub(crate) fn flush(&mut self, socket: &Socket) -> io::Result<bool> {
-        let mut share = SHARE_BYTES;
+        let mut share = MAX_BYTES_PER_TURN;
         while !self.is_empty() && share > 0 {
             let (sent, blocked) = send_vectored(socket, self.batches.iter(), share)?;
             self.advance(sent);
@@ -265,11 +265,15 @@ impl Unsent {
             }
             self.batches.pop_front();
         }
-        debug_assert_eq!((sent, self.len), (0, 0), "the number of sent bytes does not match the queue");
+        debug_assert_eq!(
+            (sent, self.len),
+            (0, 0),
+            "the number of sent bytes does not match the queue"
+        );
     }
 }
 
-impl std::fmt::Debug for Unsent {
+impl std::fmt::Debug for SendQueue {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("Unsent").field("bytes", &self.len).finish()
     }
@@ -279,13 +283,13 @@ impl std::fmt::Debug for Unsent {
 /// and `true` if the socket is full, that is, if it took less than it was given.
 fn send_vectored<'a>(
     socket: &Socket,
-    batches: impl Iterator<Item = &'a Batch>,
+    batches: impl Iterator<Item = &'a OutputBatch>,
     mut share: usize,
 ) -> io::Result<(usize, bool)> {
     let mut pieces = Vec::new();
     for batch in batches {
-        batch.pieces(&mut pieces, &mut share);
-        if pieces.len() == MOST_PIECES || share == 0 {
+        batch.append_pieces(&mut pieces, &mut share);
+        if pieces.len() == MAX_PIECES || share == 0 {
             break;
         }
     }
@@ -294,12 +298,12 @@ fn send_vectored<'a>(
         return Ok((0, false));
     }
     let mut no_control = SendAncillaryBuffer::default();
-    let sent = taken(|| rustix::net::sendmsg(socket, &pieces, &mut no_control, SendFlags::NOSIGNAL))?;
+    let sent = retry_interrupted(|| rustix::net::sendmsg(socket, &pieces, &mut no_control, SendFlags::NOSIGNAL))?;
     Ok((sent, sent < offered))
 }
 
 /// Returns the number of bytes taken by the kernel: none if the socket is full. Retries interrupted calls.
-fn taken(mut send: impl FnMut() -> Result<usize, Errno>) -> io::Result<usize> {
+fn retry_interrupted(mut send: impl FnMut() -> Result<usize, Errno>) -> io::Result<usize> {
     loop {
         match send() {
             Ok(sent) => return Ok(sent),

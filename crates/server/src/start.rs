@@ -16,7 +16,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use weft_reactor::{AlternateStack, Reactor, Signals};
+use weft_reactor::{AlternateStack, Reactor, SignalReceiver};
 
 use crate::acl::{Acl, InvalidUserDirective, check_declarations};
 use crate::check;
@@ -146,7 +146,7 @@ struct Foundation {
     cpus: CpuLists,
     workers: usize,
     reactor: Reactor,
-    signals: Signals,
+    signals: SignalReceiver,
     tls: Option<TlsMaterial>,
     listeners: Listeners,
     pid_file: Option<PidFile>,
@@ -157,7 +157,7 @@ fn prepare(config: &Config, supervisor: Supervisor, daemonized: bool) -> Result<
     let workers = worker_count(config, &cpus);
     make_room_for_clients(config, workers)?;
     let mut reactor = Reactor::new().map_err(fatal("cannot watch sockets"))?;
-    let signals = Signals::install(reactor.waker()).map_err(fatal("cannot handle signals"))?;
+    let signals = SignalReceiver::install(reactor.waker()).map_err(fatal("cannot handle signals"))?;
     log::notice!("monotonic clock: POSIX clock_gettime");
     banner::show(config);
     kernel::warn_about_backlog(config);

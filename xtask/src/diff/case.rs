@@ -44,7 +44,7 @@
 //!
 //! `$$name` is the stored reply of the *other* server: a payload of one server must be valid for the other.
 
-use super::normalise::Rule;
+use super::normalise::ComparisonRule;
 
 /// A file of cases.
 #[derive(Debug)]
@@ -54,31 +54,31 @@ pub struct CaseFile {
     /// Extra arguments for the file's own pair of servers; empty if it uses the shared pair.
     pub server_arguments: Vec<String>,
     /// The sections, in the order of the file.
-    pub sections: Vec<Section>,
+    pub sections: Vec<CaseSection>,
 }
 
 /// A titled list of steps that run together.
 #[derive(Debug)]
-pub struct Section {
+pub struct CaseSection {
     /// The title of the section.
     pub title: String,
     /// The protocols in which it runs.
     pub protocols: Vec<u8>,
     /// The commands that Weft must have; otherwise the section is skipped.
-    pub needs: Vec<String>,
+    pub required_commands: Vec<String>,
     /// The steps, in order.
-    pub steps: Vec<Step>,
+    pub steps: Vec<CaseStep>,
 }
 
 /// One line of a section, with the directives above it that apply to it.
 #[derive(Debug)]
-pub struct Step {
+pub struct CaseStep {
     /// The line number in the file, from 1.
     pub line: usize,
     /// The action of the step.
     pub action: Action,
     /// The rules of the comparison.
-    pub rules: Vec<Rule>,
+    pub rules: Vec<ComparisonRule>,
     /// The number of replies to read.
     pub replies: usize,
     /// The name under which the reply's text is stored.
@@ -89,9 +89,9 @@ pub struct Step {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Action {
     /// Sends a command and compares the replies.
-    Command(Vec<Argument>),
+    Command(Vec<CaseArgument>),
     /// Runs a cursor command to its end and compares the elements as a set.
-    Scan(Vec<Argument>),
+    Scan(Vec<CaseArgument>),
     /// Sends pieces on a new connection and compares all received bytes.
     Raw(Vec<Vec<u8>>),
     /// Sends bytes on the current connection.
@@ -99,26 +99,26 @@ pub enum Action {
     /// Compares all bytes that arrive on the current connection.
     Drain,
     /// Switches to another connection.
-    Switch(u32),
+    SwitchConnection(u32),
     /// Closes the current connection.
     Close,
     /// Waits for this number of milliseconds.
     SleepMs(u64),
     /// Waits until this number of clients are blocked.
-    Blocked(u64),
+    AwaitBlocked(u64),
     /// Sets a configuration parameter until the section ends.
     Config(String, String),
 }
 
 /// A word of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Argument {
+pub enum CaseArgument {
     /// A literal word.
     Literal(Vec<u8>),
     /// The reply of this server that was stored under the name.
-    Own(String),
+    StoredReply(String),
     /// The reply of the other server that was stored under the name.
-    Other(String),
+    OtherStoredReply(String),
     /// The current time plus this number of seconds.
     NowSeconds(i64),
     /// The current time plus this number of milliseconds.
@@ -130,32 +130,32 @@ pub enum Argument {
 /// # Errors
 /// Fails if the file is malformed; the error names the line.
 pub fn parse(name: &str, text: &str) -> Result<CaseFile, String> {
-    let mut parser = Parser {
+    let mut parser = CaseParser {
         file: CaseFile {
             name: name.to_string(),
             server_arguments: Vec::new(),
             sections: Vec::new(),
         },
-        pending: Pending::default(),
+        pending: PendingDirectives::default(),
         bound: Vec::new(),
     };
-    let lines: Vec<Line> = text
+    let lines: Vec<CaseLine> = text
         .lines()
         .enumerate()
-        .map(|(index, line)| Line::new(index + 1, line))
+        .map(|(index, line)| CaseLine::new(index + 1, line))
         .filter(|line| !line.text.is_empty() && !line.text.starts_with('#'))
         .collect();
-    parser.block(&lines, &[])?;
+    parser.parse_block(&lines, &[])?;
     Ok(parser.file)
 }
 
-struct Line<'a> {
+struct CaseLine<'a> {
     number: usize,
     indent: usize,
     text: &'a str,
 }
 
-impl<'a> Line<'a> {
+impl<'a> CaseLine<'a> {
     fn new(number: usize, line: &'a str) -> Self {
         let text = line.trim();
         Self {
@@ -167,62 +167,62 @@ impl<'a> Line<'a> {
 }
 
 /// The values that `@for` assigns to names, innermost last.
-type Variables = [(String, Vec<Argument>)];
+type Variables = [(String, Vec<CaseArgument>)];
 
 /// The directives that apply to the next command.
 #[derive(Default)]
-struct Pending {
-    rules: Vec<Rule>,
+struct PendingDirectives {
+    rules: Vec<ComparisonRule>,
     replies: Option<usize>,
     binding: Option<String>,
 }
 
-struct Parser {
+struct CaseParser {
     file: CaseFile,
-    pending: Pending,
+    pending: PendingDirectives,
     /// The names that `@let` has bound so far in the section.
     bound: Vec<String>,
 }
 
-impl Parser {
-    fn block(&mut self, lines: &[Line], variables: &Variables) -> Result<(), String> {
+impl CaseParser {
+    fn parse_block(&mut self, lines: &[CaseLine], variables: &Variables) -> Result<(), String> {
         let mut position = 0;
         while position < lines.len() {
             let line = &lines[position];
             position += 1;
             let outcome = match line.text.strip_prefix("@for ") {
-                None => self.line(line, variables),
+                None => self.parse_line(line, variables),
                 Some(head) => {
                     let inner = lines[position..].iter();
                     let length = inner.take_while(|inner| inner.indent > line.indent).count();
                     let body = &lines[position..position + length];
                     position += length;
-                    self.repeat(head, body, variables)
+                    self.expand_loop(head, body, variables)
                 }
             };
-            outcome.map_err(|why| locate(&self.file.name, line.number, &why))?;
+            outcome.map_err(|why| with_location(&self.file.name, line.number, &why))?;
         }
         Ok(())
     }
 
-    fn repeat(&mut self, head: &str, body: &[Line], variables: &Variables) -> Result<(), String> {
+    fn expand_loop(&mut self, head: &str, body: &[CaseLine], variables: &Variables) -> Result<(), String> {
         if body.is_empty() {
             return Err("@for without an indented block".to_string());
         }
         let (name, groups) = head.split_once(' ').ok_or("@for needs a name and words")?;
-        for group in self.groups(groups, variables)? {
+        for group in self.parse_groups(groups, variables)? {
             let mut inner = variables.to_vec();
             inner.push((name.to_string(), group));
-            self.block(body, &inner)?;
+            self.parse_block(body, &inner)?;
         }
         Ok(())
     }
 
     /// Parses groups of words: `a [b c] []` is three groups, of one word, of two, and of none.
-    fn groups(&self, text: &str, variables: &Variables) -> Result<Vec<Vec<Argument>>, String> {
+    fn parse_groups(&self, text: &str, variables: &Variables) -> Result<Vec<Vec<CaseArgument>>, String> {
         let mut groups = Vec::new();
-        let mut open: Option<Vec<Argument>> = None;
-        for token in tokens(text, true)? {
+        let mut open: Option<Vec<CaseArgument>> = None;
+        for token in tokenize(text, true)? {
             match (&token, &mut open) {
                 (Token::Open, None) => open = Some(Vec::new()),
                 (Token::Close, Some(group)) => {
@@ -230,8 +230,8 @@ impl Parser {
                     open = None;
                 }
                 (Token::Open | Token::Close, _) => return Err("brackets do not match".to_string()),
-                (_, Some(group)) => group.extend(self.resolve(&token, variables)?),
-                (_, None) => groups.push(self.resolve(&token, variables)?),
+                (_, Some(group)) => group.extend(self.resolve_token(&token, variables)?),
+                (_, None) => groups.push(self.resolve_token(&token, variables)?),
             }
         }
         match open {
@@ -240,16 +240,16 @@ impl Parser {
         }
     }
 
-    fn line(&mut self, line: &Line, variables: &Variables) -> Result<(), String> {
+    fn parse_line(&mut self, line: &CaseLine, variables: &Variables) -> Result<(), String> {
         if let Some(title) = line.text.strip_prefix("== ") {
             if self.file.sections.iter().any(|known| known.title == title) {
                 return Err(format!("duplicate section '{title}'"));
             }
             self.bound.clear();
-            self.file.sections.push(Section {
+            self.file.sections.push(CaseSection {
                 title: title.to_string(),
                 protocols: vec![2, 3],
-                needs: Vec::new(),
+                required_commands: Vec::new(),
                 steps: Vec::new(),
             });
             return Ok(());
@@ -258,23 +258,23 @@ impl Parser {
             return self.server_arguments(text);
         }
         let Some(text) = line.text.strip_prefix('@') else {
-            let command = Action::Command(self.arguments(line.text, variables)?);
-            return self.step(line.number, command);
+            let command = Action::Command(self.parse_arguments(line.text, variables)?);
+            return self.push_step(line.number, command);
         };
         let (word, rest) = text.split_once(' ').unwrap_or((text, ""));
-        if self.modifier(word, rest.trim())? {
+        if self.parse_directive(word, rest.trim())? {
             return Ok(());
         }
-        let action = self.action(word, rest.trim(), variables)?;
-        self.step(line.number, action)
+        let action = self.parse_action(word, rest.trim(), variables)?;
+        self.push_step(line.number, action)
     }
 
     fn server_arguments(&mut self, text: &str) -> Result<(), String> {
         if !self.file.sections.is_empty() {
             return Err("@server must precede the first section".to_string());
         }
-        for argument in self.arguments(text, &[])? {
-            let Argument::Literal(word) = argument else {
+        for argument in self.parse_arguments(text, &[])? {
+            let CaseArgument::Literal(word) = argument else {
                 return Err("@server takes plain words".to_string());
             };
             let word = String::from_utf8(word).map_err(|error| error.to_string())?;
@@ -284,22 +284,22 @@ impl Parser {
     }
 
     /// Handles directives for the next command or the section. Returns `false` if `word` is not one.
-    fn modifier(&mut self, word: &str, rest: &str) -> Result<bool, String> {
+    fn parse_directive(&mut self, word: &str, rest: &str) -> Result<bool, String> {
         let rule = match word {
-            "ignore" => Rule::Type,
-            "shape" => Rule::Shape,
-            "both-error" => Rule::BothError,
-            "error-code" => Rule::ErrorCode,
-            "approx" => Rule::Approx(number(rest)?),
-            "unordered" => Rule::Unordered,
-            "unordered-pairs" => Rule::UnorderedPairs,
-            "unordered-tables" => Rule::UnorderedTables,
-            "lines" => Rule::UnorderedLines,
-            "fields" => Rule::Fields,
-            "keys" => Rule::Keys,
-            "mask" => Rule::Mask(rest.split(',').map(str::to_string).collect()),
+            "ignore" => ComparisonRule::Type,
+            "shape" => ComparisonRule::Shape,
+            "both-error" => ComparisonRule::BothError,
+            "error-code" => ComparisonRule::ErrorCode,
+            "approx" => ComparisonRule::Approx(parse_number(rest)?),
+            "unordered" => ComparisonRule::Unordered,
+            "unordered-pairs" => ComparisonRule::UnorderedPairs,
+            "unordered-tables" => ComparisonRule::UnorderedTables,
+            "lines" => ComparisonRule::UnorderedLines,
+            "fields" => ComparisonRule::Fields,
+            "keys" => ComparisonRule::Keys,
+            "mask" => ComparisonRule::Mask(rest.split(',').map(str::to_string).collect()),
             "replies" => {
-                self.pending.replies = Some(number(rest)?);
+                self.pending.replies = Some(parse_number(rest)?);
                 return Ok(true);
             }
             "let" => {
@@ -308,12 +308,14 @@ impl Parser {
             }
             "protocol" => {
                 let section = self.file.sections.last_mut().ok_or("outside a section")?;
-                section.protocols = vec![number(rest)?];
+                section.protocols = vec![parse_number(rest)?];
                 return Ok(true);
             }
             "needs" => {
                 let section = self.file.sections.last_mut().ok_or("outside a section")?;
-                section.needs.extend(rest.split_whitespace().map(str::to_string));
+                section
+                    .required_commands
+                    .extend(rest.split_whitespace().map(str::to_string));
                 return Ok(true);
             }
             _ => return Ok(false),
@@ -326,22 +328,22 @@ impl Parser {
         Ok(true)
     }
 
-    fn action(&self, word: &str, rest: &str, variables: &Variables) -> Result<Action, String> {
+    fn parse_action(&self, word: &str, rest: &str, variables: &Variables) -> Result<Action, String> {
         Ok(match word {
-            "conn" => Action::Switch(number(rest)?),
+            "conn" => Action::SwitchConnection(parse_number(rest)?),
             "close" => Action::Close,
-            "sleep" => Action::SleepMs(number(rest)?),
-            "blocked" => Action::Blocked(number(rest)?),
+            "sleep" => Action::SleepMs(parse_number(rest)?),
+            "blocked" => Action::AwaitBlocked(parse_number(rest)?),
             "drain" => Action::Drain,
-            "scan" => Action::Scan(self.arguments(rest, variables)?),
-            "raw" => Action::Raw(self.literals(rest, variables)?),
+            "scan" => Action::Scan(self.parse_arguments(rest, variables)?),
+            "raw" => Action::Raw(self.parse_literals(rest, variables)?),
             "bytewise" => {
-                let bytes = self.literals(rest, variables)?.concat();
+                let bytes = self.parse_literals(rest, variables)?.concat();
                 Action::Raw(bytes.into_iter().map(|byte| vec![byte]).collect())
             }
-            "write" => Action::Write(self.literals(rest, variables)?.concat()),
+            "write" => Action::Write(self.parse_literals(rest, variables)?.concat()),
             "config" => {
-                let words = self.literals(rest, variables)?;
+                let words = self.parse_literals(rest, variables)?;
                 let [name, value] = words.as_slice() else {
                     return Err("@config needs a name and a value".to_string());
                 };
@@ -352,7 +354,7 @@ impl Parser {
         })
     }
 
-    fn step(&mut self, line: usize, action: Action) -> Result<(), String> {
+    fn push_step(&mut self, line: usize, action: Action) -> Result<(), String> {
         let pending = std::mem::take(&mut self.pending);
         let compares = matches!(action, Action::Command(_) | Action::Scan(_));
         if !compares && (!pending.rules.is_empty() || pending.binding.is_some()) {
@@ -360,7 +362,7 @@ impl Parser {
         }
         self.bound.extend(pending.binding.clone());
         let section = self.file.sections.last_mut().ok_or("outside a section")?;
-        section.steps.push(Step {
+        section.steps.push(CaseStep {
             line,
             action,
             rules: pending.rules,
@@ -370,43 +372,43 @@ impl Parser {
         Ok(())
     }
 
-    fn arguments(&self, text: &str, variables: &Variables) -> Result<Vec<Argument>, String> {
+    fn parse_arguments(&self, text: &str, variables: &Variables) -> Result<Vec<CaseArgument>, String> {
         let mut arguments = Vec::new();
-        for token in tokens(text, false)? {
-            arguments.extend(self.resolve(&token, variables)?);
+        for token in tokenize(text, false)? {
+            arguments.extend(self.resolve_token(&token, variables)?);
         }
         Ok(arguments)
     }
 
-    fn literals(&self, text: &str, variables: &Variables) -> Result<Vec<Vec<u8>>, String> {
-        self.arguments(text, variables)?
+    fn parse_literals(&self, text: &str, variables: &Variables) -> Result<Vec<Vec<u8>>, String> {
+        self.parse_arguments(text, variables)?
             .into_iter()
             .map(|argument| match argument {
-                Argument::Literal(word) => Ok(word),
+                CaseArgument::Literal(word) => Ok(word),
                 _ => Err("only literal words are allowed here".to_string()),
             })
             .collect()
     }
 
-    fn resolve(&self, token: &Token, variables: &Variables) -> Result<Vec<Argument>, String> {
+    fn resolve_token(&self, token: &Token, variables: &Variables) -> Result<Vec<CaseArgument>, String> {
         let word = match token {
-            Token::Quoted(bytes) => return Ok(vec![Argument::Literal(bytes.clone())]),
+            Token::Quoted(bytes) => return Ok(vec![CaseArgument::Literal(bytes.clone())]),
             Token::Plain(word) => word.as_str(),
             Token::Open => "[",
             Token::Close => "]",
         };
         let Some(name) = word.strip_prefix('$') else {
-            return Ok(vec![Argument::Literal(word.as_bytes().to_vec())]);
+            return Ok(vec![CaseArgument::Literal(word.as_bytes().to_vec())]);
         };
         let variable = variables.iter().rev().find(|(known, _)| known == name);
         if let Some((_, value)) = variable {
             return Ok(value.clone());
         }
         if let Some(offset) = name.strip_prefix("nowms") {
-            return Ok(vec![Argument::NowMs(offset_from(offset)?)]);
+            return Ok(vec![CaseArgument::NowMs(parse_offset(offset)?)]);
         }
         if let Some(offset) = name.strip_prefix("now") {
-            return Ok(vec![Argument::NowSeconds(offset_from(offset)?)]);
+            return Ok(vec![CaseArgument::NowSeconds(parse_offset(offset)?)]);
         }
         let (name, other) = match name.strip_prefix('$') {
             Some(name) => (name, true),
@@ -416,14 +418,14 @@ impl Parser {
             return Err(format!("${name} is not defined; quote a literal dollar sign"));
         }
         Ok(vec![if other {
-            Argument::Other(name.to_string())
+            CaseArgument::OtherStoredReply(name.to_string())
         } else {
-            Argument::Own(name.to_string())
+            CaseArgument::StoredReply(name.to_string())
         }])
     }
 }
 
-fn locate(file: &str, line: usize, why: &str) -> String {
+fn with_location(file: &str, line: usize, why: &str) -> String {
     if why.starts_with(file) {
         why.to_string()
     } else {
@@ -431,13 +433,13 @@ fn locate(file: &str, line: usize, why: &str) -> String {
     }
 }
 
-fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
+fn parse_number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| format!("'{text}' is not a number"))
 }
 
 /// Parses an offset: `+5`, `-5` or nothing.
-fn offset_from(text: &str) -> Result<i64, String> {
-    if text.is_empty() { Ok(0) } else { number(text) }
+fn parse_offset(text: &str) -> Result<i64, String> {
+    if text.is_empty() { Ok(0) } else { parse_number(text) }
 }
 
 enum Token {
@@ -447,7 +449,7 @@ enum Token {
     Close,
 }
 
-fn tokens(text: &str, brackets: bool) -> Result<Vec<Token>, String> {
+fn tokenize(text: &str, brackets: bool) -> Result<Vec<Token>, String> {
     let mut tokens = Vec::new();
     let mut rest = text.trim_start();
     while let Some(first) = rest.chars().next() {
@@ -457,8 +459,8 @@ fn tokens(text: &str, brackets: bool) -> Result<Vec<Token>, String> {
                 1
             }
             '"' | '\'' => {
-                let (mut bytes, mut used) = quoted(rest.as_bytes(), first as u8)?;
-                let (times, digits) = repetition(&rest[used..])?;
+                let (mut bytes, mut used) = parse_quoted(rest.as_bytes(), first as u8)?;
+                let (times, digits) = parse_repetition(&rest[used..])?;
                 bytes = bytes.repeat(times);
                 used += digits;
                 tokens.push(Token::Quoted(bytes));
@@ -477,16 +479,16 @@ fn tokens(text: &str, brackets: bool) -> Result<Vec<Token>, String> {
 }
 
 /// Parses `x100` directly after a quoted word. Returns the number of repetitions and the length of that text.
-fn repetition(rest: &str) -> Result<(usize, usize), String> {
+fn parse_repetition(rest: &str) -> Result<(usize, usize), String> {
     let Some(tail) = rest.strip_prefix('x') else {
         return Ok((1, 0));
     };
     let digits = tail.bytes().take_while(u8::is_ascii_digit).count();
-    Ok((number(&tail[..digits])?, 1 + digits))
+    Ok((parse_number(&tail[..digits])?, 1 + digits))
 }
 
 /// Parses a quoted word. Also returns its length including the quotes.
-fn quoted(text: &[u8], quote: u8) -> Result<(Vec<u8>, usize), String> {
+fn parse_quoted(text: &[u8], quote: u8) -> Result<(Vec<u8>, usize), String> {
     let mut bytes = Vec::new();
     let mut position = 1;
     loop {

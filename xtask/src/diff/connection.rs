@@ -4,14 +4,14 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use super::reply::{Reply, Trouble};
+use super::reply::{ParseError, Reply};
 
 /// The time limit of a reply. After it, the server counts as silent.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A reply with its bytes on the wire.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Received {
+pub struct RawReply {
     /// The bytes on the wire.
     pub raw: Vec<u8>,
     /// The parsed reply.
@@ -20,9 +20,9 @@ pub struct Received {
 
 /// A reply, or the reason why there is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum ServerAnswer {
     /// A complete reply.
-    Reply(Received),
+    Reply(RawReply),
     /// The bytes received until the connection was quiet, and `true` if the server then closed it.
     Bytes(Vec<u8>, bool),
     /// The server closed the connection.
@@ -33,11 +33,11 @@ pub enum Answer {
     Garbage(Vec<u8>),
 }
 
-impl Answer {
+impl ServerAnswer {
     /// Formats the answer in one line.
-    pub fn shown(&self) -> String {
+    pub fn to_line(&self) -> String {
         match self {
-            Self::Reply(received) => received.reply.shown(),
+            Self::Reply(received) => received.reply.to_line(),
             Self::Bytes(bytes, closed) => {
                 let end = if *closed { " then closed" } else { "" };
                 format!("\"{}\"{end}", bytes.escape_ascii())
@@ -50,13 +50,13 @@ impl Answer {
 }
 
 /// A connection with the received bytes that are not yet consumed.
-pub struct Connection {
+pub struct ServerConnection {
     stream: TcpStream,
     buffer: Vec<u8>,
     closed: bool,
 }
 
-impl Connection {
+impl ServerConnection {
     /// Connects to a server.
     ///
     /// # Errors
@@ -87,26 +87,26 @@ impl Connection {
     }
 
     /// Sends a command and waits for its reply.
-    pub fn call(&mut self, words: &[Vec<u8>]) -> Answer {
+    pub fn call(&mut self, words: &[Vec<u8>]) -> ServerAnswer {
         self.send(words);
-        self.answer()
+        self.read_answer()
     }
 
     /// Waits for the next reply.
-    pub fn answer(&mut self) -> Answer {
+    pub fn read_answer(&mut self) -> ServerAnswer {
         loop {
             match Reply::parse(&self.buffer) {
                 Ok((reply, used)) => {
                     let raw = self.buffer.drain(..used).collect();
-                    return Answer::Reply(Received { raw, reply });
+                    return ServerAnswer::Reply(RawReply { raw, reply });
                 }
-                Err(Trouble::Malformed(_)) => {
-                    return Answer::Garbage(std::mem::take(&mut self.buffer));
+                Err(ParseError::Malformed(_)) => {
+                    return ServerAnswer::Garbage(std::mem::take(&mut self.buffer));
                 }
-                Err(Trouble::Incomplete) => match self.read_some(REPLY_TIMEOUT) {
-                    Progress::Bytes => {}
-                    Progress::End => return Answer::Closed,
-                    Progress::Nothing => return Answer::Silent,
+                Err(ParseError::Incomplete) => match self.read_some(REPLY_TIMEOUT) {
+                    ReadProgress::Bytes => {}
+                    ReadProgress::End => return ServerAnswer::Closed,
+                    ReadProgress::Nothing => return ServerAnswer::Silent,
                 },
             }
         }
@@ -115,45 +115,45 @@ impl Connection {
     /// Reads until nothing has been received for `quiet`, or the server has closed the connection. The bytes stay in
     /// the buffer; see `taken`.
     pub fn read_until_quiet(&mut self, quiet: Duration) {
-        while matches!(self.read_some(quiet), Progress::Bytes) {}
+        while matches!(self.read_some(quiet), ReadProgress::Bytes) {}
     }
 
     /// Returns the received bytes that are not consumed, and `true` if the server has closed the connection.
-    pub fn seen(&self) -> (&[u8], bool) {
+    pub fn buffered(&self) -> (&[u8], bool) {
         (&self.buffer, self.closed)
     }
 
     /// Consumes and returns what `seen` shows.
-    pub fn taken(&mut self) -> Answer {
-        Answer::Bytes(std::mem::take(&mut self.buffer), self.closed)
+    pub fn take_buffered(&mut self) -> ServerAnswer {
+        ServerAnswer::Bytes(std::mem::take(&mut self.buffer), self.closed)
     }
 
-    fn read_some(&mut self, timeout: Duration) -> Progress {
+    fn read_some(&mut self, timeout: Duration) -> ReadProgress {
         // Bytes may be left to read although a write has failed.
         if self.stream.set_read_timeout(Some(timeout)).is_err() {
-            return Progress::End;
+            return ReadProgress::End;
         }
         let mut chunk = [0u8; 64 * 1024];
         match self.stream.read(&mut chunk) {
             Ok(0) => {
                 self.closed = true;
-                Progress::End
+                ReadProgress::End
             }
             Ok(count) => {
                 self.buffer.extend_from_slice(&chunk[..count]);
-                Progress::Bytes
+                ReadProgress::Bytes
             }
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Progress::Nothing,
-            Err(error) if error.kind() == ErrorKind::Interrupted => Progress::Bytes,
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => ReadProgress::Nothing,
+            Err(error) if error.kind() == ErrorKind::Interrupted => ReadProgress::Bytes,
             Err(_) => {
                 self.closed = true;
-                Progress::End
+                ReadProgress::End
             }
         }
     }
 }
 
-enum Progress {
+enum ReadProgress {
     Bytes,
     Nothing,
     End,
@@ -170,6 +170,6 @@ pub fn encode(words: &[Vec<u8>], out: &mut Vec<u8>) {
 }
 
 /// Splits a command that contains no quotes into words.
-pub fn words(text: &str) -> Vec<Vec<u8>> {
+pub fn split_words(text: &str) -> Vec<Vec<u8>> {
     text.split_whitespace().map(|word| word.as_bytes().to_vec()).collect()
 }

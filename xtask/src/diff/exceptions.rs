@@ -5,16 +5,16 @@ use std::cell::Cell;
 /// The list of accepted differences.
 #[derive(Debug)]
 pub struct Exceptions {
-    entries: Vec<Exception>,
+    entries: Vec<AcceptedDifference>,
 }
 
 #[derive(Debug)]
-struct Exception {
+struct AcceptedDifference {
     line: usize,
     file: String,
     section: String,
     command: String,
-    used: Cell<bool>,
+    is_used: Cell<bool>,
 }
 
 impl Exceptions {
@@ -36,32 +36,32 @@ impl Exceptions {
             if [file, section, command, reason].iter().any(|part| part.is_empty()) {
                 return Err(format!("exceptions.txt:{}: a part is empty", index + 1));
             }
-            entries.push(Exception {
+            entries.push(AcceptedDifference {
                 line: index + 1,
                 file: (*file).to_string(),
                 section: (*section).to_string(),
                 command: (*command).to_string(),
-                used: Cell::new(false),
+                is_used: Cell::new(false),
             });
         }
         Ok(Self { entries })
     }
 
     /// Returns `true` if a difference of this command is accepted. The entry then counts as used.
-    pub fn accept(&self, file: &str, section: &str, command: &str) -> bool {
+    pub fn accepts(&self, file: &str, section: &str, command: &str) -> bool {
         let found = self
             .entries
             .iter()
             .find(|entry| entry.file == file && entry.section == section && command.starts_with(&entry.command));
         if let Some(entry) = found {
-            entry.used.set(true);
+            entry.is_used.set(true);
         }
         found.is_some()
     }
 
     /// Returns the line numbers of entries whose difference has disappeared. These lines must be removed.
     pub fn stale_lines(&self) -> Vec<usize> {
-        let unused = self.entries.iter().filter(|entry| !entry.used.get());
+        let unused = self.entries.iter().filter(|entry| !entry.is_used.get());
         unused.map(|entry| entry.line).collect()
     }
 }
@@ -76,9 +76,9 @@ mod tests {
     fn an_entry_accepts_its_command_and_unused_ones_are_stale() {
         let text = "# remark\n\na.case | one | GET k | because\nb.case | two | SET | because\n";
         let exceptions = Exceptions::parse(text).unwrap();
-        assert!(exceptions.accept("a.case", "one", "GET key"));
-        assert!(!exceptions.accept("a.case", "two", "GET key"));
-        assert!(!exceptions.accept("a.case", "one", "SET key"));
+        assert!(exceptions.accepts("a.case", "one", "GET key"));
+        assert!(!exceptions.accepts("a.case", "two", "GET key"));
+        assert!(!exceptions.accepts("a.case", "one", "SET key"));
         assert_eq!(exceptions.stale_lines(), [4]);
     }
 

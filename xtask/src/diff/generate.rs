@@ -11,50 +11,50 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 
-use super::connection::{Answer, encode, words};
-use super::grammar::{GENERIC, KEYS, PRODUCTIONS, pick, sentence, spoil};
-use super::leeway::{Evidence, Leeway};
-use super::metadata::Syntax;
-use super::pair::{Binaries, Both, Servers};
+use super::connection::{ServerAnswer, encode, split_words};
+use super::grammar::{GENERIC, KEYS, PRODUCTIONS, corrupt, pick_production, write_command};
+use super::leeway::{AllowedDifference, ObservedAnswers};
+use super::metadata::CommandSyntax;
+use super::pair::{ComparedServers, ServerBinaries, ServerPair};
 use super::permissions;
-use super::run::{Difference, answers_agree, shown, shown_apart};
-use super::themes::{LEFT_OUT, Parameters, THEMES, Theme, is_accident, leeway};
-use super::vocabulary::is_blocking;
+use super::run::{Difference, answers_agree, format_command, format_difference};
+use super::themes::{EXCLUDED_COMMANDS, Parameters, THEMES, Theme, is_valkey_accident, leeway_of};
+use super::vocabulary::may_block;
 
 const SEQUENCE_COMMANDS: usize = 40;
 
 /// The result of a run of the generator.
 #[derive(Default)]
-pub struct Outcome {
+pub struct GeneratorOutcome {
     /// The number of commands sent to each server.
     pub commands: usize,
     /// For each subject, the first sequence for which the servers differ.
-    pub found: Vec<Found>,
+    pub differing_sequences: Vec<DifferingSequence>,
     /// The commands that Weft does not have yet.
-    pub lacking: Vec<String>,
+    pub missing_commands: Vec<String>,
 }
 
 /// A shrunk sequence for which the servers differ.
-pub struct Found {
+pub struct DifferingSequence {
     subject: &'static str,
     seed: u64,
     protocol: u8,
-    sequence: Sequence,
+    sequence: CommandSequence,
     difference: Difference,
 }
 
-impl fmt::Display for Found {
+impl fmt::Display for DifferingSequence {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (subject, seed, protocol) = (self.subject, self.seed, self.protocol);
         writeln!(
             out,
             "the servers differ in RESP{protocol}, --filter {subject} --seed {seed}:"
         )?;
-        for (name, value) in self.sequence.in_force() {
+        for (name, value) in self.sequence.active_parameters() {
             writeln!(out, "  CONFIG SET {name} {value}")?;
         }
         for command in &self.sequence.commands {
-            writeln!(out, "  {}", shown(&command.words))?;
+            writeln!(out, "  {}", format_command(&command.words))?;
         }
         writeln!(out, "at: {}", self.difference.command)?;
         writeln!(out, "    weft:   {}", self.difference.weft)?;
@@ -62,7 +62,7 @@ impl fmt::Display for Found {
     }
 }
 
-impl Found {
+impl DifferingSequence {
     /// The number of commands that are needed to reproduce the difference.
     pub fn length(&self) -> usize {
         self.sequence.commands.len()
@@ -71,52 +71,52 @@ impl Found {
 
 /// A command with the commands that are sent before and after it.
 #[derive(Clone)]
-struct Command {
+struct GeneratedCommand {
     words: Vec<Vec<u8>>,
-    leeway: Leeway,
+    leeway: AllowedDifference,
     before: Option<Vec<Vec<u8>>>,
     after: Option<Vec<Vec<u8>>>,
 }
 
-impl Command {
-    fn new(words: Vec<Vec<u8>>, leeway: Leeway) -> Self {
+impl GeneratedCommand {
+    fn new(words: Vec<Vec<u8>>, leeway: AllowedDifference) -> Self {
         Self {
-            before: leeway.before(&words),
-            after: leeway.after(&words),
+            before: leeway.command_before(&words),
+            after: leeway.command_after(&words),
             words,
             leeway,
         }
     }
 
     fn plain(line: &str) -> Self {
-        Self::new(words(line), Leeway::None)
+        Self::new(split_words(line), AllowedDifference::None)
     }
 }
 
 #[derive(Clone)]
-struct Sequence {
+struct CommandSequence {
     /// Parameters that both servers have during the sequence.
     always: Parameters,
     /// Additional parameters, which may be irrelevant to a difference.
     parameters: Parameters,
-    commands: Vec<Command>,
+    commands: Vec<GeneratedCommand>,
 }
 
-impl Sequence {
-    fn in_force(&self) -> impl Iterator<Item = &'static (&'static str, &'static str)> + use<> {
+impl CommandSequence {
+    fn active_parameters(&self) -> impl Iterator<Item = &'static (&'static str, &'static str)> + use<> {
         self.always.iter().chain(self.parameters)
     }
 }
 
 /// The subject of sequences.
-enum Subject {
+enum SequenceSubject {
     /// Strings and keys in general, restricted to commands whose names contain the text.
     Strings(String),
     /// A theme, with the commands that both servers have.
-    Theme(&'static Theme, Vec<Syntax>),
+    Theme(&'static Theme, Vec<CommandSyntax>),
 }
 
-impl Subject {
+impl SequenceSubject {
     fn name(&self) -> &'static str {
         match self {
             Self::Strings(_) => "string",
@@ -126,8 +126,8 @@ impl Subject {
 }
 
 /// The subjects and commands that can be generated.
-struct Book {
-    subjects: Vec<Subject>,
+struct CommandCatalogue {
+    subjects: Vec<SequenceSubject>,
     lacking: BTreeSet<String>,
 }
 
@@ -136,23 +136,27 @@ struct Book {
 ///
 /// # Errors
 /// Fails if a server cannot be started or does not describe its commands.
-pub fn run(binaries: &Binaries, seed: u64, duration: Duration, filter: &str) -> Result<Outcome, String> {
+pub fn run(binaries: &ServerBinaries, seed: u64, duration: Duration, filter: &str) -> Result<GeneratorOutcome, String> {
     // With this frequency, the timeouts of blocked clients are detected soon.
-    let mut servers = Servers::start(binaries, &words_of("--hz 500"))?;
-    let book = Book::read(&mut servers, filter)?;
+    let mut servers = ComparedServers::start(binaries, &split_words("--hz 500"))?;
+    let book = CommandCatalogue::load(&mut servers, filter)?;
     let start = Instant::now();
-    let mut outcome = Outcome {
-        lacking: book.lacking.iter().cloned().collect(),
-        ..Outcome::default()
+    let mut outcome = GeneratorOutcome {
+        missing_commands: book.lacking.iter().cloned().collect(),
+        ..GeneratorOutcome::default()
     };
     for number in 0.. {
         let seed = seed.wrapping_add(number);
         let subjects = book.subjects.len() as u64;
-        if start.elapsed() >= duration || outcome.found.len() as u64 == subjects {
+        if start.elapsed() >= duration || outcome.differing_sequences.len() as u64 == subjects {
             break;
         }
         let subject = &book.subjects[(seed % subjects) as usize];
-        if outcome.found.iter().any(|found| found.subject == subject.name()) {
+        if outcome
+            .differing_sequences
+            .iter()
+            .any(|found| found.subject == subject.name())
+        {
             continue;
         }
         let sequence = book.sequence(subject, seed);
@@ -160,8 +164,8 @@ pub fn run(binaries: &Binaries, seed: u64, duration: Duration, filter: &str) -> 
             outcome.commands += sequence.commands.len();
             if first_difference(&mut servers, &sequence, protocol)?.is_some() {
                 outcome
-                    .found
-                    .extend(shrunk(&mut servers, sequence, protocol, seed, subject.name())?);
+                    .differing_sequences
+                    .extend(shrink(&mut servers, sequence, protocol, seed, subject.name())?);
                 break;
             }
         }
@@ -169,30 +173,30 @@ pub fn run(binaries: &Binaries, seed: u64, duration: Duration, filter: &str) -> 
     Ok(outcome)
 }
 
-impl Book {
+impl CommandCatalogue {
     /// Queries Valkey for the commands of every theme, and Weft for those of them that it has.
-    fn read(servers: &mut Servers, filter: &str) -> Result<Self, String> {
+    fn load(servers: &mut ComparedServers, filter: &str) -> Result<Self, String> {
         let mut book = Self {
             subjects: Vec::new(),
             lacking: BTreeSet::new(),
         };
         let names: BTreeSet<String> = PRODUCTIONS.iter().map(|production| production.name.into()).collect();
         book.lacking
-            .extend(servers.lacking(&names.into_iter().collect::<Vec<_>>())?);
+            .extend(servers.missing_commands(&names.into_iter().collect::<Vec<_>>())?);
         for theme in THEMES.iter().filter(|theme| filter.is_empty() || filter == theme.name) {
-            let syntaxes = book.syntaxes(servers, theme)?;
+            let syntaxes = book.theme_syntaxes(servers, theme)?;
             if !syntaxes.is_empty() {
-                book.subjects.push(Subject::Theme(theme, syntaxes));
+                book.subjects.push(SequenceSubject::Theme(theme, syntaxes));
             }
         }
         if !THEMES.iter().any(|theme| theme.name == filter) {
             let part = if filter == "string" { "" } else { filter };
-            if pick(&mut Rng::with_seed(0), |name| {
+            if pick_production(&mut Rng::with_seed(0), |name| {
                 book.can_send(name) && name.contains(part)
             })
             .is_some()
             {
-                book.subjects.push(Subject::Strings(part.to_string()));
+                book.subjects.push(SequenceSubject::Strings(part.to_string()));
             }
         }
         Ok(book)
@@ -202,53 +206,55 @@ impl Book {
         !self.lacking.contains(name)
     }
 
-    fn syntaxes(&mut self, servers: &mut Servers, theme: &Theme) -> Result<Vec<Syntax>, String> {
+    fn theme_syntaxes(&mut self, servers: &mut ComparedServers, theme: &Theme) -> Result<Vec<CommandSyntax>, String> {
         let mut names = Vec::new();
         if !theme.category.is_empty() {
-            let query = words(&format!("COMMAND LIST FILTERBY ACLCAT {}", theme.category));
-            let Answer::Reply(received) = servers.ask(&query).valkey else {
+            let query = split_words(&format!("COMMAND LIST FILTERBY ACLCAT {}", theme.category));
+            let ServerAnswer::Reply(received) = servers.call_control(&query).valkey else {
                 return Err("valkey: no list of commands".to_string());
             };
             let name = |item: &super::reply::Reply| String::from_utf8_lossy(item.text()).into_owned();
             names = received.reply.items().iter().map(name).collect();
-            names.retain(|name| !LEFT_OUT.iter().any(|(left_out, _)| left_out == name));
+            names.retain(|name| !EXCLUDED_COMMANDS.iter().any(|(left_out, _)| left_out == name));
             names.sort();
         }
-        names.extend(theme.also.iter().map(ToString::to_string));
+        names.extend(theme.extra_commands.iter().map(ToString::to_string));
         let first = |line: &&str| line.split(' ').next().unwrap_or_default().to_lowercase();
-        let prelude: Vec<String> = theme.prelude.iter().map(first).collect();
-        self.lacking.extend(servers.lacking(&prelude)?);
-        self.lacking.extend(servers.lacking(&names)?);
+        let prelude: Vec<String> = theme.initial_commands.iter().map(first).collect();
+        self.lacking.extend(servers.missing_commands(&prelude)?);
+        self.lacking.extend(servers.missing_commands(&names)?);
         names.retain(|name| self.can_send(name));
         let mut syntaxes = Vec::new();
         for name in names {
-            let query = words(&format!("COMMAND DOCS {name}"));
-            let Answer::Reply(received) = servers.ask(&query).valkey else {
+            let query = split_words(&format!("COMMAND DOCS {name}"));
+            let ServerAnswer::Reply(received) = servers.call_control(&query).valkey else {
                 return Err(format!("valkey: no documentation of {name}"));
             };
-            let syntax = Syntax::parse(&name, &received.reply);
+            let syntax = CommandSyntax::parse(&name, &received.reply);
             syntaxes.push(syntax.ok_or_else(|| format!("the documentation of {name} has another form"))?);
         }
         Ok(syntaxes)
     }
 
     /// Generates the commands for one seed, followed by commands that read every key.
-    fn sequence(&self, subject: &Subject, seed: u64) -> Sequence {
+    fn sequence(&self, subject: &SequenceSubject, seed: u64) -> CommandSequence {
         let mut rng = Rng::with_seed(seed);
-        let mut sequence = Sequence {
+        let mut sequence = CommandSequence {
             always: &[],
             parameters: &[],
             commands: Vec::new(),
         };
-        if let Subject::Theme(theme, _) = subject {
-            sequence.always = theme.always;
+        if let SequenceSubject::Theme(theme, _) = subject {
+            sequence.always = theme.fixed_parameters;
             if rng.bool() {
                 sequence.parameters = rng.choice(theme.parameters).copied().unwrap_or_default();
             }
             if rng.u32(0..4) > 0 {
                 let can_send = |line: &&&str| self.can_send(&line.split(' ').next().unwrap_or("").to_lowercase());
-                let lines = theme.prelude.iter().filter(can_send);
-                sequence.commands.extend(lines.map(|line| Command::plain(line)));
+                let lines = theme.initial_commands.iter().filter(can_send);
+                sequence
+                    .commands
+                    .extend(lines.map(|line| GeneratedCommand::plain(line)));
             }
         }
         let stores = rng.bool();
@@ -256,121 +262,121 @@ impl Book {
             let command = self.command(subject, sequence.commands.len(), &mut rng);
             sequence
                 .commands
-                .extend(command.filter(|command| stores || !stores_set(command)));
+                .extend(command.filter(|command| stores || !is_set_store(command)));
         }
-        if sequence.commands.iter().any(sorts) {
+        if sequence.commands.iter().any(is_sort) {
             sequence.commands.retain(|command| !is_about_sorted_sets(command));
         }
-        self.look_at_everything(subject, &mut sequence.commands);
-        if sequence.commands.iter().any(stores_set) {
+        self.append_key_reads(subject, &mut sequence.commands);
+        if sequence.commands.iter().any(is_set_store) {
             for command in &mut sequence.commands {
-                *command = Command::new(command.words.clone(), command.leeway.without_order());
+                *command = GeneratedCommand::new(command.words.clone(), command.leeway.without_order());
             }
         }
         sequence
     }
 
-    fn command(&self, subject: &Subject, step: usize, rng: &mut Rng) -> Option<Command> {
+    fn command(&self, subject: &SequenceSubject, step: usize, rng: &mut Rng) -> Option<GeneratedCommand> {
         match subject {
-            Subject::Strings(part) => {
-                let production = pick(rng, |name| self.can_send(name) && name.contains(part.as_str()))?;
-                Some(Command::new(sentence(production, rng), production.leeway))
+            SequenceSubject::Strings(part) => {
+                let production = pick_production(rng, |name| self.can_send(name) && name.contains(part.as_str()))?;
+                Some(GeneratedCommand::new(write_command(production, rng), production.leeway))
             }
-            Subject::Theme(theme, _) if theme.name == "acl" => {
-                let words = permissions::command(rng);
+            SequenceSubject::Theme(theme, _) if theme.name == "acl" => {
+                let words = permissions::random_command(rng);
                 let leeway = match words.get(1).map(Vec::as_slice) {
-                    Some(b"CAT") => Leeway::Elements,
-                    _ => Leeway::None,
+                    Some(b"CAT") => AllowedDifference::Elements,
+                    _ => AllowedDifference::None,
                 };
-                Some(Command::new(words, leeway))
+                Some(GeneratedCommand::new(words, leeway))
             }
-            Subject::Theme(_, _) if rng.u32(0..5) == 0 => {
-                let production = pick(rng, |name| self.can_send(name) && GENERIC.contains(&name))?;
-                Some(Command::new(sentence(production, rng), production.leeway))
+            SequenceSubject::Theme(_, _) if rng.u32(0..5) == 0 => {
+                let production = pick_production(rng, |name| self.can_send(name) && GENERIC.contains(&name))?;
+                Some(GeneratedCommand::new(write_command(production, rng), production.leeway))
             }
-            Subject::Theme(theme, _) if rng.u32(0..25) == 0 => {
+            SequenceSubject::Theme(theme, _) if rng.u32(0..25) == 0 => {
                 let other = &self.subjects[rng.usize(0..self.subjects.len())];
                 match other {
-                    Subject::Theme(_, syntaxes) => themed(theme, syntaxes, step, rng),
-                    Subject::Strings(_) => self.command(other, step, rng),
+                    SequenceSubject::Theme(_, syntaxes) => theme_command(theme, syntaxes, step, rng),
+                    SequenceSubject::Strings(_) => self.command(other, step, rng),
                 }
             }
-            Subject::Theme(theme, syntaxes) => themed(theme, syntaxes, step, rng),
+            SequenceSubject::Theme(theme, syntaxes) => theme_command(theme, syntaxes, step, rng),
         }
     }
 
-    fn look_at_everything(&self, subject: &Subject, commands: &mut Vec<Command>) {
+    fn append_key_reads(&self, subject: &SequenceSubject, commands: &mut Vec<GeneratedCommand>) {
         let whole = match subject.name() {
-            "hash" => ("HGETALL", "", Leeway::Pairs),
-            "list" | "sort" => ("LRANGE", "0 -1", Leeway::None),
-            "set" => ("SMEMBERS", "", Leeway::Elements),
-            "sorted_set" | "geo" => ("ZRANGE", "0 -1 WITHSCORES", Leeway::None),
-            "stream" => ("XINFO STREAM", "FULL COUNT 0", Leeway::StreamTimes),
-            _ => ("GET", "", Leeway::None),
+            "hash" => ("HGETALL", "", AllowedDifference::Pairs),
+            "list" | "sort" => ("LRANGE", "0 -1", AllowedDifference::None),
+            "set" => ("SMEMBERS", "", AllowedDifference::Elements),
+            "sorted_set" | "geo" => ("ZRANGE", "0 -1 WITHSCORES", AllowedDifference::None),
+            "stream" => ("XINFO STREAM", "FULL COUNT 0", AllowedDifference::StreamTimes),
+            _ => ("GET", "", AllowedDifference::None),
         };
         let looks = [
-            ("OBJECT ENCODING", "", Leeway::None),
-            ("PTTL", "", Leeway::Clock),
-            ("DEBUG DIGEST-VALUE", "", Leeway::None),
+            ("OBJECT ENCODING", "", AllowedDifference::None),
+            ("PTTL", "", AllowedDifference::Milliseconds),
+            ("DEBUG DIGEST-VALUE", "", AllowedDifference::None),
             whole,
         ];
         for key in KEYS {
             for (look, rest, leeway) in looks {
-                let mut line = words(look);
+                let mut line = split_words(look);
                 if !self.can_send(&String::from_utf8_lossy(&line[0]).to_lowercase()) {
                     continue;
                 }
                 line.push(key.as_bytes().to_vec());
-                line.extend(words(rest));
-                commands.push(Command::new(line, leeway));
+                line.extend(split_words(rest));
+                commands.push(GeneratedCommand::new(line, leeway));
             }
         }
     }
 }
 
 /// Returns `true` if the command stores a set whose order depends on the iteration order of other sets.
-fn stores_set(command: &Command) -> bool {
+fn is_set_store(command: &GeneratedCommand) -> bool {
     let name = command.words[0].to_ascii_uppercase();
     matches!(name.as_slice(), b"SDIFFSTORE" | b"SINTERSTORE" | b"SUNIONSTORE")
 }
 
-fn sorts(command: &Command) -> bool {
+fn is_sort(command: &GeneratedCommand) -> bool {
     let name = command.words[0].to_ascii_uppercase();
     matches!(name.as_slice(), b"SORT" | b"SORT_RO")
 }
 
 /// Returns `true` if the command may create a sorted set. Valkey converts a sorted set that it sorts into a skiplist;
 /// Weft does not.
-fn is_about_sorted_sets(command: &Command) -> bool {
+fn is_about_sorted_sets(command: &GeneratedCommand) -> bool {
     let name = command.words[0].to_ascii_uppercase();
     [&b"Z"[..], b"BZ", b"GEO"].iter().any(|start| name.starts_with(start))
 }
 
-fn words_of(text: &str) -> Vec<String> {
+fn split_words(text: &str) -> Vec<String> {
     text.split(' ').map(str::to_string).collect()
 }
 
 /// Generates a command of a theme. Commands that may block are rare, because waiting takes time.
-fn themed(theme: &Theme, syntaxes: &[Syntax], step: usize, rng: &mut Rng) -> Option<Command> {
+fn theme_command(theme: &Theme, syntaxes: &[CommandSyntax], step: usize, rng: &mut Rng) -> Option<GeneratedCommand> {
     let mut syntax = rng.choice(syntaxes)?;
-    if is_blocking(&syntax.name) && syntax.name.starts_with('b') && rng.u32(0..4) > 0 {
+    if may_block(&syntax.name) && syntax.name.starts_with('b') && rng.u32(0..4) > 0 {
         syntax = rng.choice(syntaxes)?;
     }
-    let mut words = syntax.sentence(theme.name, step, rng);
-    if rng.u32(0..25) == 0 && !is_blocking(&syntax.name) {
-        spoil(rng, &mut words);
+    let mut words = syntax.write_command(theme.name, step, rng);
+    if rng.u32(0..25) == 0 && !may_block(&syntax.name) {
+        corrupt(rng, &mut words);
     }
-    (!is_accident(&words)).then(|| Command::new(words, leeway(&syntax.name)))
+    (!is_valkey_accident(&words)).then(|| GeneratedCommand::new(words, leeway_of(&syntax.name)))
 }
 
 /// Sends all commands at once. Returns the first difference between the replies, with the index of its command.
 fn first_difference(
-    servers: &mut Servers,
-    sequence: &Sequence,
+    servers: &mut ComparedServers,
+    sequence: &CommandSequence,
     protocol: u8,
 ) -> Result<Option<(usize, Difference)>, String> {
     servers.reset()?;
-    for (name, value) in sequence.in_force() {
+    for (name, value) in sequence.active_parameters() {
         servers.configure(name, value);
     }
     let mut client = servers.connect(protocol)?;
@@ -381,26 +387,27 @@ fn first_difference(
     }
     client.send_bytes(&bytes);
     for (index, command) in sequence.commands.iter().enumerate() {
-        let mut differ = |words: &[Vec<u8>], rules: &[super::normalise::Rule], answers: &Both<Answer>| {
-            let (weft, valkey) = shown_apart(rules, answers);
-            let gone = servers.ended();
-            let difference = Difference {
-                line: 0,
-                command: shown(words),
-                weft: weft + &gone,
-                valkey,
+        let mut differ =
+            |words: &[Vec<u8>], rules: &[super::normalise::ComparisonRule], answers: &ServerPair<ServerAnswer>| {
+                let (weft, valkey) = format_difference(rules, answers);
+                let gone = servers.exit_report();
+                let difference = Difference {
+                    line: 0,
+                    command: format_command(words),
+                    weft: weft + &gone,
+                    valkey,
+                };
+                Ok(Some((index, difference)))
             };
-            Ok(Some((index, difference)))
-        };
-        let before = command.before.as_ref().map(|_| client.answers());
+        let before = command.before.as_ref().map(|_| client.read_answers());
         if let (Some(words), Some(answers)) = (&command.before, &before) {
             let rules = command.leeway.rules_before();
             if !answers_agree(&rules, answers) {
                 return differ(words, &rules, answers);
             }
         }
-        let answers = client.answers();
-        let evidence = Evidence {
+        let answers = client.read_answers();
+        let evidence = ObservedAnswers {
             words: &command.words,
             before: before.as_ref(),
             answers: &answers,
@@ -409,27 +416,27 @@ fn first_difference(
             return differ(&command.words, &command.leeway.rules(&evidence), &answers);
         }
         // Both servers wait indefinitely, and all later commands wait too.
-        if answers.weft == Answer::Silent {
+        if answers.weft == ServerAnswer::Silent {
             return Ok(None);
         }
         // The number of deleted keys may differ, so the reply is not compared.
         if command.after.is_some() {
-            client.answers();
+            client.read_answers();
         }
     }
     Ok(None)
 }
 
 /// Removes commands as long as a difference remains.
-fn shrunk(
-    servers: &mut Servers,
-    mut sequence: Sequence,
+fn shrink(
+    servers: &mut ComparedServers,
+    mut sequence: CommandSequence,
     protocol: u8,
     seed: u64,
     subject: &'static str,
-) -> Result<Option<Found>, String> {
+) -> Result<Option<DifferingSequence>, String> {
     let mut last = None;
-    let plain = Sequence {
+    let plain = CommandSequence {
         parameters: &[],
         ..sequence.clone()
     };
@@ -445,7 +452,7 @@ fn shrunk(
         let mut start = 0;
         while start < sequence.commands.len() {
             let end = (start + chunk).min(sequence.commands.len());
-            let fewer = Sequence {
+            let fewer = CommandSequence {
                 always: sequence.always,
                 parameters: sequence.parameters,
                 commands: [&sequence.commands[..start], &sequence.commands[end..]].concat(),
@@ -461,7 +468,7 @@ fn shrunk(
         }
         chunk /= 2;
     }
-    Ok(last.map(|difference| Found {
+    Ok(last.map(|difference| DifferingSequence {
         subject,
         seed,
         protocol,

@@ -2,11 +2,11 @@
 
 use fastrand::Rng;
 
-use super::leeway::Leeway;
+use super::leeway::AllowedDifference;
 
 /// A kind of argument.
 #[derive(Clone, Copy, Debug)]
-pub enum Argument {
+pub enum GrammarArgument {
     /// This literal word.
     Word(&'static str),
     /// One of a few keys.
@@ -42,18 +42,18 @@ pub enum Argument {
     /// A glob pattern over the keys.
     Pattern,
     /// One of these sequences.
-    OneOf(&'static [&'static [Argument]]),
+    OneOf(&'static [&'static [GrammarArgument]]),
     /// This sequence or nothing.
-    Maybe(&'static [Argument]),
+    Optional(&'static [GrammarArgument]),
     /// This sequence, repeated a random number of times between the two numbers.
-    Repeat(usize, usize, &'static [Argument]),
+    Repeat(usize, usize, &'static [GrammarArgument]),
     /// A count, then this sequence that number of times.
-    Counted(&'static [Argument]),
+    Counted(&'static [GrammarArgument]),
 }
 
-use Argument::{
-    Bit, Counted, Database, FieldOffset, FieldType, Float, Index, Integer, Key, Maybe, Member, Milliseconds, Offset,
-    OneOf, Pattern, Repeat, Seconds, UnixMilliseconds, UnixSeconds, Value, Word,
+use GrammarArgument::{
+    Bit, Counted, Database, FieldOffset, FieldType, Float, Index, Integer, Key, Member, Milliseconds, Offset, OneOf,
+    Optional, Pattern, Repeat, Seconds, UnixMilliseconds, UnixSeconds, Value, Word,
 };
 
 /// A command that can be generated.
@@ -64,16 +64,21 @@ pub struct Production {
     /// The relative frequency of the command.
     pub weight: u32,
     /// The allowed differences in its reply.
-    pub leeway: Leeway,
+    pub leeway: AllowedDifference,
     /// The arguments of the command.
-    pub arguments: &'static [Argument],
+    pub arguments: &'static [GrammarArgument],
 }
 
-const fn plain(name: &'static str, weight: u32, arguments: &'static [Argument]) -> Production {
-    with(name, weight, Leeway::None, arguments)
+const fn production(name: &'static str, weight: u32, arguments: &'static [GrammarArgument]) -> Production {
+    production_with_leeway(name, weight, AllowedDifference::None, arguments)
 }
 
-const fn with(name: &'static str, weight: u32, leeway: Leeway, arguments: &'static [Argument]) -> Production {
+const fn production_with_leeway(
+    name: &'static str,
+    weight: u32,
+    leeway: AllowedDifference,
+    arguments: &'static [GrammarArgument],
+) -> Production {
     Production {
         name,
         weight,
@@ -82,7 +87,7 @@ const fn with(name: &'static str, weight: u32, leeway: Leeway, arguments: &'stat
     }
 }
 
-const EXPIRY: Argument = OneOf(&[
+const EXPIRY: GrammarArgument = OneOf(&[
     &[],
     &[],
     &[Word("EX"), Seconds],
@@ -92,7 +97,7 @@ const EXPIRY: Argument = OneOf(&[
     &[Word("KEEPTTL")],
 ]);
 /// An expiry for MSETEX. That command stores even values that have expired, and the time of their deletion is random.
-const LATER: Argument = OneOf(&[
+const FUTURE_EXPIRY: GrammarArgument = OneOf(&[
     &[],
     &[],
     &[Word("EX"), Seconds],
@@ -101,18 +106,18 @@ const LATER: Argument = OneOf(&[
     &[Word("PXAT"), Word("4000000000000")],
     &[Word("KEEPTTL")],
 ]);
-const EXISTENCE: Argument = OneOf(&[&[], &[], &[Word("NX")], &[Word("XX")]]);
+const EXISTENCE: GrammarArgument = OneOf(&[&[], &[], &[Word("NX")], &[Word("XX")]]);
 /// A comparison for absolute times only. For times to live, it is random which of two equal ones expires later.
-const COMPARISON: Argument = OneOf(&[&[EXISTENCE], &[Word("GT")], &[Word("LT")], &[Word("XX"), Word("GT")]]);
-const RANGE: Argument = OneOf(&[
+const COMPARISON: GrammarArgument = OneOf(&[&[EXISTENCE], &[Word("GT")], &[Word("LT")], &[Word("XX"), Word("GT")]]);
+const RANGE: GrammarArgument = OneOf(&[
     &[],
     &[Index],
     &[Index, Index],
     &[Index, Index, Word("BIT")],
     &[Index, Index, Word("BYTE")],
 ]);
-const FIELD_GET: &[Argument] = &[Word("GET"), FieldType, FieldOffset];
-const FIELD_OPERATION: Argument = OneOf(&[
+const FIELD_GET: &[GrammarArgument] = &[Word("GET"), FieldType, FieldOffset];
+const FIELD_OPERATION: GrammarArgument = OneOf(&[
     FIELD_GET,
     &[Word("SET"), FieldType, FieldOffset, Integer],
     &[Word("INCRBY"), FieldType, FieldOffset, Integer],
@@ -120,93 +125,93 @@ const FIELD_OPERATION: Argument = OneOf(&[
     &[Word("OVERFLOW"), Word("SAT")],
     &[Word("OVERFLOW"), Word("FAIL")],
 ]);
-const BIT_OPERATION: Argument = OneOf(&[&[Word("AND")], &[Word("OR")], &[Word("XOR")]]);
+const BIT_OPERATION: GrammarArgument = OneOf(&[&[Word("AND")], &[Word("OR")], &[Word("XOR")]]);
 
 /// The commands. The usual weight is 10.
 #[rustfmt::skip]
 pub const PRODUCTIONS: &[Production] = &[
-    plain("APPEND", 10, &[Key, Value]),
-    plain("BITCOUNT", 10, &[Key, RANGE]),
-    plain("BITFIELD", 12, &[Key, Repeat(1, 4, &[FIELD_OPERATION])]),
-    plain("BITFIELD_RO", 4, &[Key, Repeat(0, 3, FIELD_GET)]),
-    plain("BITOP", 10, &[BIT_OPERATION, Key, Repeat(1, 3, &[Key])]),
-    plain("BITOP", 3, &[Word("NOT"), Key, Key]),
-    plain("BITPOS", 10, &[Key, Bit, RANGE]),
-    plain("COPY", 6, &[Key, Key, Maybe(&[Word("DB"), Database]), Maybe(&[Word("REPLACE")])]),
-    plain("DBSIZE", 3, &[]),
-    plain("DEBUG", 2, &[Word("DIGEST-VALUE"), Key]),
-    plain("DECR", 6, &[Key]),
-    plain("DECRBY", 6, &[Key, Integer]),
-    plain("DEL", 6, &[Repeat(1, 3, &[Key])]),
-    plain("DELIFEQ", 6, &[Key, Value]),
-    with("DUMP", 2, Leeway::Payload, &[Key]),
-    plain("ECHO", 1, &[Value]),
-    plain("EXISTS", 6, &[Repeat(1, 4, &[Key])]),
-    plain("EXPIRE", 8, &[Key, Seconds, EXISTENCE]),
-    plain("EXPIREAT", 5, &[Key, UnixSeconds, COMPARISON]),
-    with("EXPIRETIME", 4, Leeway::Seconds, &[Key]),
-    plain("FLUSHDB", 1, &[]),
-    plain("GET", 10, &[Key]),
-    plain("GETBIT", 6, &[Key, Offset]),
-    plain("GETDEL", 4, &[Key]),
-    plain("GETEX", 8, &[Key, EXPIRY]),
-    plain("GETEX", 2, &[Key, Word("PERSIST")]),
-    plain("GETRANGE", 8, &[Key, Index, Index]),
-    plain("GETSET", 4, &[Key, Value]),
-    plain("INCR", 6, &[Key]),
-    plain("INCRBY", 6, &[Key, Integer]),
-    plain("INCRBYFLOAT", 8, &[Key, Float]),
-    with("KEYS", 4, Leeway::Order, &[Pattern]),
-    plain("LCS", 4, &[Key, Key, Maybe(&[Word("LEN")])]),
-    plain("LCS", 4, &[Key, Key, Word("IDX"), Maybe(&[Word("MINMATCHLEN"), Index]),
-                      Maybe(&[Word("WITHMATCHLEN")])]),
-    plain("MGET", 6, &[Repeat(1, 5, &[Key])]),
-    plain("MOVE", 3, &[Key, Database]),
-    plain("MSET", 6, &[Repeat(1, 3, &[Key, Value])]),
-    plain("MSETEX", 6, &[Counted(&[Key, Value]), Maybe(&[OneOf(&[&[Word("NX")], &[Word("XX")]])]),
-                         LATER]),
-    plain("MSETNX", 4, &[Repeat(1, 3, &[Key, Value])]),
-    plain("OBJECT", 8, &[Word("ENCODING"), Key]),
+    production("APPEND", 10, &[Key, Value]),
+    production("BITCOUNT", 10, &[Key, RANGE]),
+    production("BITFIELD", 12, &[Key, Repeat(1, 4, &[FIELD_OPERATION])]),
+    production("BITFIELD_RO", 4, &[Key, Repeat(0, 3, FIELD_GET)]),
+    production("BITOP", 10, &[BIT_OPERATION, Key, Repeat(1, 3, &[Key])]),
+    production("BITOP", 3, &[Word("NOT"), Key, Key]),
+    production("BITPOS", 10, &[Key, Bit, RANGE]),
+    production("COPY", 6, &[Key, Key, Optional(&[Word("DB"), Database]), Optional(&[Word("REPLACE")])]),
+    production("DBSIZE", 3, &[]),
+    production("DEBUG", 2, &[Word("DIGEST-VALUE"), Key]),
+    production("DECR", 6, &[Key]),
+    production("DECRBY", 6, &[Key, Integer]),
+    production("DEL", 6, &[Repeat(1, 3, &[Key])]),
+    production("DELIFEQ", 6, &[Key, Value]),
+    production_with_leeway("DUMP", 2, AllowedDifference::Payload, &[Key]),
+    production("ECHO", 1, &[Value]),
+    production("EXISTS", 6, &[Repeat(1, 4, &[Key])]),
+    production("EXPIRE", 8, &[Key, Seconds, EXISTENCE]),
+    production("EXPIREAT", 5, &[Key, UnixSeconds, COMPARISON]),
+    production_with_leeway("EXPIRETIME", 4, AllowedDifference::Seconds, &[Key]),
+    production("FLUSHDB", 1, &[]),
+    production("GET", 10, &[Key]),
+    production("GETBIT", 6, &[Key, Offset]),
+    production("GETDEL", 4, &[Key]),
+    production("GETEX", 8, &[Key, EXPIRY]),
+    production("GETEX", 2, &[Key, Word("PERSIST")]),
+    production("GETRANGE", 8, &[Key, Index, Index]),
+    production("GETSET", 4, &[Key, Value]),
+    production("INCR", 6, &[Key]),
+    production("INCRBY", 6, &[Key, Integer]),
+    production("INCRBYFLOAT", 8, &[Key, Float]),
+    production_with_leeway("KEYS", 4, AllowedDifference::Order, &[Pattern]),
+    production("LCS", 4, &[Key, Key, Optional(&[Word("LEN")])]),
+    production("LCS", 4, &[Key, Key, Word("IDX"), Optional(&[Word("MINMATCHLEN"), Index]),
+                      Optional(&[Word("WITHMATCHLEN")])]),
+    production("MGET", 6, &[Repeat(1, 5, &[Key])]),
+    production("MOVE", 3, &[Key, Database]),
+    production("MSET", 6, &[Repeat(1, 3, &[Key, Value])]),
+    production("MSETEX", 6, &[Counted(&[Key, Value]), Optional(&[OneOf(&[&[Word("NX")], &[Word("XX")]])]),
+                         FUTURE_EXPIRY]),
+    production("MSETNX", 4, &[Repeat(1, 3, &[Key, Value])]),
+    production("OBJECT", 8, &[Word("ENCODING"), Key]),
     // A large value that is being sent to the client counts as a reference.
-    with("OBJECT", 1, Leeway::Type, &[Word("REFCOUNT"), Key]),
-    plain("PERSIST", 4, &[Key]),
-    plain("PEXPIRE", 6, &[Key, Milliseconds, EXISTENCE]),
-    plain("PEXPIREAT", 4, &[Key, UnixMilliseconds, COMPARISON]),
-    with("PEXPIRETIME", 4, Leeway::Clock, &[Key]),
-    plain("PSETEX", 4, &[Key, Milliseconds, Value]),
-    with("PTTL", 6, Leeway::Clock, &[Key]),
-    with("RANDOMKEY", 1, Leeway::Type, &[]),
-    plain("RENAME", 4, &[Key, Key]),
-    plain("RENAMENX", 4, &[Key, Key]),
-    plain("SADD", 20, &[Key, Repeat(1, 8, &[Member])]),
-    plain("SCARD", 4, &[Key]),
-    with("SDIFF", 6, Leeway::Order, &[Repeat(1, 4, &[Key])]),
-    plain("SDIFFSTORE", 6, &[Key, Repeat(1, 4, &[Key])]),
-    plain("SELECT", 1, &[Database]),
-    plain("SET", 20, &[Key, Value, EXPIRY, Maybe(&[Word("GET")]),
+    production_with_leeway("OBJECT", 1, AllowedDifference::Type, &[Word("REFCOUNT"), Key]),
+    production("PERSIST", 4, &[Key]),
+    production("PEXPIRE", 6, &[Key, Milliseconds, EXISTENCE]),
+    production("PEXPIREAT", 4, &[Key, UnixMilliseconds, COMPARISON]),
+    production_with_leeway("PEXPIRETIME", 4, AllowedDifference::Milliseconds, &[Key]),
+    production("PSETEX", 4, &[Key, Milliseconds, Value]),
+    production_with_leeway("PTTL", 6, AllowedDifference::Milliseconds, &[Key]),
+    production_with_leeway("RANDOMKEY", 1, AllowedDifference::Type, &[]),
+    production("RENAME", 4, &[Key, Key]),
+    production("RENAMENX", 4, &[Key, Key]),
+    production("SADD", 20, &[Key, Repeat(1, 8, &[Member])]),
+    production("SCARD", 4, &[Key]),
+    production_with_leeway("SDIFF", 6, AllowedDifference::Order, &[Repeat(1, 4, &[Key])]),
+    production("SDIFFSTORE", 6, &[Key, Repeat(1, 4, &[Key])]),
+    production("SELECT", 1, &[Database]),
+    production("SET", 20, &[Key, Value, EXPIRY, Optional(&[Word("GET")]),
                        OneOf(&[&[], &[], &[Word("NX")], &[Word("XX")], &[Word("IFEQ"), Value]])]),
-    plain("SETBIT", 10, &[Key, Offset, Bit]),
-    plain("SETEX", 4, &[Key, Seconds, Value]),
-    plain("SETNX", 4, &[Key, Value]),
-    plain("SETRANGE", 8, &[Key, Offset, Value]),
-    with("SINTER", 6, Leeway::Order, &[Repeat(1, 4, &[Key])]),
-    plain("SINTERCARD", 4, &[Counted(&[Key]), Maybe(&[Word("LIMIT"), Index])]),
-    plain("SINTERSTORE", 6, &[Key, Repeat(1, 4, &[Key])]),
-    plain("SISMEMBER", 6, &[Key, Member]),
-    with("SMEMBERS", 8, Leeway::Order, &[Key]),
-    plain("SMISMEMBER", 4, &[Key, Repeat(1, 4, &[Member])]),
-    plain("SMOVE", 6, &[Key, Key, Member]),
-    with("SRANDMEMBER", 3, Leeway::Type, &[Key, Maybe(&[Index])]),
-    plain("SREM", 8, &[Key, Repeat(1, 4, &[Member])]),
-    plain("STRLEN", 5, &[Key]),
-    plain("SUBSTR", 3, &[Key, Index, Index]),
-    with("SUNION", 6, Leeway::Order, &[Repeat(1, 4, &[Key])]),
-    plain("SUNIONSTORE", 6, &[Key, Repeat(1, 4, &[Key])]),
-    plain("SWAPDB", 1, &[Database, Database]),
-    plain("TOUCH", 3, &[Repeat(1, 3, &[Key])]),
-    with("TTL", 6, Leeway::Seconds, &[Key]),
-    plain("TYPE", 5, &[Key]),
-    plain("UNLINK", 3, &[Repeat(1, 3, &[Key])]),
+    production("SETBIT", 10, &[Key, Offset, Bit]),
+    production("SETEX", 4, &[Key, Seconds, Value]),
+    production("SETNX", 4, &[Key, Value]),
+    production("SETRANGE", 8, &[Key, Offset, Value]),
+    production_with_leeway("SINTER", 6, AllowedDifference::Order, &[Repeat(1, 4, &[Key])]),
+    production("SINTERCARD", 4, &[Counted(&[Key]), Optional(&[Word("LIMIT"), Index])]),
+    production("SINTERSTORE", 6, &[Key, Repeat(1, 4, &[Key])]),
+    production("SISMEMBER", 6, &[Key, Member]),
+    production_with_leeway("SMEMBERS", 8, AllowedDifference::Order, &[Key]),
+    production("SMISMEMBER", 4, &[Key, Repeat(1, 4, &[Member])]),
+    production("SMOVE", 6, &[Key, Key, Member]),
+    production_with_leeway("SRANDMEMBER", 3, AllowedDifference::Type, &[Key, Optional(&[Index])]),
+    production("SREM", 8, &[Key, Repeat(1, 4, &[Member])]),
+    production("STRLEN", 5, &[Key]),
+    production("SUBSTR", 3, &[Key, Index, Index]),
+    production_with_leeway("SUNION", 6, AllowedDifference::Order, &[Repeat(1, 4, &[Key])]),
+    production("SUNIONSTORE", 6, &[Key, Repeat(1, 4, &[Key])]),
+    production("SWAPDB", 1, &[Database, Database]),
+    production("TOUCH", 3, &[Repeat(1, 3, &[Key])]),
+    production_with_leeway("TTL", 6, AllowedDifference::Seconds, &[Key]),
+    production("TYPE", 5, &[Key]),
+    production("UNLINK", 3, &[Repeat(1, 3, &[Key])]),
 ];
 
 /// Commands that apply to every type of value, for sequences about one type.
@@ -263,26 +268,26 @@ const GARBAGE: &[&str] = &[
 ];
 
 /// Generates the words of one random command.
-pub fn sentence(production: &Production, rng: &mut Rng) -> Vec<Vec<u8>> {
+pub fn write_command(production: &Production, rng: &mut Rng) -> Vec<Vec<u8>> {
     let mut words = vec![production.name.as_bytes().to_vec()];
-    write(production.arguments, rng, &mut words);
+    append_arguments(production.arguments, rng, &mut words);
     if rng.u32(0..25) == 0 {
-        spoil(rng, &mut words);
+        corrupt(rng, &mut words);
     }
     words
 }
 
 /// Picks a production by weight among those whose name `wanted` accepts.
-pub fn pick(rng: &mut Rng, wanted: impl Fn(&str) -> bool) -> Option<&'static Production> {
+pub fn pick_production(rng: &mut Rng, wanted: impl Fn(&str) -> bool) -> Option<&'static Production> {
     let matching = || PRODUCTIONS.iter().filter(|production| wanted(production.name));
     let total: u32 = matching().map(|production| production.weight).sum();
     if total == 0 {
         return None;
     }
-    let mut ticket = rng.u32(0..total);
-    matching().find(|production| match ticket.checked_sub(production.weight) {
+    let mut position = rng.u32(0..total);
+    matching().find(|production| match position.checked_sub(production.weight) {
         Some(rest) => {
-            ticket = rest;
+            position = rest;
             false
         }
         None => true,
@@ -290,7 +295,7 @@ pub fn pick(rng: &mut Rng, wanted: impl Fn(&str) -> bool) -> Option<&'static Pro
 }
 
 /// Makes a command probably invalid: removes, adds, duplicates or replaces a word.
-pub fn spoil(rng: &mut Rng, words: &mut Vec<Vec<u8>>) {
+pub fn corrupt(rng: &mut Rng, words: &mut Vec<Vec<u8>>) {
     let garbage = choose(rng, GARBAGE).as_bytes().to_vec();
     let index = rng.usize(0..words.len());
     match rng.u32(0..4) {
@@ -309,34 +314,34 @@ pub fn choose<'a>(rng: &mut Rng, words: &[&'a str]) -> &'a str {
     words[rng.usize(0..words.len())]
 }
 
-fn write(arguments: &[Argument], rng: &mut Rng, words: &mut Vec<Vec<u8>>) {
+fn append_arguments(arguments: &[GrammarArgument], rng: &mut Rng, words: &mut Vec<Vec<u8>>) {
     for argument in arguments {
         match argument {
-            OneOf(sequences) => write(sequences[rng.usize(0..sequences.len())], rng, words),
-            Maybe(sequence) => {
+            OneOf(sequences) => append_arguments(sequences[rng.usize(0..sequences.len())], rng, words),
+            Optional(sequence) => {
                 if rng.bool() {
-                    write(sequence, rng, words);
+                    append_arguments(sequence, rng, words);
                 }
             }
             Repeat(least, most, sequence) => {
                 for _ in 0..rng.usize(*least..=*most) {
-                    write(sequence, rng, words);
+                    append_arguments(sequence, rng, words);
                 }
             }
             Counted(sequence) => {
                 let count = rng.usize(1..4);
                 words.push(count.to_string().into_bytes());
                 for _ in 0..count {
-                    write(sequence, rng, words);
+                    append_arguments(sequence, rng, words);
                 }
             }
-            Value => words.push(value(rng)),
-            simple => words.push(word(simple, rng).into_bytes()),
+            Value => words.push(random_value(rng)),
+            simple => words.push(random_word(simple, rng).into_bytes()),
         }
     }
 }
 
-fn word(argument: &Argument, rng: &mut Rng) -> String {
+fn random_word(argument: &GrammarArgument, rng: &mut Rng) -> String {
     match argument {
         Word(word) => (*word).to_string(),
         // The empty key is rare, as in practice.
@@ -368,11 +373,11 @@ fn word(argument: &Argument, rng: &mut Rng) -> String {
         }
         Database => choose(rng, &["0", "1", "9", "16", "-1"]).to_string(),
         Pattern => choose(rng, &["*", "k*", "k?", "k[12]", "k[^1]", "{tag}*", "", "nothing"]).to_string(),
-        Value | OneOf(_) | Maybe(_) | Repeat(..) | Counted(_) => String::new(),
+        Value | OneOf(_) | Optional(_) | Repeat(..) | Counted(_) => String::new(),
     }
 }
 
-fn value(rng: &mut Rng) -> Vec<u8> {
+fn random_value(rng: &mut Rng) -> Vec<u8> {
     match rng.u32(0..12) {
         0..3 => rng.i32(-100..1000).to_string().into_bytes(),
         3 => choose(rng, INTEGERS).as_bytes().to_vec(),
@@ -389,14 +394,14 @@ fn value(rng: &mut Rng) -> Vec<u8> {
 mod tests {
     //! Tests of the grammar.
 
-    use super::{PRODUCTIONS, pick, sentence};
+    use super::{PRODUCTIONS, pick_production, write_command};
     use fastrand::Rng;
 
     #[test]
     fn the_same_seed_writes_the_same_commands() {
         let write = |seed| {
             let mut rng = Rng::with_seed(seed);
-            let mut next = || pick(&mut rng, |_| true).map(|production| sentence(production, &mut rng));
+            let mut next = || pick_production(&mut rng, |_| true).map(|production| write_command(production, &mut rng));
             (0..200).filter_map(|_| next()).collect::<Vec<_>>()
         };
         assert_eq!(write(7), write(7));
@@ -408,13 +413,13 @@ mod tests {
         let mut rng = Rng::with_seed(1);
         let mut names = std::collections::BTreeSet::new();
         for _ in 0..20_000 {
-            names.extend(pick(&mut rng, |_| true).map(|production| production.name));
+            names.extend(pick_production(&mut rng, |_| true).map(|production| production.name));
         }
         assert!(PRODUCTIONS.iter().all(|production| names.contains(production.name)));
         for _ in 0..100 {
-            let name = pick(&mut rng, |name| name.contains("BIT")).map(|production| production.name);
+            let name = pick_production(&mut rng, |name| name.contains("BIT")).map(|production| production.name);
             assert!(name.is_some_and(|name| name.contains("BIT")), "{name:?}");
         }
-        assert!(pick(&mut rng, |_| false).is_none());
+        assert!(pick_production(&mut rng, |_| false).is_none());
     }
 }

@@ -16,19 +16,19 @@
 //! DEL k1                  after: the servers are equal again
 //! ```
 
-use super::connection::{Answer, words};
-use super::normalise::Rule;
-use super::pair::Both;
+use super::connection::{ServerAnswer, split_words};
+use super::normalise::ComparisonRule;
+use super::pair::ServerPair;
 use super::reply::{Body, Reply};
 use super::run::answers_agree;
 
 /// The differences that the comparison of a generated command allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Leeway {
+pub enum AllowedDifference {
     /// No difference.
     None,
     /// The time that passes between the two servers: a few seconds, in milliseconds.
-    Clock,
+    Milliseconds,
     /// The time that passes between the two servers, in seconds.
     Seconds,
     /// The order of elements.
@@ -44,7 +44,7 @@ pub enum Leeway {
     /// The order within a page of a cursor, for any encoding.
     UnorderedScan,
     /// The choice of the elements that were drawn from the reply of this command.
-    Drawn(&'static str),
+    RandomDraw(&'static str),
     /// The order of elements that compare as equal.
     Sort,
     /// The id of an entry that the server chooses.
@@ -52,30 +52,30 @@ pub enum Leeway {
     /// The time since consumers were last seen.
     StreamTimes,
     /// The time since an entry was delivered.
-    Idle,
+    IdleTime,
     /// The elements of a lexicographic range, unless all scores are equal: only then is the range defined.
-    Words,
+    LexicographicRange,
     /// The bytes of values whose order is not defined.
     Payload,
 }
 
 /// The time that may pass between the two servers, in milliseconds.
-const LAG_MS: i64 = 5000;
+const MAX_LAG_MS: i64 = 5000;
 
 /// The number of elements above which the order of a reply is not compared.
-const LONG_REPLY: usize = 100;
+const MAX_ORDERED_ELEMENTS: usize = 100;
 
 /// A command with its answers and those of the command before it.
-pub struct Evidence<'a> {
+pub struct ObservedAnswers<'a> {
     /// The command.
     pub words: &'a [Vec<u8>],
     /// The servers' answers to the command of [`Leeway::before`].
-    pub before: Option<&'a Both<Answer>>,
+    pub before: Option<&'a ServerPair<ServerAnswer>>,
     /// The servers' answers to the command.
-    pub answers: &'a Both<Answer>,
+    pub answers: &'a ServerPair<ServerAnswer>,
 }
 
-impl Leeway {
+impl AllowedDifference {
     /// Returns the leeway for sequences in which small sets may be copies of hash tables, so that even their order is
     /// not defined.
     pub fn without_order(self) -> Self {
@@ -88,90 +88,104 @@ impl Leeway {
     }
 
     /// Returns the command to send before `command`.
-    pub fn before(self, command: &[Vec<u8>]) -> Option<Vec<Vec<u8>>> {
-        let key = command.get(if is(command, 0, "ZRANGESTORE") { 2 } else { 1 })?.clone();
+    pub fn command_before(self, command: &[Vec<u8>]) -> Option<Vec<Vec<u8>>> {
+        let key = command
+            .get(if is_word_at(command, 0, "ZRANGESTORE") { 2 } else { 1 })?
+            .clone();
         let line = match self {
-            Self::Words if is_between_words(command) => "ZRANGE",
+            Self::LexicographicRange if is_lexicographic_range(command) => "ZRANGE",
             Self::Elements | Self::Pairs | Self::Scan | Self::UnorderedScan | Self::Sort | Self::Payload => {
                 "OBJECT ENCODING"
             }
-            Self::Drawn(reader) => reader,
+            Self::RandomDraw(reader) => reader,
             _ => return None,
         };
-        let mut query = words(line);
+        let mut query = split_words(line);
         query.push(key);
         if line == "ZRANGE" {
-            query.extend(words("0 -1 WITHSCORES"));
+            query.extend(split_words("0 -1 WITHSCORES"));
         }
         Some(query)
     }
 
     /// Returns the command to send after `command`, so that both servers hold the same data again.
-    pub fn after(self, command: &[Vec<u8>]) -> Option<Vec<Vec<u8>>> {
+    pub fn command_after(self, command: &[Vec<u8>]) -> Option<Vec<Vec<u8>>> {
         let key = match self {
-            Self::Drawn("SMEMBERS") if is(command, 0, "SPOP") => command.get(1)?,
-            Self::EntryId if has(command, "*") => command.get(1)?,
-            Self::Words if is_between_words(command) && is_writing(command) => command.get(1)?,
-            Self::Sort if is_sorted_by_words_elsewhere(command) => {
+            Self::RandomDraw("SMEMBERS") if is_word_at(command, 0, "SPOP") => command.get(1)?,
+            Self::EntryId if contains_word(command, "*") => command.get(1)?,
+            Self::LexicographicRange if is_lexicographic_range(command) && stores_or_removes_range(command) => {
+                command.get(1)?
+            }
+            Self::Sort if is_sorted_by_external_text(command) => {
                 let place = command.iter().rposition(|word| word.eq_ignore_ascii_case(b"STORE"))?;
                 command.get(place + 1)?
             }
             _ => return None,
         };
-        Some([words("DEL"), vec![key.clone()]].concat())
+        Some([split_words("DEL"), vec![key.clone()]].concat())
     }
 
     /// Returns the leeway as rules of the comparison.
-    pub fn rules(self, evidence: &Evidence) -> Vec<Rule> {
+    pub fn rules(self, evidence: &ObservedAnswers) -> Vec<ComparisonRule> {
         let words = evidence.words;
         let in_table = || encoding(evidence) == b"hashtable";
         match self {
             Self::None => Vec::new(),
-            Self::Clock => vec![Rule::Approx(LAG_MS)],
-            Self::Seconds => vec![Rule::Approx(LAG_MS / 1000)],
-            Self::Order => vec![Rule::Unordered],
-            Self::Type => vec![Rule::Type],
+            Self::Milliseconds => vec![ComparisonRule::Approx(MAX_LAG_MS)],
+            Self::Seconds => vec![ComparisonRule::Approx(MAX_LAG_MS / 1000)],
+            Self::Order => vec![ComparisonRule::Unordered],
+            Self::Type => vec![ComparisonRule::Type],
             // The text of an error is always defined.
             _ if is_error(&evidence.answers.valkey) => Vec::new(),
-            Self::Elements if in_table() || is_long(evidence) => vec![Rule::Unordered],
-            Self::Pairs if in_table() || is_long(evidence) => vec![Rule::UnorderedPairs],
+            Self::Elements if in_table() || is_long(evidence) => vec![ComparisonRule::Unordered],
+            Self::Pairs if in_table() || is_long(evidence) => vec![ComparisonRule::UnorderedPairs],
             Self::Elements | Self::Pairs => Vec::new(),
             Self::Scan => page_rules(words, encoding(evidence), true),
             Self::UnorderedScan => page_rules(words, encoding(evidence), false),
-            Self::Drawn(_) => vec![Rule::Shape],
-            Self::Sort if is_sorted_by_words_elsewhere(words) => vec![Rule::Length],
+            Self::RandomDraw(_) => vec![ComparisonRule::Shape],
+            Self::Sort if is_sorted_by_external_text(words) => vec![ComparisonRule::Length],
             // Texts are compared up to their first NUL byte. Texts that differ only after it are equal and may be in
             // any order.
-            Self::Sort if has(words, "ALPHA") && !has(words, "BY") && !has(words, "STORE") => vec![Rule::BehindNul],
+            Self::Sort
+                if contains_word(words, "ALPHA") && !contains_word(words, "BY") && !contains_word(words, "STORE") =>
+            {
+                vec![ComparisonRule::AfterNul]
+            }
             // BY may leave the elements unsorted. The part that LIMIT selects then also depends on the order.
-            Self::Sort if in_table() && has(words, "BY") && has(words, "LIMIT") => vec![Rule::Length],
-            Self::Sort if in_table() && has(words, "BY") => vec![Rule::Unordered],
-            Self::EntryId if has(words, "*") => vec![Rule::Type],
-            Self::Words if is_between_words(words) && !has_one_score(evidence) => vec![Rule::Type],
-            Self::Sort | Self::EntryId | Self::Words => Vec::new(),
+            Self::Sort if in_table() && contains_word(words, "BY") && contains_word(words, "LIMIT") => {
+                vec![ComparisonRule::Length]
+            }
+            Self::Sort if in_table() && contains_word(words, "BY") => vec![ComparisonRule::Unordered],
+            Self::EntryId if contains_word(words, "*") => vec![ComparisonRule::Type],
+            Self::LexicographicRange if is_lexicographic_range(words) && !has_one_score(evidence) => {
+                vec![ComparisonRule::Type]
+            }
+            Self::Sort | Self::EntryId | Self::LexicographicRange => Vec::new(),
             Self::StreamTimes => {
                 let near = ["idle", "inactive", "seen-time", "active-time"].map(String::from);
                 // The number of nodes of its index is specific to each server.
                 let own = ["radix-tree-keys", "radix-tree-nodes"].map(String::from);
                 vec![
-                    Rule::Mask(own.to_vec()),
-                    Rule::NearNames(near.to_vec(), LAG_MS),
-                    Rule::NearMoments(LAG_MS),
+                    ComparisonRule::Mask(own.to_vec()),
+                    ComparisonRule::NearNames(near.to_vec(), MAX_LAG_MS),
+                    ComparisonRule::NearUnixTimes(MAX_LAG_MS),
                 ]
             }
-            Self::Idle => vec![Rule::NearColumn(2, LAG_MS)],
-            Self::Payload if matches!(encoding(evidence), b"hashtable" | b"quicklist" | b"stream") => vec![Rule::Type],
+            Self::IdleTime => vec![ComparisonRule::NearColumn(2, MAX_LAG_MS)],
+            Self::Payload if matches!(encoding(evidence), b"hashtable" | b"quicklist" | b"stream") => {
+                vec![ComparisonRule::Type]
+            }
             Self::Payload => Vec::new(),
         }
     }
 
     /// Returns `true` if the servers agree.
-    pub fn accepts(self, evidence: &Evidence) -> bool {
+    pub fn accepts(self, evidence: &ObservedAnswers) -> bool {
         if !answers_agree(&self.rules(evidence), evidence.answers) {
             return false;
         }
         match (self, evidence.before) {
-            (Self::Drawn(reader), Some(before)) if !is_error(&evidence.answers.valkey) => {
+            (Self::RandomDraw(reader), Some(before)) if !is_error(&evidence.answers.valkey) => {
                 let fair = |answer, whole| is_fair_draw(reader, evidence.words, answer, whole);
                 fair(&evidence.answers.weft, &before.weft) && fair(&evidence.answers.valkey, &before.valkey)
             }
@@ -180,100 +194,101 @@ impl Leeway {
     }
 
     /// Returns the rules for comparing the answers to the command of [`Leeway::before`].
-    pub fn rules_before(self) -> Vec<Rule> {
+    pub fn rules_before(self) -> Vec<ComparisonRule> {
         match self {
-            Self::Drawn("HGETALL") => vec![Rule::UnorderedPairs],
-            Self::Drawn("SMEMBERS") => vec![Rule::Unordered],
+            Self::RandomDraw("HGETALL") => vec![ComparisonRule::UnorderedPairs],
+            Self::RandomDraw("SMEMBERS") => vec![ComparisonRule::Unordered],
             _ => Vec::new(),
         }
     }
 }
 
-fn is(command: &[Vec<u8>], place: usize, word: &str) -> bool {
+fn is_word_at(command: &[Vec<u8>], place: usize, word: &str) -> bool {
     let found = command.get(place);
     found.is_some_and(|found| found.eq_ignore_ascii_case(word.as_bytes()))
 }
 
-fn has(command: &[Vec<u8>], word: &str) -> bool {
-    (2..command.len()).any(|place| is(command, place, word))
+fn contains_word(command: &[Vec<u8>], word: &str) -> bool {
+    (2..command.len()).any(|place| is_word_at(command, place, word))
 }
 
 /// Returns `true` for SORT with BY and ALPHA, which leaves the order of elements with equal weights undefined.
-fn is_sorted_by_words_elsewhere(command: &[Vec<u8>]) -> bool {
-    has(command, "BY") && has(command, "ALPHA")
+fn is_sorted_by_external_text(command: &[Vec<u8>]) -> bool {
+    contains_word(command, "BY") && contains_word(command, "ALPHA")
 }
 
 /// Returns `true` if the command uses a lexicographic range of a sorted set.
-fn is_between_words(command: &[Vec<u8>]) -> bool {
+fn is_lexicographic_range(command: &[Vec<u8>]) -> bool {
     let name = command
         .first()
         .map(|name| name.to_ascii_uppercase())
         .unwrap_or_default();
-    has(command, "BYLEX") || name.ends_with(b"BYLEX") || name == b"ZLEXCOUNT"
+    contains_word(command, "BYLEX") || name.ends_with(b"BYLEX") || name == b"ZLEXCOUNT"
 }
 
-fn is_writing(command: &[Vec<u8>]) -> bool {
-    is(command, 0, "ZRANGESTORE") || is(command, 0, "ZREMRANGEBYLEX")
+fn stores_or_removes_range(command: &[Vec<u8>]) -> bool {
+    is_word_at(command, 0, "ZRANGESTORE") || is_word_at(command, 0, "ZREMRANGEBYLEX")
 }
 
 /// Returns `true` if all elements of the sorted set that was read before have the same score.
-fn has_one_score(evidence: &Evidence) -> bool {
+fn has_one_score(evidence: &ObservedAnswers) -> bool {
     let mut scores = Vec::new();
-    if let Some(reply) = evidence.before.and_then(|before| reply(&before.valkey)) {
-        leaves(reply, &mut scores);
+    if let Some(reply) = evidence.before.and_then(|before| reply_of(&before.valkey)) {
+        collect_texts(reply, &mut scores);
     }
     let mut scores = scores.into_iter().skip(1).step_by(2);
     let first = scores.next();
     scores.all(|score| Some(score) == first)
 }
 
-fn is_error(answer: &Answer) -> bool {
-    matches!(answer, Answer::Reply(received) if received.reply.is_error())
+fn is_error(answer: &ServerAnswer) -> bool {
+    matches!(answer, ServerAnswer::Reply(received) if received.reply.is_error())
 }
 
 /// Returns `true` if the value is so large that its order is specific to each server, for any encoding. The order is
 /// not part of the documented behaviour, and Weft keeps a field's position when it is set again only in hashes of up to
 /// 2 KiB.
-fn is_long(evidence: &Evidence) -> bool {
-    reply(&evidence.answers.valkey).is_some_and(|reply| reply.items().len() > LONG_REPLY)
+fn is_long(evidence: &ObservedAnswers) -> bool {
+    reply_of(&evidence.answers.valkey).is_some_and(|reply| reply.items().len() > MAX_ORDERED_ELEMENTS)
 }
 
-fn reply(answer: &Answer) -> Option<&Reply> {
+fn reply_of(answer: &ServerAnswer) -> Option<&Reply> {
     match answer {
-        Answer::Reply(received) => Some(&received.reply),
+        ServerAnswer::Reply(received) => Some(&received.reply),
         _ => None,
     }
 }
 
 /// The name of the encoding in Valkey.
-fn encoding<'a>(evidence: &'a Evidence) -> &'a [u8] {
-    let reply = evidence.before.and_then(|before| reply(&before.valkey));
+fn encoding<'a>(evidence: &'a ObservedAnswers) -> &'a [u8] {
+    let reply = evidence.before.and_then(|before| reply_of(&before.valkey));
     reply.map_or(b"", Reply::text)
 }
 
 /// Returns the rules for a page of a cursor. A page of a small value is the whole value, in order. A page of a table is
 /// the whole table if the requested count is large enough.
-fn page_rules(command: &[Vec<u8>], encoding: &[u8], ordered: bool) -> Vec<Rule> {
+fn page_rules(command: &[Vec<u8>], encoding: &[u8], ordered: bool) -> Vec<ComparisonRule> {
     let in_table = matches!(encoding, b"hashtable" | b"skiplist");
     if !in_table && ordered {
         return Vec::new();
     }
-    if in_table && !(has(command, "100000") && is(command, 2, "0")) {
-        return vec![Rule::Type];
+    if in_table && !(contains_word(command, "100000") && is_word_at(command, 2, "0")) {
+        return vec![ComparisonRule::Type];
     }
-    let pairs = !is(command, 0, "SSCAN") && !has(command, "NOVALUES") && !has(command, "NOSCORES");
-    vec![Rule::UnorderedPage { pairs }]
+    let pairs =
+        !is_word_at(command, 0, "SSCAN") && !contains_word(command, "NOVALUES") && !contains_word(command, "NOSCORES");
+    vec![ComparisonRule::UnorderedPage { pairs }]
 }
 
 /// Returns `true` if all drawn elements come from the whole value, and none occurs twice unless the command allows it.
-fn is_fair_draw(reader: &str, command: &[Vec<u8>], drawn: &Answer, whole: &Answer) -> bool {
-    let (Some(drawn), Some(whole)) = (reply(drawn), reply(whole)) else {
+fn is_fair_draw(reader: &str, command: &[Vec<u8>], drawn: &ServerAnswer, whole: &ServerAnswer) -> bool {
+    let (Some(drawn), Some(whole)) = (reply_of(drawn), reply_of(whole)) else {
         return false;
     };
     let mut known = Vec::new();
-    leaves(whole, &mut known);
+    collect_texts(whole, &mut known);
     let mut found = Vec::new();
-    leaves(drawn, &mut found);
+    collect_texts(drawn, &mut found);
     if found.iter().any(|leaf| !known.contains(leaf)) {
         return false;
     }
@@ -287,11 +302,11 @@ fn is_fair_draw(reader: &str, command: &[Vec<u8>], drawn: &Answer, whole: &Answe
     repeats || elements.len() == all
 }
 
-fn leaves<'a>(reply: &'a Reply, out: &mut Vec<&'a [u8]>) {
+fn collect_texts<'a>(reply: &'a Reply, out: &mut Vec<&'a [u8]>) {
     match &reply.body {
         Body::Text(text) if reply.kind != b'_' => out.push(text),
         Body::Null | Body::Text(_) => {}
-        Body::Items(items) => items.iter().for_each(|item| leaves(item, out)),
+        Body::Items(items) => items.iter().for_each(|item| collect_texts(item, out)),
     }
 }
 

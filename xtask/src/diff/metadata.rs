@@ -9,20 +9,20 @@
 use fastrand::Rng;
 
 use super::reply::Reply;
-use super::vocabulary::{Sentence, word};
+use super::vocabulary::{CommandContext, word};
 
 /// The arguments of one command.
 #[derive(Debug)]
-pub struct Syntax {
+pub struct CommandSyntax {
     /// The command's name; the words of a subcommand are separated by `|`.
     pub name: String,
-    arguments: Vec<Node>,
+    arguments: Vec<ArgumentNode>,
 }
 
 #[derive(Debug)]
-struct Node {
+struct ArgumentNode {
     name: String,
-    kind: Kind,
+    kind: ArgumentKind,
     token: Option<Vec<u8>>,
     optional: bool,
     multiple: bool,
@@ -31,46 +31,46 @@ struct Node {
 }
 
 #[derive(Debug)]
-enum Kind {
+enum ArgumentKind {
     /// A single word, which is the token.
     Token,
     /// A value; the name determines its kind.
     Value,
     /// One of these nodes.
-    OneOf(Vec<Node>),
+    OneOf(Vec<ArgumentNode>),
     /// All of these nodes, in order.
-    Block(Vec<Node>),
+    Block(Vec<ArgumentNode>),
 }
 
 /// Commands that are sometimes generated with very many arguments, so that collections outgrow their small encodings.
-const GROWING: &[&str] = &["hset", "hmset", "sadd", "zadd", "rpush", "lpush", "geoadd", "pfadd"];
+const GROWING_COMMANDS: &[&str] = &["hset", "hmset", "sadd", "zadd", "rpush", "lpush", "geoadd", "pfadd"];
 
-impl Syntax {
+impl CommandSyntax {
     /// Parses the reply of COMMAND DOCS for `name`; `None` if it has another form.
     pub fn parse(name: &str, documentation: &Reply) -> Option<Self> {
         let [_, description] = documentation.items() else {
             return None;
         };
-        let arguments = entry(description, "arguments").map_or(&[][..], Reply::items);
+        let arguments = map_value(description, "arguments").map_or(&[][..], Reply::items);
         Some(Self {
             name: name.to_string(),
-            arguments: arguments.iter().map(node).collect::<Option<_>>()?,
+            arguments: arguments.iter().map(parse_node).collect::<Option<_>>()?,
         })
     }
 
     /// Generates one random command. `theme` and `step`, the number of commands before it, determine its words.
-    pub fn sentence(&self, theme: &str, step: usize, rng: &mut Rng) -> Vec<Vec<u8>> {
+    pub fn write_command(&self, theme: &str, step: usize, rng: &mut Rng) -> Vec<Vec<u8>> {
         // A polygon has at least three corners.
         let few = if self.name.starts_with("geosearch") { 2..6 } else { 1..4 };
-        let long = rng.u32(0..40) == 0 && GROWING.contains(&self.name.as_str());
-        let mut writer = Writer {
-            sentence: Sentence {
+        let long = rng.u32(0..40) == 0 && GROWING_COMMANDS.contains(&self.name.as_str());
+        let mut writer = CommandWriter {
+            sentence: CommandContext {
                 theme,
                 command: &self.name,
                 step,
                 count: if long { rng.usize(60..700) } else { rng.usize(few) },
-                wide: long,
-                borders: rng.u32(0..3),
+                is_long: long,
+                bound_format: rng.u32(0..3),
             },
             rng,
             words: self
@@ -79,13 +79,13 @@ impl Syntax {
                 .map(|word| word.to_uppercase().into_bytes())
                 .collect(),
         };
-        writer.all(&self.arguments);
+        writer.write_nodes(&self.arguments);
         writer.words
     }
 }
 
 /// Returns the value that belongs to `name` in a map, or in an array in which names and values alternate.
-fn entry<'a>(reply: &'a Reply, name: &str) -> Option<&'a Reply> {
+fn map_value<'a>(reply: &'a Reply, name: &str) -> Option<&'a Reply> {
     let pairs = reply.items().chunks_exact(2);
     pairs
         .filter(|pair| pair[0].text() == name.as_bytes())
@@ -93,18 +93,24 @@ fn entry<'a>(reply: &'a Reply, name: &str) -> Option<&'a Reply> {
         .next()
 }
 
-fn node(argument: &Reply) -> Option<Node> {
-    let text = |name: &str| entry(argument, name).map(Reply::text);
-    let flags = entry(argument, "flags").map_or(&[][..], Reply::items);
+fn parse_node(argument: &Reply) -> Option<ArgumentNode> {
+    let text = |name: &str| map_value(argument, name).map(Reply::text);
+    let flags = map_value(argument, "flags").map_or(&[][..], Reply::items);
     let has = |flag: &str| flags.iter().any(|each| each.text() == flag.as_bytes());
-    let children = || -> Option<Vec<Node>> { entry(argument, "arguments")?.items().iter().map(node).collect() };
-    Some(Node {
+    let children = || -> Option<Vec<ArgumentNode>> {
+        map_value(argument, "arguments")?
+            .items()
+            .iter()
+            .map(parse_node)
+            .collect()
+    };
+    Some(ArgumentNode {
         name: String::from_utf8_lossy(text("name")?).into_owned(),
         kind: match text("type")? {
-            b"pure-token" => Kind::Token,
-            b"oneof" => Kind::OneOf(children()?),
-            b"block" => Kind::Block(children()?),
-            _ => Kind::Value,
+            b"pure-token" => ArgumentKind::Token,
+            b"oneof" => ArgumentKind::OneOf(children()?),
+            b"block" => ArgumentKind::Block(children()?),
+            _ => ArgumentKind::Value,
         },
         token: text("token").map(<[u8]>::to_vec),
         optional: has("optional"),
@@ -113,38 +119,40 @@ fn node(argument: &Reply) -> Option<Node> {
     })
 }
 
-struct Writer<'a> {
-    sentence: Sentence<'a>,
+struct CommandWriter<'a> {
+    sentence: CommandContext<'a>,
     rng: &'a mut Rng,
     words: Vec<Vec<u8>>,
 }
 
-impl Writer<'_> {
-    fn all(&mut self, nodes: &[Node]) {
-        let mut order: Vec<&Node> = nodes.iter().collect();
+impl CommandWriter<'_> {
+    fn write_nodes(&mut self, nodes: &[ArgumentNode]) {
+        let mut order: Vec<&ArgumentNode> = nodes.iter().collect();
         if self.rng.u32(0..3) == 0 {
-            let is_option = |node: &&Node| node.optional && (node.token.is_some() || !matches!(node.kind, Kind::Value));
+            let is_option = |node: &&ArgumentNode| {
+                node.optional && (node.token.is_some() || !matches!(node.kind, ArgumentKind::Value))
+            };
             for run in order.chunk_by_mut(|a, b| is_option(a) && is_option(b)) {
                 self.rng.shuffle(run);
             }
         }
         for node in order {
-            if !node.optional || self.wants(node) {
+            if !node.optional || self.includes_optional(node) {
                 self.node(node);
             }
         }
     }
 
     /// Chooses randomly if an optional argument appears.
-    fn wants(&mut self, node: &Node) -> bool {
+    fn includes_optional(&mut self, node: &ArgumentNode) -> bool {
         if node.name == "sortby" {
-            return self.sentence.borders > 0;
+            return self.sentence.bound_format > 0;
         }
         // The origin of a search is documented as optional, but a search without it finds nothing.
         node.name == "from" && self.rng.u32(0..10) > 0 || self.rng.u32(0..5) < 2
     }
 
-    fn node(&mut self, node: &Node) {
+    fn node(&mut self, node: &ArgumentNode) {
         let once = node.token.clone().filter(|_| !node.multiple_token);
         self.words.extend(once);
         let times = if node.multiple { self.sentence.count } else { 1 };
@@ -153,18 +161,18 @@ impl Writer<'_> {
                 self.words.extend(node.token.clone());
             }
             match &node.kind {
-                Kind::Token => {}
-                Kind::Value => self.words.push(word(&self.sentence, &node.name, self.rng)),
-                Kind::Block(nodes) => self.all(nodes),
-                Kind::OneOf(nodes) => self.one_of(node, nodes),
+                ArgumentKind::Token => {}
+                ArgumentKind::Value => self.words.push(word(&self.sentence, &node.name, self.rng)),
+                ArgumentKind::Block(nodes) => self.write_nodes(nodes),
+                ArgumentKind::OneOf(nodes) => self.write_one_of(node, nodes),
             }
         }
     }
 
-    fn one_of(&mut self, node: &Node, nodes: &[Node]) {
+    fn write_one_of(&mut self, node: &ArgumentNode, nodes: &[ArgumentNode]) {
         let mut index = self.rng.usize(0..nodes.len());
         if node.name == "sortby" && self.rng.u32(0..8) > 0 {
-            index = (self.sentence.borders as usize - 1).min(nodes.len() - 1);
+            index = (self.sentence.bound_format as usize - 1).min(nodes.len() - 1);
         }
         // An id chosen by the server differs between servers, and later replies could not be compared.
         if nodes[index].name == "auto-id" && self.rng.u32(0..10) > 0 {

@@ -4,7 +4,7 @@ use super::reply::{Body, Reply};
 
 /// A difference that a comparison ignores.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Rule {
+pub enum ComparisonRule {
     /// Everything but the type of the reply.
     Type,
     /// Everything but the types and the number of elements, at every depth.
@@ -29,7 +29,7 @@ pub enum Rule {
     /// The order of maps, sets and arrays of aggregates, at every depth.
     UnorderedTables,
     /// The part of an array's texts from the first NUL byte.
-    BehindNul,
+    AfterNul,
     /// The order of the lines of a text.
     UnorderedLines,
     /// The values in `name:value` and `name=value` lines, and the order of the lines.
@@ -39,7 +39,7 @@ pub enum Rule {
     /// Differences of up to this amount between the numbers that belong to these names, at every depth.
     NearNames(Vec<String>, i64),
     /// Differences of up to this amount between Unix times in milliseconds.
-    NearMoments(i64),
+    NearUnixTimes(i64),
     /// Differences of up to this amount between the numbers in this column of the rows of an array.
     NearColumn(usize, i64),
     /// The values of these names in `name=value` and `name:value` texts, and in maps.
@@ -47,54 +47,54 @@ pub enum Rule {
 }
 
 /// Returns `true` if the two replies are equal under `rules`.
-pub fn agree(rules: &[Rule], a: &Reply, b: &Reply) -> bool {
-    if rules.contains(&Rule::BothError) && a.is_error() && b.is_error() {
+pub fn replies_agree(rules: &[ComparisonRule], a: &Reply, b: &Reply) -> bool {
+    if rules.contains(&ComparisonRule::BothError) && a.is_error() && b.is_error() {
         return true;
     }
     let tolerance = rules.iter().find_map(|rule| match rule {
-        Rule::Approx(tolerance) => Some(*tolerance),
+        ComparisonRule::Approx(tolerance) => Some(*tolerance),
         _ => None,
     });
-    let b = rules.iter().fold(b.clone(), |b, rule| drawn_near(rule, a, b));
-    close(&reduced(rules, a), &reduced(rules, &b), tolerance.unwrap_or(0))
+    let b = rules.iter().fold(b.clone(), |b, rule| align_near_numbers(rule, a, b));
+    are_close(&apply_rules(rules, a), &apply_rules(rules, &b), tolerance.unwrap_or(0))
 }
 
 /// Returns `reply` with everything that `rules` ignore replaced or sorted.
-pub fn reduced(rules: &[Rule], reply: &Reply) -> Reply {
-    rules.iter().fold(reply.clone(), |reply, rule| reduce(rule, reply))
+pub fn apply_rules(rules: &[ComparisonRule], reply: &Reply) -> Reply {
+    rules.iter().fold(reply.clone(), |reply, rule| apply_rule(rule, reply))
 }
 
-fn reduce(rule: &Rule, reply: Reply) -> Reply {
+fn apply_rule(rule: &ComparisonRule, reply: Reply) -> Reply {
     match rule {
-        Rule::Type => Reply {
+        ComparisonRule::Type => Reply {
             body: match reply.body {
                 Body::Null => Body::Null,
                 _ => text(""),
             },
             ..reply
         },
-        Rule::Shape => shape(&reply),
-        Rule::Length => length(&reply),
-        Rule::ErrorCode if reply.is_error() => {
+        ComparisonRule::Shape => shape(&reply),
+        ComparisonRule::Length => length(&reply),
+        ComparisonRule::ErrorCode if reply.is_error() => {
             let code = reply.text().split(|byte| *byte == b' ').next();
             let body = Body::Text(code.unwrap_or_default().to_vec());
             Reply { body, ..reply }
         }
-        Rule::Unordered => unordered(&reply),
-        Rule::UnorderedTables => unordered_tables(&reply),
-        Rule::BehindNul => cut_at_nul(&reply),
-        Rule::UnorderedLines => map_lines(&reply, |line| line.to_string(), true),
-        Rule::Fields => map_lines(&reply, field_names, true),
-        Rule::Keys => keys(&reply),
-        Rule::Mask(names) => mask(&reply, names),
-        Rule::UnorderedPairs => unordered_pairs(&reply),
-        Rule::UnorderedPage { pairs } => unordered_page(&reply, *pairs),
-        Rule::ErrorCode
-        | Rule::BothError
-        | Rule::Approx(_)
-        | Rule::NearNames(..)
-        | Rule::NearMoments(_)
-        | Rule::NearColumn(..) => reply,
+        ComparisonRule::Unordered => unordered(&reply),
+        ComparisonRule::UnorderedTables => unordered_tables(&reply),
+        ComparisonRule::AfterNul => cut_at_nul(&reply),
+        ComparisonRule::UnorderedLines => map_lines(&reply, |line| line.to_string(), true),
+        ComparisonRule::Fields => map_lines(&reply, field_names, true),
+        ComparisonRule::Keys => keys(&reply),
+        ComparisonRule::Mask(names) => mask(&reply, names),
+        ComparisonRule::UnorderedPairs => unordered_pairs(&reply),
+        ComparisonRule::UnorderedPage { pairs } => unordered_page(&reply, *pairs),
+        ComparisonRule::ErrorCode
+        | ComparisonRule::BothError
+        | ComparisonRule::Approx(_)
+        | ComparisonRule::NearNames(..)
+        | ComparisonRule::NearUnixTimes(_)
+        | ComparisonRule::NearColumn(..) => reply,
     }
 }
 
@@ -165,14 +165,14 @@ fn unordered_page(reply: &Reply, pairs: bool) -> Reply {
 }
 
 /// The smallest number that counts as a Unix time, in milliseconds. A smaller number is a count or a duration.
-const FIRST_MOMENT_MS: i128 = 1_000_000_000_000;
+const MIN_UNIX_TIME_MS: i128 = 1_000_000_000_000;
 
 /// Returns `b` with those numbers replaced by the numbers of `a` that `rule` considers equal.
-fn drawn_near(rule: &Rule, a: &Reply, b: Reply) -> Reply {
+fn align_near_numbers(rule: &ComparisonRule, a: &Reply, b: Reply) -> Reply {
     let (Body::Items(theirs), Body::Items(ours)) = (&a.body, &b.body) else {
         let is_near = match rule {
-            Rule::NearMoments(tolerance) => {
-                number(a.text()).is_some_and(|moment| moment > FIRST_MOMENT_MS) && near(a, &b, *tolerance)
+            ComparisonRule::NearUnixTimes(tolerance) => {
+                number(a.text()).is_some_and(|moment| moment > MIN_UNIX_TIME_MS) && are_near(a, &b, *tolerance)
             }
             _ => false,
         };
@@ -181,27 +181,27 @@ fn drawn_near(rule: &Rule, a: &Reply, b: Reply) -> Reply {
     let mut items = ours.clone();
     for (place, (item, counterpart)) in items.iter_mut().zip(theirs).enumerate() {
         let nearby = match rule {
-            Rule::NearNames(names, tolerance) => {
+            ComparisonRule::NearNames(names, tolerance) => {
                 let name = place.checked_sub(1).map(|before| theirs[before].text());
                 let named = name.is_some_and(|name| names.iter().any(|known| known.as_bytes() == name));
-                named && near(counterpart, item, *tolerance)
+                named && are_near(counterpart, item, *tolerance)
             }
-            Rule::NearColumn(column, tolerance) => {
+            ComparisonRule::NearColumn(column, tolerance) => {
                 if let (Body::Items(row), Some(cell)) = (&mut item.body, counterpart.items().get(*column))
                     && let Some(own) = row.get_mut(*column)
-                    && near(cell, own, *tolerance)
+                    && are_near(cell, own, *tolerance)
                 {
                     *own = cell.clone();
                 }
                 continue;
             }
-            Rule::NearMoments(_) => false,
+            ComparisonRule::NearUnixTimes(_) => false,
             _ => continue,
         };
         *item = if nearby {
             counterpart.clone()
         } else {
-            drawn_near(rule, counterpart, item.clone())
+            align_near_numbers(rule, counterpart, item.clone())
         };
     }
     Reply {
@@ -212,7 +212,7 @@ fn drawn_near(rule: &Rule, a: &Reply, b: Reply) -> Reply {
 
 /// Returns `true` if both are numbers that differ by at most `tolerance`. A negative number is not a time, so it must
 /// be equal.
-fn near(a: &Reply, b: &Reply, tolerance: i64) -> bool {
+fn are_near(a: &Reply, b: &Reply, tolerance: i64) -> bool {
     match (number(a.text()), number(b.text())) {
         (Some(a), Some(b)) => a == b || (a >= 0 && b >= 0 && (a - b).abs() <= i128::from(tolerance)),
         _ => false,
@@ -332,7 +332,7 @@ fn mask_line(line: &str, names: &[String]) -> String {
 }
 
 /// Returns `true` if the replies are equal, except for numbers that differ by at most `tolerance`.
-fn close(a: &Reply, b: &Reply, tolerance: i64) -> bool {
+fn are_close(a: &Reply, b: &Reply, tolerance: i64) -> bool {
     if a == b {
         return true;
     }
@@ -341,8 +341,10 @@ fn close(a: &Reply, b: &Reply, tolerance: i64) -> bool {
     }
     match (&a.body, &b.body) {
         (Body::Text(_), Body::Text(_)) if tolerance == 0 => false,
-        (Body::Text(_), Body::Text(_)) => near(a, b, tolerance),
-        (Body::Items(a), Body::Items(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| close(a, b, tolerance)),
+        (Body::Text(_), Body::Text(_)) => are_near(a, b, tolerance),
+        (Body::Items(a), Body::Items(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| are_close(a, b, tolerance))
+        }
         _ => false,
     }
 }

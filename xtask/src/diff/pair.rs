@@ -5,27 +5,27 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use super::case::Argument;
-use super::connection::{Answer, Connection, words};
+use super::case::CaseArgument;
+use super::connection::{ServerAnswer, ServerConnection, split_words};
 use crate::server_process::ServerProcess;
 
 /// The time without input after which a connection counts as quiet.
-const QUIET: Duration = Duration::from_millis(40);
+const QUIET_INTERVAL: Duration = Duration::from_millis(40);
 /// The time limit for the slower server. After it, two byte streams count as different.
-const PATIENCE: Duration = Duration::from_secs(2);
+const SLOW_SERVER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A value for each server.
-pub struct Both<T> {
+pub struct ServerPair<T> {
     /// The value of Weft.
     pub weft: T,
     /// The value of Valkey.
     pub valkey: T,
 }
 
-impl<T> Both<T> {
+impl<T> ServerPair<T> {
     /// Returns a pair with the results of calling `make` for each value.
-    pub fn map<U>(&mut self, mut make: impl FnMut(&mut T) -> U) -> Both<U> {
-        Both {
+    pub fn map<U>(&mut self, mut make: impl FnMut(&mut T) -> U) -> ServerPair<U> {
+        ServerPair {
             weft: make(&mut self.weft),
             valkey: make(&mut self.valkey),
         }
@@ -33,7 +33,7 @@ impl<T> Both<T> {
 }
 
 /// The binaries of the two servers.
-pub struct Binaries {
+pub struct ServerBinaries {
     /// The path of Weft's server.
     pub weft: PathBuf,
     /// Additional arguments for Weft.
@@ -43,31 +43,31 @@ pub struct Binaries {
 }
 
 /// Two running servers, with a control connection to each that the cases do not use.
-pub struct Servers {
-    processes: Both<ServerProcess>,
-    control: Both<Connection>,
+pub struct ComparedServers {
+    processes: ServerPair<ServerProcess>,
+    control: ServerPair<ServerConnection>,
     /// Parameters to restore after the section, with each server's old value.
-    changed: Vec<(String, Both<Vec<u8>>)>,
+    changed: Vec<(String, ServerPair<Vec<u8>>)>,
 }
 
-impl Servers {
+impl ComparedServers {
     /// Starts both servers with `arguments` in addition to their own.
     ///
     /// # Errors
     /// Fails if a server cannot be started or reached.
-    pub fn start(binaries: &Binaries, arguments: &[String]) -> Result<Self, String> {
+    pub fn start(binaries: &ServerBinaries, arguments: &[String]) -> Result<Self, String> {
         let start = |binary: &Path, own: &[String]| ServerProcess::start(binary, &[arguments, own].concat());
-        let processes = Both {
+        let processes = ServerPair {
             weft: start(&binaries.weft, &binaries.weft_arguments)?,
             valkey: start(&binaries.valkey, &[])?,
         };
-        let mut control = Both {
-            weft: Connection::open(processes.weft.address)?,
-            valkey: Connection::open(processes.valkey.address)?,
+        let mut control = ServerPair {
+            weft: ServerConnection::open(processes.weft.address)?,
+            valkey: ServerConnection::open(processes.valkey.address)?,
         };
         let mut pairs = arguments.windows(2);
         if let Some(pair) = pairs.find(|pair| pair[0] == "--requirepass") {
-            let command = words(&format!("AUTH {}", pair[1]));
+            let command = split_words(&format!("AUTH {}", pair[1]));
             control.map(|connection| connection.call(&command));
         }
         Ok(Self {
@@ -83,8 +83,8 @@ impl Servers {
     /// Fails if FLUSHALL does.
     pub fn reset(&mut self) -> Result<(), String> {
         for (name, mut old) in std::mem::take(&mut self.changed).into_iter().rev() {
-            let set = |connection: &mut Connection, value: &mut Vec<u8>| {
-                let mut command = words("CONFIG SET");
+            let set = |connection: &mut ServerConnection, value: &mut Vec<u8>| {
+                let mut command = split_words("CONFIG SET");
                 command.push(name.clone().into_bytes());
                 command.push(std::mem::take(value));
                 connection.call(&command)
@@ -92,23 +92,25 @@ impl Servers {
             set(&mut self.control.weft, &mut old.weft);
             set(&mut self.control.valkey, &mut old.valkey);
         }
-        let flushed = self.control.map(|connection| connection.call(&words("FLUSHALL SYNC")));
+        let flushed = self
+            .control
+            .map(|connection| connection.call(&split_words("FLUSHALL SYNC")));
         for (answer, who) in [(flushed.weft, "weft"), (flushed.valkey, "valkey")] {
-            if answer.shown() != "+OK" {
-                let gone = self.ended();
-                return Err(format!("{who}: FLUSHALL: {}{gone}", answer.shown()));
+            if answer.to_line() != "+OK" {
+                let gone = self.exit_report();
+                return Err(format!("{who}: FLUSHALL: {}{gone}", answer.to_line()));
             }
         }
         Ok(())
     }
 
     /// Sets a parameter on both servers until the next `reset`. Returns the answers to CONFIG SET.
-    pub fn configure(&mut self, name: &str, value: &str) -> Both<Answer> {
+    pub fn configure(&mut self, name: &str, value: &str) -> ServerPair<ServerAnswer> {
         let old = self.control.map(|connection| {
-            let mut command = words("CONFIG GET");
+            let mut command = split_words("CONFIG GET");
             command.push(name.as_bytes().to_vec());
             match connection.call(&command) {
-                Answer::Reply(received) => received.reply.items().get(1).cloned(),
+                ServerAnswer::Reply(received) => received.reply.items().get(1).cloned(),
                 _ => None,
             }
             .map(|value| value.text().to_vec())
@@ -123,19 +125,19 @@ impl Servers {
 
     /// Waits until `count` clients are blocked on both servers. Returns the line of INFO with that number, or with the
     /// number after a timeout.
-    pub fn await_blocked(&mut self, count: u64) -> Both<Answer> {
-        let deadline = Instant::now() + PATIENCE;
+    pub fn await_blocked(&mut self, count: u64) -> ServerPair<ServerAnswer> {
+        let deadline = Instant::now() + SLOW_SERVER_TIMEOUT;
         let wanted = format!("blocked_clients:{count}");
         self.control.map(|connection| {
             loop {
-                let info = match connection.call(&words("INFO clients")) {
-                    Answer::Reply(received) => String::from_utf8_lossy(received.reply.text()).into_owned(),
+                let info = match connection.call(&split_words("INFO clients")) {
+                    ServerAnswer::Reply(received) => String::from_utf8_lossy(received.reply.text()).into_owned(),
                     other => return other,
                 };
                 let line = info.lines().find(|line| line.starts_with("blocked_clients:"));
                 let line = line.unwrap_or_default().to_owned();
                 if line == wanted || Instant::now() > deadline {
-                    return Answer::Bytes(line.into_bytes(), false);
+                    return ServerAnswer::Bytes(line.into_bytes(), false);
                 }
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -146,11 +148,12 @@ impl Servers {
     ///
     /// # Errors
     /// Fails if Valkey does not have a command either: its name is then a typing error.
-    pub fn lacking(&mut self, commands: &[String]) -> Result<Vec<String>, String> {
+    pub fn missing_commands(&mut self, commands: &[String]) -> Result<Vec<String>, String> {
         let mut lacking = Vec::new();
         for command in commands {
             let known = self.control.map(|connection| {
-                let Answer::Reply(received) = connection.call(&words(&format!("COMMAND INFO {command}"))) else {
+                let ServerAnswer::Reply(received) = connection.call(&split_words(&format!("COMMAND INFO {command}")))
+                else {
                     return false;
                 };
                 let description = received.reply.items().first();
@@ -166,7 +169,7 @@ impl Servers {
     }
 
     /// Sends a command to both servers over the control connections.
-    pub fn ask(&mut self, command: &[Vec<u8>]) -> Both<Answer> {
+    pub fn call_control(&mut self, command: &[Vec<u8>]) -> ServerPair<ServerAnswer> {
         self.control.map(|connection| connection.call(command))
     }
 
@@ -174,16 +177,16 @@ impl Servers {
     ///
     /// # Errors
     /// Fails if a server does not accept the connection.
-    pub fn connect(&self, protocol: u8) -> Result<Client, String> {
-        let open = |address: SocketAddr| -> Result<Connection, String> {
-            let mut connection = Connection::open(address)?;
+    pub fn connect(&self, protocol: u8) -> Result<PairedClient, String> {
+        let open = |address: SocketAddr| -> Result<ServerConnection, String> {
+            let mut connection = ServerConnection::open(address)?;
             if protocol == 3 {
-                connection.call(&words("HELLO 3"));
+                connection.call(&split_words("HELLO 3"));
             }
             Ok(connection)
         };
-        Ok(Client {
-            connections: Both {
+        Ok(PairedClient {
+            connections: ServerPair {
                 weft: open(self.processes.weft.address)?,
                 valkey: open(self.processes.valkey.address)?,
             },
@@ -191,13 +194,13 @@ impl Servers {
     }
 
     /// Returns the exit status and the log of the servers that have ended; empty if both are running.
-    pub fn ended(&mut self) -> String {
+    pub fn exit_report(&mut self) -> String {
         let mut text = String::new();
         for (process, who) in [
             (&mut self.processes.weft, "weft"),
             (&mut self.processes.valkey, "valkey"),
         ] {
-            if let Some(status) = process.ended() {
+            if let Some(status) = process.exit_status() {
                 text += &format!("\n{who} ended ({status}):\n{}", process.log_tail());
             }
         }
@@ -206,19 +209,19 @@ impl Servers {
 }
 
 /// One client of the comparison: a connection to each server.
-pub struct Client {
-    connections: Both<Connection>,
+pub struct PairedClient {
+    connections: ServerPair<ServerConnection>,
 }
 
-impl Client {
+impl PairedClient {
     /// Sends each server its command and reads one reply from each.
-    pub fn call(&mut self, command: &Both<Vec<Vec<u8>>>) -> Both<Answer> {
+    pub fn call(&mut self, command: &ServerPair<Vec<Vec<u8>>>) -> ServerPair<ServerAnswer> {
         self.send(command);
-        self.answers()
+        self.read_answers()
     }
 
     /// Sends each server its command.
-    pub fn send(&mut self, command: &Both<Vec<Vec<u8>>>) {
+    pub fn send(&mut self, command: &ServerPair<Vec<Vec<u8>>>) {
         self.connections.weft.send(&command.weft);
         self.connections.valkey.send(&command.valkey);
     }
@@ -230,31 +233,32 @@ impl Client {
     }
 
     /// Reads the next reply of each server.
-    pub fn answers(&mut self) -> Both<Answer> {
-        self.connections.map(Connection::answer)
+    pub fn read_answers(&mut self) -> ServerPair<ServerAnswer> {
+        self.connections.map(ServerConnection::read_answer)
     }
 
     /// Reads from both servers until both are quiet. Gives a slower server time to catch up.
-    pub fn drained(&mut self) -> Both<Answer> {
-        let deadline = Instant::now() + PATIENCE;
+    pub fn read_until_quiet(&mut self) -> ServerPair<ServerAnswer> {
+        let deadline = Instant::now() + SLOW_SERVER_TIMEOUT;
         loop {
-            self.connections.map(|connection| connection.read_until_quiet(QUIET));
-            let Both { weft, valkey } = &self.connections;
-            if weft.seen() == valkey.seen() || Instant::now() > deadline {
-                return self.connections.map(Connection::taken);
+            self.connections
+                .map(|connection| connection.read_until_quiet(QUIET_INTERVAL));
+            let ServerPair { weft, valkey } = &self.connections;
+            if weft.buffered() == valkey.buffered() || Instant::now() > deadline {
+                return self.connections.map(ServerConnection::take_buffered);
             }
         }
     }
 }
 
 /// The stored replies of both servers to earlier commands, by name.
-pub type Bindings = BTreeMap<String, Both<Vec<u8>>>;
+pub type Bindings = BTreeMap<String, ServerPair<Vec<u8>>>;
 
 /// Replaces names and times by values. Returns the command for each server.
-pub fn resolve(arguments: &[Argument], bindings: &Bindings) -> Both<Vec<Vec<u8>>> {
+pub fn resolve_arguments(arguments: &[CaseArgument], bindings: &Bindings) -> ServerPair<Vec<Vec<u8>>> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let now_ms = i64::try_from(now.as_millis()).unwrap_or(i64::MAX);
-    let mut command = Both {
+    let mut command = ServerPair {
         weft: Vec::new(),
         valkey: Vec::new(),
     };
@@ -265,14 +269,14 @@ pub fn resolve(arguments: &[Argument], bindings: &Bindings) -> Both<Vec<Vec<u8>>
             None => same(Vec::new()),
         };
         let (weft, valkey) = match argument {
-            Argument::Literal(word) => same(word.clone()),
-            Argument::Own(name) => bound(name),
-            Argument::Other(name) => {
+            CaseArgument::Literal(word) => same(word.clone()),
+            CaseArgument::StoredReply(name) => bound(name),
+            CaseArgument::OtherStoredReply(name) => {
                 let (weft, valkey) = bound(name);
                 (valkey, weft)
             }
-            Argument::NowSeconds(offset) => same((now_ms / 1000 + offset).to_string().into_bytes()),
-            Argument::NowMs(offset) => same((now_ms + offset).to_string().into_bytes()),
+            CaseArgument::NowSeconds(offset) => same((now_ms / 1000 + offset).to_string().into_bytes()),
+            CaseArgument::NowMs(offset) => same((now_ms + offset).to_string().into_bytes()),
         };
         command.weft.push(weft);
         command.valkey.push(valkey);

@@ -146,7 +146,7 @@ const RULES: &[&str] = &[
 ];
 
 /// Commands that are sent and also passed to ACL DRYRUN: every kind of key, database and option that permissions check.
-const RUN: &[&str] = &[
+const SENT_COMMANDS: &[&str] = &[
     "GET k1",
     "GET k2",
     "get a",
@@ -211,7 +211,7 @@ const RUN: &[&str] = &[
 
 /// Commands that are only passed to ACL DRYRUN: their replies cannot be compared, or they would end the server or the
 /// connection.
-const ASKED: &[&str] = &[
+const DRYRUN_COMMANDS: &[&str] = &[
     "SWAPDB 0 1",
     "SWAPDB 1 3",
     "DBSIZE",
@@ -267,7 +267,7 @@ const ASKED: &[&str] = &[
 ];
 
 /// Generates one random command.
-pub fn command(rng: &mut Rng) -> Vec<Vec<u8>> {
+pub fn random_command(rng: &mut Rng) -> Vec<Vec<u8>> {
     let user = choose(rng, USERS);
     let mut words = match rng.u32(0..40) {
         0..8 => {
@@ -278,7 +278,7 @@ pub fn command(rng: &mut Rng) -> Vec<Vec<u8>> {
         }
         8..24 => {
             let mut words = split(&format!("ACL DRYRUN {user}"));
-            let asked = if rng.bool() { RUN } else { ASKED };
+            let asked = if rng.bool() { SENT_COMMANDS } else { DRYRUN_COMMANDS };
             words.extend(split(choose(rng, asked)));
             words
         }
@@ -289,7 +289,7 @@ pub fn command(rng: &mut Rng) -> Vec<Vec<u8>> {
         31 => split("ACL WHOAMI"),
         32 | 33 => split(&format!("AUTH {user} {}", choose(rng, &["p1", "p2", "x"]))),
         34 => split("RESET"),
-        _ => split(choose(rng, RUN)),
+        _ => split(choose(rng, SENT_COMMANDS)),
     };
     if rng.u32(0..60) == 0 {
         words.push("".into());

@@ -24,7 +24,7 @@ pub enum Body {
 
 /// The reason why bytes are not a complete reply.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Trouble {
+pub enum ParseError {
     /// The reply is incomplete; read more bytes.
     Incomplete,
     /// The bytes violate the protocol.
@@ -36,11 +36,11 @@ impl Reply {
     ///
     /// # Errors
     /// Fails if the reply is incomplete or malformed.
-    pub fn parse(bytes: &[u8]) -> Result<(Self, usize), Trouble> {
+    pub fn parse(bytes: &[u8]) -> Result<(Self, usize), ParseError> {
         let end = bytes
             .windows(2)
             .position(|pair| pair == b"\r\n")
-            .ok_or(Trouble::Incomplete)?;
+            .ok_or(ParseError::Incomplete)?;
         let kind = bytes[0];
         let line = &bytes[1.min(end)..end];
         let used = end + 2;
@@ -52,21 +52,21 @@ impl Reply {
             b'$' | b'=' | b'!' => Self::bulk(kind, line, bytes, used),
             b'*' | b'~' | b'>' => Self::aggregate(kind, line, 1, bytes, used),
             b'%' | b'|' => Self::aggregate(kind, line, 2, bytes, used),
-            _ => Err(Trouble::Malformed("unknown reply type")),
+            _ => Err(ParseError::Malformed("unknown reply type")),
         }
     }
 
-    fn bulk(kind: u8, line: &[u8], bytes: &[u8], used: usize) -> Result<(Self, usize), Trouble> {
-        let Some(length) = length(line)? else {
+    fn bulk(kind: u8, line: &[u8], bytes: &[u8], used: usize) -> Result<(Self, usize), ParseError> {
+        let Some(length) = parse_length(line)? else {
             let body = Body::Null;
             return Ok((Self { kind, body }, used));
         };
         let end = used + length;
         if bytes.len() < end + 2 {
-            return Err(Trouble::Incomplete);
+            return Err(ParseError::Incomplete);
         }
         if &bytes[end..end + 2] != b"\r\n" {
-            return Err(Trouble::Malformed("bulk string without a terminator"));
+            return Err(ParseError::Malformed("bulk string without a terminator"));
         }
         let body = Body::Text(bytes[used..end].to_vec());
         Ok((Self { kind, body }, end + 2))
@@ -78,8 +78,8 @@ impl Reply {
         per_entry: usize,
         bytes: &[u8],
         mut used: usize,
-    ) -> Result<(Self, usize), Trouble> {
-        let Some(length) = length(line)? else {
+    ) -> Result<(Self, usize), ParseError> {
+        let Some(length) = parse_length(line)? else {
             let body = Body::Null;
             return Ok((Self { kind, body }, used));
         };
@@ -115,13 +115,13 @@ impl Reply {
     }
 
     /// Formats the reply in one line.
-    pub fn shown(&self) -> String {
+    pub fn to_line(&self) -> String {
         let mut text = String::new();
-        self.show(&mut text);
+        self.write_line(&mut text);
         text
     }
 
-    fn show(&self, out: &mut String) {
+    fn write_line(&self, out: &mut String) {
         let kind = char::from(self.kind);
         match &self.body {
             Body::Null => {
@@ -139,7 +139,7 @@ impl Reply {
                     if index > 0 {
                         out.push_str(", ");
                     }
-                    item.show(out);
+                    item.write_line(out);
                 }
                 out.push(']');
             }
@@ -148,14 +148,14 @@ impl Reply {
 }
 
 /// Parses the number of a length line; `None` for `-1`.
-fn length(line: &[u8]) -> Result<Option<usize>, Trouble> {
-    let text = std::str::from_utf8(line).map_err(|_| Trouble::Malformed("length is not a number"))?;
+fn parse_length(line: &[u8]) -> Result<Option<usize>, ParseError> {
+    let text = std::str::from_utf8(line).map_err(|_| ParseError::Malformed("length is not a number"))?;
     if text == "-1" {
         return Ok(None);
     }
     match text.parse::<usize>() {
         Ok(length) if length <= 1 << 30 => Ok(Some(length)),
-        _ => Err(Trouble::Malformed("length out of range")),
+        _ => Err(ParseError::Malformed("length out of range")),
     }
 }
 

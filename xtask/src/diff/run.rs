@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
 use std::time::Duration;
 
-use super::case::{Action, Argument, Section, Step};
-use super::connection::Answer;
-use super::normalise::{Rule, agree, reduced};
-use super::pair::{Bindings, Both, Client, Servers, resolve};
+use super::case::{Action, CaseArgument, CaseSection, CaseStep};
+use super::connection::ServerAnswer;
+use super::normalise::{ComparisonRule, apply_rules, replies_agree};
+use super::pair::{Bindings, ComparedServers, PairedClient, ServerPair, resolve_arguments};
 
 /// The pause after which a server receives the next piece of a raw frame separately.
-const BETWEEN_PIECES: Duration = Duration::from_millis(1);
+const PIECE_INTERVAL: Duration = Duration::from_millis(1);
 
 /// A step whose results differ.
 #[derive(Debug)]
@@ -38,42 +38,47 @@ pub struct SectionReport {
 ///
 /// # Errors
 /// Fails if a server cannot be reached or reset.
-pub fn section(servers: &mut Servers, section: &Section, protocol: u8, trace: bool) -> Result<SectionReport, String> {
+pub fn run_section(
+    servers: &mut ComparedServers,
+    section: &CaseSection,
+    protocol: u8,
+    trace: bool,
+) -> Result<SectionReport, String> {
     servers.reset()?;
     let first = servers.connect(protocol)?;
-    let mut run = Run {
+    let mut run = SectionRun {
         servers,
         protocol,
         trace,
         clients: BTreeMap::from([(1, first)]),
         current: 1,
         bindings: Bindings::new(),
-        silent: false,
+        is_out_of_step: false,
         report: SectionReport::default(),
     };
     for step in &section.steps {
         run.step(step)?;
-        if run.silent {
+        if run.is_out_of_step {
             break;
         }
     }
     Ok(run.report)
 }
 
-struct Run<'a> {
-    servers: &'a mut Servers,
+struct SectionRun<'a> {
+    servers: &'a mut ComparedServers,
     protocol: u8,
     trace: bool,
-    clients: BTreeMap<u32, Client>,
+    clients: BTreeMap<u32, PairedClient>,
     current: u32,
     bindings: Bindings,
     /// Set when a server has not replied in time: a later reply could belong to an earlier command.
-    silent: bool,
+    is_out_of_step: bool,
     report: SectionReport,
 }
 
-impl Run<'_> {
-    fn step(&mut self, step: &Step) -> Result<(), String> {
+impl SectionRun<'_> {
+    fn step(&mut self, step: &CaseStep) -> Result<(), String> {
         match &step.action {
             Action::Command(arguments) => self.command(step, arguments),
             Action::Scan(arguments) => self.scan(step, arguments),
@@ -83,11 +88,11 @@ impl Run<'_> {
                 Ok(())
             }
             Action::Drain => {
-                let answers = self.client()?.drained();
+                let answers = self.client()?.read_until_quiet();
                 self.compare(step, "(everything that arrives)", &answers);
                 Ok(())
             }
-            Action::Switch(number) => {
+            Action::SwitchConnection(number) => {
                 self.current = *number;
                 self.client().map(|_| ())
             }
@@ -99,7 +104,7 @@ impl Run<'_> {
                 thread::sleep(Duration::from_millis(*duration));
                 Ok(())
             }
-            Action::Blocked(count) => {
+            Action::AwaitBlocked(count) => {
                 let answers = self.servers.await_blocked(*count);
                 self.compare(step, "(number of blocked clients)", &answers);
                 Ok(())
@@ -113,7 +118,7 @@ impl Run<'_> {
     }
 
     /// Returns the current connection. It is opened at its first use.
-    fn client(&mut self) -> Result<&mut Client, String> {
+    fn client(&mut self) -> Result<&mut PairedClient, String> {
         if !self.clients.contains_key(&self.current) {
             let client = self.servers.connect(self.protocol)?;
             self.clients.insert(self.current, client);
@@ -123,34 +128,34 @@ impl Run<'_> {
             .ok_or_else(|| "no connection".to_string())
     }
 
-    fn command(&mut self, step: &Step, arguments: &[Argument]) -> Result<(), String> {
-        let command = resolve(arguments, &self.bindings);
+    fn command(&mut self, step: &CaseStep, arguments: &[CaseArgument]) -> Result<(), String> {
+        let command = resolve_arguments(arguments, &self.bindings);
         self.client()?.send(&command);
         for _ in 0..step.replies {
-            let mut answers = self.client()?.answers();
-            self.compare(step, &shown(&command.valkey), &answers);
+            let mut answers = self.client()?.read_answers();
+            self.compare(step, &format_command(&command.valkey), &answers);
             if let Some(name) = &step.binding {
                 let text = answers.map(|answer| match answer {
-                    Answer::Reply(received) => received.reply.text().to_vec(),
+                    ServerAnswer::Reply(received) => received.reply.text().to_vec(),
                     _ => Vec::new(),
                 });
                 self.bindings.insert(name.clone(), text);
             }
-            if answers.weft == Answer::Silent || answers.valkey == Answer::Silent {
-                self.silent = true;
+            if answers.weft == ServerAnswer::Silent || answers.valkey == ServerAnswer::Silent {
+                self.is_out_of_step = true;
                 break;
             }
         }
         Ok(())
     }
 
-    fn compare(&mut self, step: &Step, command: &str, answers: &Both<Answer>) {
+    fn compare(&mut self, step: &CaseStep, command: &str, answers: &ServerPair<ServerAnswer>) {
         self.report.compared += 1;
         if self.trace {
-            println!("{:5} {command}\n      {}", step.line, clipped(&answers.valkey.shown()));
+            println!("{:5} {command}\n      {}", step.line, clip(&answers.valkey.to_line()));
         }
         if !answers_agree(&step.rules, answers) {
-            let (weft, valkey) = shown_apart(&step.rules, answers);
+            let (weft, valkey) = format_difference(&step.rules, answers);
             self.report.differences.push(Difference {
                 line: step.line,
                 command: command.to_string(),
@@ -160,15 +165,15 @@ impl Run<'_> {
         }
     }
 
-    fn scan(&mut self, step: &Step, arguments: &[Argument]) -> Result<(), String> {
-        let command = resolve(arguments, &self.bindings);
-        let name = shown(&command.valkey);
+    fn scan(&mut self, step: &CaseStep, arguments: &[CaseArgument]) -> Result<(), String> {
+        let command = resolve_arguments(arguments, &self.bindings);
+        let name = format_command(&command.valkey);
         let client = self.client()?;
-        let mut found = Both {
+        let mut found = ServerPair {
             weft: Ok(BTreeSet::new()),
             valkey: Ok(BTreeSet::new()),
         };
-        let mut cursors = Both {
+        let mut cursors = ServerPair {
             weft: Some(b"0".to_vec()),
             valkey: Some(b"0".to_vec()),
         };
@@ -182,12 +187,12 @@ impl Run<'_> {
                 };
                 words.iter().map(word).collect()
             };
-            let answers = client.call(&Both {
+            let answers = client.call(&ServerPair {
                 weft: with(&cursors.weft, &command.weft),
                 valkey: with(&cursors.valkey, &command.valkey),
             });
-            take_page(&answers.weft, &mut cursors.weft, &mut found.weft);
-            take_page(&answers.valkey, &mut cursors.valkey, &mut found.valkey);
+            add_page(&answers.weft, &mut cursors.weft, &mut found.weft);
+            add_page(&answers.valkey, &mut cursors.valkey, &mut found.valkey);
         }
         self.report.compared += 1;
         if found.weft != found.valkey {
@@ -201,62 +206,62 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn raw(&mut self, step: &Step, pieces: &[Vec<u8>]) -> Result<(), String> {
+    fn raw(&mut self, step: &CaseStep, pieces: &[Vec<u8>]) -> Result<(), String> {
         let mut client = self.servers.connect(2)?;
         for (index, piece) in pieces.iter().enumerate() {
             if index > 0 {
-                thread::sleep(BETWEEN_PIECES);
+                thread::sleep(PIECE_INTERVAL);
             }
             client.send_bytes(piece);
         }
-        let answers = client.drained();
+        let answers = client.read_until_quiet();
         let sent = pieces.concat();
         let sent = format!("{} bytes: {}", sent.len(), sent.escape_ascii());
-        self.compare(step, &clipped(&sent), &answers);
+        self.compare(step, &clip(&sent), &answers);
         Ok(())
     }
 }
 
 /// Adds the elements of one page to `found` and advances `cursor`, which becomes `None` at the end.
-fn take_page(answer: &Answer, cursor: &mut Option<Vec<u8>>, found: &mut Result<BTreeSet<String>, String>) {
+fn add_page(answer: &ServerAnswer, cursor: &mut Option<Vec<u8>>, found: &mut Result<BTreeSet<String>, String>) {
     if cursor.is_none() {
         return;
     }
     let page = match answer {
-        Answer::Reply(received) => received.reply.items(),
+        ServerAnswer::Reply(received) => received.reply.items(),
         _ => &[],
     };
     let [next, elements] = page else {
-        *found = Err(answer.shown());
+        *found = Err(answer.to_line());
         *cursor = None;
         return;
     };
     if let Ok(found) = found {
-        found.extend(elements.items().iter().map(|element| element.shown()));
+        found.extend(elements.items().iter().map(|element| element.to_line()));
     }
     *cursor = Some(next.text().to_vec()).filter(|next| next != b"0");
 }
 
 /// Returns `true` if the answers are equal under `rules`.
-pub fn answers_agree(rules: &[Rule], answers: &Both<Answer>) -> bool {
+pub fn answers_agree(rules: &[ComparisonRule], answers: &ServerPair<ServerAnswer>) -> bool {
     match (&answers.weft, &answers.valkey) {
-        (Answer::Reply(weft), Answer::Reply(valkey)) => {
-            weft.raw == valkey.raw || agree(rules, &weft.reply, &valkey.reply)
+        (ServerAnswer::Reply(weft), ServerAnswer::Reply(valkey)) => {
+            weft.raw == valkey.raw || replies_agree(rules, &weft.reply, &valkey.reply)
         }
         (weft, valkey) => weft == valkey,
     }
 }
 
 /// Formats both answers. Long answers are reduced to the part around the first difference.
-pub fn shown_apart(rules: &[Rule], answers: &Both<Answer>) -> (String, String) {
-    let text = |answer: &Answer| match answer {
-        Answer::Reply(received) => reduced(rules, &received.reply).shown(),
-        other => other.shown(),
+pub fn format_difference(rules: &[ComparisonRule], answers: &ServerPair<ServerAnswer>) -> (String, String) {
+    let text = |answer: &ServerAnswer| match answer {
+        ServerAnswer::Reply(received) => apply_rules(rules, &received.reply).to_line(),
+        other => other.to_line(),
     };
-    apart(&text(&answers.weft), &text(&answers.valkey))
+    clip_to_difference(&text(&answers.weft), &text(&answers.valkey))
 }
 
-fn apart(weft: &str, valkey: &str) -> (String, String) {
+fn clip_to_difference(weft: &str, valkey: &str) -> (String, String) {
     const SHORT: usize = 300;
     if weft.len() <= SHORT && valkey.len() <= SHORT {
         return (weft.to_string(), valkey.to_string());
@@ -272,7 +277,7 @@ fn apart(weft: &str, valkey: &str) -> (String, String) {
 }
 
 /// Formats a command as in a case file.
-pub fn shown(command: &[Vec<u8>]) -> String {
+pub fn format_command(command: &[Vec<u8>]) -> String {
     let words: Vec<String> = command
         .iter()
         .map(|word| {
@@ -284,10 +289,10 @@ pub fn shown(command: &[Vec<u8>]) -> String {
             }
         })
         .collect();
-    clipped(&words.join(" "))
+    clip(&words.join(" "))
 }
 
-fn clipped(text: &str) -> String {
+fn clip(text: &str) -> String {
     match text.char_indices().nth(200) {
         Some((end, _)) => format!("{}… ({} characters)", &text[..end], text.len()),
         None => text.to_string(),

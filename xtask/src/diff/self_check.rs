@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use super::pair::Binaries;
-use super::{Plan, run_plan};
+use super::pair::ServerBinaries;
+use super::{DiffPlan, run_plan};
 
 /// The planted difference: a server with fewer databases.
 const PLANTED: [&str; 2] = ["--databases", "4"];
@@ -14,13 +14,13 @@ const PLANTED: [&str; 2] = ["--databases", "4"];
 /// Fails if Valkey differs from itself, or if the planted difference is not found or not minimised.
 pub fn run(valkey: &Path) -> Result<(), String> {
     let equal = run_plan(&plan(valkey, &[], true, ""))?;
-    if equal.differences > 0 || !equal.sequences.is_empty() {
-        for found in &equal.sequences {
+    if equal.differences > 0 || !equal.differing_sequences.is_empty() {
+        for found in &equal.differing_sequences {
             println!("{found}");
         }
         return Err("Valkey differs from itself: these cases are not deterministic".to_string());
     }
-    let cases = run_plan(&Plan {
+    let cases = run_plan(&DiffPlan {
         seconds: 0,
         filter: "connection.case SELECT".to_string(),
         ..plan(valkey, &PLANTED, true, "")
@@ -29,7 +29,7 @@ pub fn run(valkey: &Path) -> Result<(), String> {
         return Err("the cases do not detect a server with fewer databases".to_string());
     }
     let generated = run_plan(&plan(valkey, &PLANTED, false, "SELECT"))?;
-    let Some(found) = generated.sequences.first() else {
+    let Some(found) = generated.differing_sequences.first() else {
         return Err("the generator does not detect a server with fewer databases".to_string());
     };
     println!("{found}");
@@ -43,18 +43,18 @@ pub fn run(valkey: &Path) -> Result<(), String> {
     Ok(())
 }
 
-fn plan(valkey: &Path, altered: &[&str], cases: bool, filter: &str) -> Plan {
-    Plan {
-        binaries: Binaries {
+fn plan(valkey: &Path, altered: &[&str], cases: bool, filter: &str) -> DiffPlan {
+    DiffPlan {
+        binaries: ServerBinaries {
             weft: valkey.to_path_buf(),
             weft_arguments: altered.iter().map(ToString::to_string).collect(),
             valkey: valkey.to_path_buf(),
         },
         filter: filter.to_string(),
-        cases,
+        runs_cases: cases,
         trace: false,
         seed: 1,
         seconds: 5,
-        show: 10,
+        max_shown: 10,
     }
 }

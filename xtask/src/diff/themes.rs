@@ -1,6 +1,6 @@
 //! The subjects of generated sequences: for each type of value, its commands and the commands that create initial data.
 
-use super::leeway::Leeway;
+use super::leeway::AllowedDifference;
 
 /// Configuration parameters with their values.
 pub type Parameters = &'static [(&'static str, &'static str)];
@@ -13,11 +13,11 @@ pub struct Theme {
     /// The ACL category whose commands it uses; empty for none.
     pub category: &'static str,
     /// Additional commands. A repeated name makes the command more frequent.
-    pub also: &'static [&'static str],
+    pub extra_commands: &'static [&'static str],
     /// Commands sent first, in three of four sequences.
-    pub prelude: &'static [&'static str],
+    pub initial_commands: &'static [&'static str],
     /// Parameters that are always set.
-    pub always: Parameters,
+    pub fixed_parameters: Parameters,
     /// Groups of parameters. In every second sequence, one group is set: small limits make small collections change
     /// encodings.
     pub parameters: &'static [Parameters],
@@ -28,9 +28,9 @@ pub const THEMES: &[Theme] = &[
     Theme {
         name: "hash",
         category: "hash",
-        also: &[],
-        prelude: &["HSET k1 a 1 b 2 c three d 4.5", "HSET k2 f v a w"],
-        always: &[],
+        extra_commands: &[],
+        initial_commands: &["HSET k1 a 1 b 2 c three d 4.5", "HSET k2 f v a w"],
+        fixed_parameters: &[],
         parameters: &[
             &[("hash-max-listpack-entries", "3")],
             &[("hash-max-listpack-value", "4")],
@@ -39,9 +39,9 @@ pub const THEMES: &[Theme] = &[
     Theme {
         name: "list",
         category: "list",
-        also: &[],
-        prelude: &["RPUSH k1 a b c 1 2 3 a", "RPUSH k2 x a 100"],
-        always: &[],
+        extra_commands: &[],
+        initial_commands: &["RPUSH k1 a b c 1 2 3 a", "RPUSH k2 x a 100"],
+        fixed_parameters: &[],
         parameters: &[
             &[("list-max-listpack-size", "3")],
             &[("list-max-listpack-size", "1")],
@@ -51,9 +51,9 @@ pub const THEMES: &[Theme] = &[
     Theme {
         name: "set",
         category: "set",
-        also: &[],
-        prelude: &["SADD k1 a b c 1 2", "SADD k2 1 2 3", "SADD k3 c d e f"],
-        always: &[],
+        extra_commands: &[],
+        initial_commands: &["SADD k1 a b c 1 2", "SADD k2 1 2 3", "SADD k3 c d e f"],
+        fixed_parameters: &[],
         parameters: &[
             // If the limit for integers were smaller than the limit for other elements, the encoding would reveal the
             // order in which the elements were added.
@@ -65,9 +65,9 @@ pub const THEMES: &[Theme] = &[
     Theme {
         name: "sorted_set",
         category: "sortedset",
-        also: &[],
-        prelude: &["ZADD k1 1 a 2 b 2 c 3 d", "ZADD k2 0 a 0 b 0 c 0 f", "SADD k3 a c 1"],
-        always: &[],
+        extra_commands: &[],
+        initial_commands: &["ZADD k1 1 a 2 b 2 c 3 d", "ZADD k2 0 a 0 b 0 c 0 f", "SADD k3 a c 1"],
+        fixed_parameters: &[],
         parameters: &[
             &[("zset-max-listpack-entries", "3")],
             &[("zset-max-listpack-value", "4")],
@@ -76,8 +76,8 @@ pub const THEMES: &[Theme] = &[
     Theme {
         name: "stream",
         category: "stream",
-        also: &["xadd", "xadd", "xgroup|create", "xreadgroup", "xreadgroup"],
-        prelude: &[
+        extra_commands: &["xadd", "xadd", "xgroup|create", "xreadgroup", "xreadgroup"],
+        initial_commands: &[
             "XADD k1 1-1 a 1 b 2",
             "XADD k1 1-2 a 1 c 2",
             "XGROUP CREATE k1 g1 0",
@@ -85,32 +85,32 @@ pub const THEMES: &[Theme] = &[
             "XADD k2 2-0 f v",
             "XREADGROUP GROUP g1 c1 COUNT 1 STREAMS k1 k2 > >",
         ],
-        always: &[],
+        fixed_parameters: &[],
         parameters: &[&[("stream-node-max-entries", "3")], &[("stream-node-max-bytes", "40")]],
     },
     Theme {
         name: "geo",
         category: "geo",
-        also: &["zrange", "zrem"],
-        prelude: &["GEOADD k1 13.361389 38.115556 Palermo 15.087269 37.502669 Catania 10.75 59.91 Oslo"],
-        always: &[],
+        extra_commands: &["zrange", "zrem"],
+        initial_commands: &["GEOADD k1 13.361389 38.115556 Palermo 15.087269 37.502669 Catania 10.75 59.91 Oslo"],
+        fixed_parameters: &[],
         parameters: &[&[("zset-max-listpack-entries", "3")]],
     },
     Theme {
         name: "hyperloglog",
         category: "hyperloglog",
-        also: &["pfadd", "pfadd"],
-        prelude: &[],
-        always: &[],
+        extra_commands: &["pfadd", "pfadd"],
+        initial_commands: &[],
+        fixed_parameters: &[],
         parameters: &[&[("hll-sparse-max-bytes", "30")]],
     },
     Theme {
         name: "sort",
         category: "",
-        also: &[
+        extra_commands: &[
             "sort", "sort", "sort", "sort", "sort_ro", "sort_ro", "rpush", "sadd", "zadd",
         ],
-        prelude: &[
+        initial_commands: &[
             "MSET w_1 3 w_2 1 w_3 2 w_10 2 w_a 5 w_b x w_-4 0",
             "HSET h_1 f 5",
             "HSET h_2 f 1",
@@ -120,26 +120,26 @@ pub const THEMES: &[Theme] = &[
             "ZADD k3 5 1 4 2 3 3",
         ],
         // Sorting a small sorted set changes its encoding in Valkey, although it only reads the set.
-        always: &[("zset-max-listpack-entries", "0")],
+        fixed_parameters: &[("zset-max-listpack-entries", "0")],
         parameters: &[&[("set-max-intset-entries", "2")]],
     },
     Theme {
         name: "acl",
         category: "",
-        also: &["acl|setuser", "acl|dryrun"],
-        prelude: &[
+        extra_commands: &["acl|setuser", "acl|dryrun"],
+        initial_commands: &[
             "ACL SETUSER u1 reset on nopass +@all -@dangerous ~k* &c* db=0,1",
             "ACL SETUSER u2 reset on >p1 +@read +@connection %R~* (+set %W~k1)",
             "SET k1 v",
             "RPUSH k2 3 1 2",
         ],
-        always: &[],
+        fixed_parameters: &[],
         parameters: &[&[("acl-pubsub-default", "allchannels")], &[("requirepass", "")]],
     },
 ];
 
 /// Commands that are not generated, with the reason.
-pub const LEFT_OUT: &[(&str, &str)] = &[
+pub const EXCLUDED_COMMANDS: &[(&str, &str)] = &[
     ("sort", "has a theme of its own"),
     ("sort_ro", "has a theme of its own"),
     ("pfselftest", "is about the server's own code"),
@@ -148,7 +148,7 @@ pub const LEFT_OUT: &[(&str, &str)] = &[
 /// Returns `true` if Valkey's reply is an accident of its implementation that no client can want. Valkey truncates the
 /// index of LSET to 32 bits, so that the largest number means the last element. It also searches for FIELDS at the
 /// position of the key.
-pub fn is_accident(command: &[Vec<u8>]) -> bool {
+pub fn is_valkey_accident(command: &[Vec<u8>]) -> bool {
     let is = |place: usize, word: &[u8]| command.get(place).is_some_and(|found| found.eq_ignore_ascii_case(word));
     let beyond_32_bits = || {
         let index = command
@@ -160,41 +160,41 @@ pub fn is_accident(command: &[Vec<u8>]) -> bool {
 }
 
 /// The allowed differences in the replies of commands. Commands that are not listed allow none.
-pub const LEEWAYS: &[(&str, Leeway)] = &[
-    ("hexpiretime", Leeway::Seconds),
-    ("hgetall", Leeway::Pairs),
-    ("hkeys", Leeway::Elements),
-    ("hpexpiretime", Leeway::Clock),
-    ("hpttl", Leeway::Clock),
-    ("hrandfield", Leeway::Drawn("HGETALL")),
-    ("hscan", Leeway::UnorderedScan),
-    ("httl", Leeway::Seconds),
-    ("hvals", Leeway::Elements),
-    ("sdiff", Leeway::Order),
-    ("sinter", Leeway::Order),
-    ("smembers", Leeway::Elements),
-    ("sort", Leeway::Sort),
-    ("sort_ro", Leeway::Sort),
-    ("spop", Leeway::Drawn("SMEMBERS")),
-    ("srandmember", Leeway::Drawn("SMEMBERS")),
-    ("sscan", Leeway::Scan),
-    ("sunion", Leeway::Order),
-    ("xadd", Leeway::EntryId),
-    ("xinfo|consumers", Leeway::StreamTimes),
-    ("xinfo|stream", Leeway::StreamTimes),
-    ("xpending", Leeway::Idle),
-    ("zrandmember", Leeway::Drawn("ZRANGE")),
-    ("zlexcount", Leeway::Words),
-    ("zrange", Leeway::Words),
-    ("zrangebylex", Leeway::Words),
-    ("zrangestore", Leeway::Words),
-    ("zremrangebylex", Leeway::Words),
-    ("zrevrangebylex", Leeway::Words),
-    ("zscan", Leeway::Scan),
+pub const LEEWAYS: &[(&str, AllowedDifference)] = &[
+    ("hexpiretime", AllowedDifference::Seconds),
+    ("hgetall", AllowedDifference::Pairs),
+    ("hkeys", AllowedDifference::Elements),
+    ("hpexpiretime", AllowedDifference::Milliseconds),
+    ("hpttl", AllowedDifference::Milliseconds),
+    ("hrandfield", AllowedDifference::RandomDraw("HGETALL")),
+    ("hscan", AllowedDifference::UnorderedScan),
+    ("httl", AllowedDifference::Seconds),
+    ("hvals", AllowedDifference::Elements),
+    ("sdiff", AllowedDifference::Order),
+    ("sinter", AllowedDifference::Order),
+    ("smembers", AllowedDifference::Elements),
+    ("sort", AllowedDifference::Sort),
+    ("sort_ro", AllowedDifference::Sort),
+    ("spop", AllowedDifference::RandomDraw("SMEMBERS")),
+    ("srandmember", AllowedDifference::RandomDraw("SMEMBERS")),
+    ("sscan", AllowedDifference::Scan),
+    ("sunion", AllowedDifference::Order),
+    ("xadd", AllowedDifference::EntryId),
+    ("xinfo|consumers", AllowedDifference::StreamTimes),
+    ("xinfo|stream", AllowedDifference::StreamTimes),
+    ("xpending", AllowedDifference::IdleTime),
+    ("zrandmember", AllowedDifference::RandomDraw("ZRANGE")),
+    ("zlexcount", AllowedDifference::LexicographicRange),
+    ("zrange", AllowedDifference::LexicographicRange),
+    ("zrangebylex", AllowedDifference::LexicographicRange),
+    ("zrangestore", AllowedDifference::LexicographicRange),
+    ("zremrangebylex", AllowedDifference::LexicographicRange),
+    ("zrevrangebylex", AllowedDifference::LexicographicRange),
+    ("zscan", AllowedDifference::Scan),
 ];
 
 /// Returns the allowed differences in the replies of a command.
-pub fn leeway(command: &str) -> Leeway {
+pub fn leeway_of(command: &str) -> AllowedDifference {
     let known = LEEWAYS.iter().find(|(name, _)| *name == command);
-    known.map_or(Leeway::None, |(_, leeway)| *leeway)
+    known.map_or(AllowedDifference::None, |(_, leeway)| *leeway)
 }

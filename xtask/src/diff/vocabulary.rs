@@ -6,7 +6,7 @@ use super::grammar::{FLOATS, INTEGERS, KEYS, choose};
 
 /// The properties that all words of one command share.
 #[derive(Debug)]
-pub struct Sentence<'a> {
+pub struct CommandContext<'a> {
     /// The subject of its sequence.
     pub theme: &'a str,
     /// The command, in lower case.
@@ -16,9 +16,9 @@ pub struct Sentence<'a> {
     /// The number of repetitions of repeatable arguments.
     pub count: usize,
     /// `true` for a long command that should name many different elements.
-    pub wide: bool,
+    pub is_long: bool,
     /// The format of range bounds where the command allows several: 0 positions, 1 scores, 2 lexicographic.
-    pub borders: u32,
+    pub bound_format: u32,
 }
 
 /// Few items, so that commands use the same ones. They include values that encodings treat specially.
@@ -66,10 +66,10 @@ const SCORES: &[&str] = &[
     "17179869185.5",
     "123456789012345678",
 ];
-const SCORE_BORDERS: &[&str] = &[
+const SCORE_BOUNDS: &[&str] = &[
     "-inf", "+inf", "inf", "0", "1", "(1", "2", "(2", "1.5", "(0.1", "-1", "(-inf", "100", "abc", "(", "nan",
 ];
-const WORD_BORDERS: &[&str] = &["-", "+", "[a", "(a", "[b", "(c", "[f", "[", "(", "a", "", "[1", "(zz"];
+const LEX_BOUNDS: &[&str] = &["-", "+", "[a", "(a", "[b", "(c", "[f", "[", "(", "a", "", "[1", "(zz"];
 const TIMEOUTS: &[&str] = &[
     "0.001", "0.001", "1e-3", ".002", "0.01", "0.001", "0.005", "-1", "abc", "1e400",
 ];
@@ -77,7 +77,7 @@ const PATTERNS: &[&str] = &["*", "a*", "[ab]", "?", "", "*1*", "m1*", "nothing"]
 const SORT_PATTERNS: &[&str] = &[
     "w_*", "h_*->f", "w_*->f", "nosort", "x_*", "#", "*", "w_a", "h_*->", "->f",
 ];
-const PLACES: &[&str] = &["Palermo", "Catania", "Rome", "Oslo", "a", "b", "c", "nowhere"];
+const GEO_MEMBERS: &[&str] = &["Palermo", "Catania", "Rome", "Oslo", "a", "b", "c", "nowhere"];
 const LONGITUDES: &[&str] = &[
     "13.361389",
     "15.087269",
@@ -120,8 +120,8 @@ const STREAM_IDS: &[&str] = &[
 ];
 
 /// Returns one word for the argument called `name` in Valkey's documentation.
-pub fn word(sentence: &Sentence, name: &str, rng: &mut Rng) -> Vec<u8> {
-    if rng.u32(0..150) == 0 && !is_blocking(sentence.command) {
+pub fn word(sentence: &CommandContext, name: &str, rng: &mut Rng) -> Vec<u8> {
+    if rng.u32(0..150) == 0 && !may_block(sentence.command) {
         return choose(rng, &["", "abc", "-1", "9223372036854775807", "1.5"]).into();
     }
     let text = match name {
@@ -129,7 +129,7 @@ pub fn word(sentence: &Sentence, name: &str, rng: &mut Rng) -> Vec<u8> {
         "key" | "source" | "destination" | "dst" | "src" | "destkey" | "sourcekey" | "storekey" | "storedistkey" => {
             key(sentence.theme, rng)
         }
-        "numkeys" | "numfields" | "num-vertices" => counted(sentence, rng),
+        "numkeys" | "numfields" | "num-vertices" => argument_count(sentence, rng),
         "score" => score(sentence, rng),
         "increment" if sentence.command.ends_with("float") || sentence.theme == "sorted_set" => {
             choose(rng, FLOATS).into()
@@ -137,7 +137,7 @@ pub fn word(sentence: &Sentence, name: &str, rng: &mut Rng) -> Vec<u8> {
         "increment" if rng.bool() => rng.i32(-20..20).to_string(),
         "increment" => choose(rng, INTEGERS).into(),
         "weight" => choose(rng, &["1", "2", "-1", "0.5", "0", "inf", "nan", "x"]).into(),
-        "min" | "max" | "start" | "stop" | "end" => border(sentence, rng),
+        "min" | "max" | "start" | "stop" | "end" => range_bound(sentence, rng),
         "index" => rng.i32(-9..12).to_string(),
         "rank" => choose(rng, &["1", "2", "-1", "-2", "3", "0", "-9223372036854775808"]).into(),
         "timeout" => choose(rng, TIMEOUTS).into(),
@@ -152,14 +152,14 @@ pub fn word(sentence: &Sentence, name: &str, rng: &mut Rng) -> Vec<u8> {
         "radius" | "width" | "height" => choose(rng, DISTANCES).into(),
         "subcommand" => choose(rng, &["GETREG", "ENCODING", "DECODE", "TODENSE", "NONE"]).into(),
         _ => stream_word(sentence, name, rng)
-            .or_else(|| time(sentence, name, rng))
+            .or_else(|| expiry_time(sentence, name, rng))
             .unwrap_or_else(|| count(sentence, rng)),
     };
     text.into_bytes()
 }
 
 /// Returns `true` if the command may block: a timeout of 0 would wait indefinitely.
-pub fn is_blocking(command: &str) -> bool {
+pub fn may_block(command: &str) -> bool {
     command.starts_with('b') || command.starts_with("xread")
 }
 
@@ -172,12 +172,12 @@ fn key(theme: &str, rng: &mut Rng) -> String {
     }
 }
 
-fn item(sentence: &Sentence, name: &str, rng: &mut Rng) -> Vec<u8> {
-    if sentence.wide {
+fn item(sentence: &CommandContext, name: &str, rng: &mut Rng) -> Vec<u8> {
+    if sentence.is_long {
         return format!("m{}", rng.u32(0..2000)).into_bytes();
     }
     let text = match (sentence.theme, name) {
-        ("geo", _) => choose(rng, PLACES),
+        ("geo", _) => choose(rng, GEO_MEMBERS),
         ("sort", _) if rng.u32(0..4) > 0 => choose(rng, &["1", "2", "3", "10", "-4", "1.5", "2e1"]),
         ("hash", "value") if rng.u32(0..3) > 0 => choose(rng, NUMBERS),
         _ => choose(rng, ITEMS),
@@ -185,8 +185,8 @@ fn item(sentence: &Sentence, name: &str, rng: &mut Rng) -> Vec<u8> {
     text.into()
 }
 
-fn score(sentence: &Sentence, rng: &mut Rng) -> String {
-    if sentence.wide {
+fn score(sentence: &CommandContext, rng: &mut Rng) -> String {
+    if sentence.is_long {
         return rng.i32(-50..200).to_string();
     }
     match rng.u32(0..3) {
@@ -196,7 +196,7 @@ fn score(sentence: &Sentence, rng: &mut Rng) -> String {
 }
 
 /// Returns the number of arguments that follow; sometimes a wrong one.
-fn counted(sentence: &Sentence, rng: &mut Rng) -> String {
+fn argument_count(sentence: &CommandContext, rng: &mut Rng) -> String {
     if rng.u32(0..14) > 0 {
         return sentence.count.to_string();
     }
@@ -208,7 +208,7 @@ fn counted(sentence: &Sentence, rng: &mut Rng) -> String {
 }
 
 /// Returns a number of elements: mostly small, sometimes at the ends of its range.
-fn count(sentence: &Sentence, rng: &mut Rng) -> String {
+fn count(sentence: &CommandContext, rng: &mut Rng) -> String {
     let scans = sentence.command.ends_with("scan");
     match rng.u32(0..12) {
         // All elements at once: the part of a table that a smaller page covers is specific to each server.
@@ -230,7 +230,7 @@ fn count(sentence: &Sentence, rng: &mut Rng) -> String {
     }
 }
 
-fn border(sentence: &Sentence, rng: &mut Rng) -> String {
+fn range_bound(sentence: &CommandContext, rng: &mut Rng) -> String {
     let command = sentence.command;
     if sentence.theme == "stream" {
         let border = stream_id(sentence, rng);
@@ -241,19 +241,19 @@ fn border(sentence: &Sentence, rng: &mut Rng) -> String {
         };
     }
     let borders = match command {
-        "zrange" | "zrangestore" => sentence.borders,
+        "zrange" | "zrangestore" => sentence.bound_format,
         _ if command.ends_with("byscore") || command == "zcount" => 1,
         _ if command.ends_with("bylex") || command == "zlexcount" => 2,
         _ => 0,
     };
     match borders {
         0 => rng.i32(-9..12).to_string(),
-        1 => choose(rng, SCORE_BORDERS).into(),
-        _ => choose(rng, WORD_BORDERS).into(),
+        1 => choose(rng, SCORE_BOUNDS).into(),
+        _ => choose(rng, LEX_BOUNDS).into(),
     }
 }
 
-fn stream_id(sentence: &Sentence, rng: &mut Rng) -> String {
+fn stream_id(sentence: &CommandContext, rng: &mut Rng) -> String {
     match rng.u32(0..8) {
         0 | 1 => choose(rng, STREAM_IDS).into(),
         _ => format!("{}-{}", rng.usize(1..sentence.step + 2), rng.u32(0..3)),
@@ -261,7 +261,7 @@ fn stream_id(sentence: &Sentence, rng: &mut Rng) -> String {
 }
 
 /// Returns a word for an argument that only stream commands have.
-fn stream_word(sentence: &Sentence, name: &str, rng: &mut Rng) -> Option<String> {
+fn stream_word(sentence: &CommandContext, name: &str, rng: &mut Rng) -> Option<String> {
     if sentence.theme != "stream" {
         return None;
     }
@@ -290,7 +290,7 @@ fn stream_word(sentence: &Sentence, name: &str, rng: &mut Rng) -> Option<String>
 
 /// Returns a time to live that does not expire during the run, or has expired before. Times from now on are rarely
 /// equal, because it is random which of two equal ones expires later.
-fn time(sentence: &Sentence, name: &str, rng: &mut Rng) -> Option<String> {
+fn expiry_time(sentence: &CommandContext, name: &str, rng: &mut Rng) -> Option<String> {
     let over = rng.u32(0..6) == 0;
     // A field stored with a past expiry time is deleted at a time that the server chooses.
     let over = over && sentence.command != "hsetex";

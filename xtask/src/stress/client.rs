@@ -41,44 +41,44 @@ impl Reply {
 
 /// The reason why a call failed.
 #[derive(Debug)]
-pub enum Failure {
+pub enum CallError {
     /// The server closed the connection, for example because of CLIENT KILL.
     Closed,
     /// The reply did not arrive in time, or was not a valid reply.
-    Broken(String),
+    Protocol(String),
 }
 
-impl From<Failure> for String {
-    fn from(failure: Failure) -> String {
+impl From<CallError> for String {
+    fn from(failure: CallError) -> String {
         match failure {
-            Failure::Closed => "the server closed the connection".to_owned(),
-            Failure::Broken(why) => why,
+            CallError::Closed => "the server closed the connection".to_owned(),
+            CallError::Protocol(why) => why,
         }
     }
 }
 
-impl From<io::Error> for Failure {
+impl From<io::Error> for CallError {
     fn from(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::UnexpectedEof
             | io::ErrorKind::ConnectionReset
             | io::ErrorKind::ConnectionAborted
-            | io::ErrorKind::BrokenPipe => Failure::Closed,
+            | io::ErrorKind::BrokenPipe => CallError::Closed,
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-                Failure::Broken("no reply: the server hangs".to_owned())
+                CallError::Protocol("no reply: the server hangs".to_owned())
             }
-            _ => Failure::Broken(error.to_string()),
+            _ => CallError::Protocol(error.to_string()),
         }
     }
 }
 
 /// A connection to the server.
-pub struct Client {
+pub struct StressClient {
     reader: BufReader<TcpStream>,
     writer: TcpStream,
 }
 
-impl Client {
+impl StressClient {
     /// Connects. A reply that takes longer than `patience` is a failure.
     ///
     /// # Errors
@@ -101,7 +101,7 @@ impl Client {
     ///
     /// # Errors
     /// Fails if the connection is closed, or if a reply is late or unreadable.
-    pub fn pipeline(&mut self, commands: &[Vec<String>]) -> Result<Vec<Reply>, Failure> {
+    pub fn pipeline(&mut self, commands: &[Vec<String>]) -> Result<Vec<Reply>, CallError> {
         let mut bytes = Vec::new();
         for command in commands {
             bytes.extend_from_slice(format!("*{}\r\n", command.len()).as_bytes());
@@ -110,24 +110,24 @@ impl Client {
             }
         }
         self.writer.write_all(&bytes)?;
-        commands.iter().map(|_| self.reply()).collect()
+        commands.iter().map(|_| self.read_reply()).collect()
     }
 
     /// Sends a command of words separated by blanks and reads its reply.
     ///
     /// # Errors
     /// Fails like [`Client::pipeline`].
-    pub fn call(&mut self, command: &str) -> Result<Reply, Failure> {
+    pub fn call(&mut self, command: &str) -> Result<Reply, CallError> {
         let words: Vec<String> = command.split(' ').map(str::to_owned).collect();
         let mut replies = self.pipeline(&[words])?;
-        replies.pop().ok_or_else(|| Failure::Broken("no reply".to_owned()))
+        replies.pop().ok_or_else(|| CallError::Protocol("no reply".to_owned()))
     }
 
     /// Sends bytes unchanged.
     ///
     /// # Errors
     /// Fails if the connection is closed.
-    pub fn send_raw(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+    pub fn send_raw(&mut self, bytes: &[u8]) -> Result<(), CallError> {
         Ok(self.writer.write_all(bytes)?)
     }
 
@@ -135,11 +135,11 @@ impl Client {
     ///
     /// # Errors
     /// Fails like [`Client::pipeline`].
-    pub fn next(&mut self) -> Result<Reply, Failure> {
-        self.reply()
+    pub fn next_reply(&mut self) -> Result<Reply, CallError> {
+        self.read_reply()
     }
 
-    fn line(&mut self) -> Result<String, Failure> {
+    fn read_line(&mut self) -> Result<String, CallError> {
         let mut line = Vec::new();
         loop {
             let mut byte = [0u8];
@@ -152,12 +152,12 @@ impl Client {
         }
     }
 
-    fn reply(&mut self) -> Result<Reply, Failure> {
-        let line = self.line()?;
+    fn read_reply(&mut self) -> Result<Reply, CallError> {
+        let line = self.read_line()?;
         let (kind, rest) = line.split_at_checked(1).unwrap_or(("", ""));
         let number = || {
             rest.parse::<i64>()
-                .map_err(|_| Failure::Broken(format!("unreadable reply {line:?}")))
+                .map_err(|_| CallError::Protocol(format!("unreadable reply {line:?}")))
         };
         match kind {
             "+" => Ok(Reply::Simple(rest.to_owned())),
@@ -174,14 +174,14 @@ impl Client {
             },
             "_" => Ok(Reply::Bulk(None)),
             "%" => (0..number()?.max(0) * 2)
-                .map(|_| self.reply())
+                .map(|_| self.read_reply())
                 .collect::<Result<_, _>>()
                 .map(Reply::Array),
             "*" | ">" | "~" => (0..number()?.max(0))
-                .map(|_| self.reply())
+                .map(|_| self.read_reply())
                 .collect::<Result<_, _>>()
                 .map(Reply::Array),
-            _ => Err(Failure::Broken(format!("unreadable reply {line:?}"))),
+            _ => Err(CallError::Protocol(format!("unreadable reply {line:?}"))),
         }
     }
 }

@@ -6,22 +6,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use fastrand::Rng;
 
-use super::Run;
-use super::client::{Client, Failure, Reply};
+use super::StressRun;
+use super::client::{CallError, Reply, StressClient};
 
 /// The number of threads that exchange messages; each is a publisher and a subscriber.
-pub const TALKERS: usize = 24;
+pub const PUBLISHER_THREADS: usize = 24;
 const CHANNELS: usize = 4;
 /// The maximum number of messages that a subscriber waits for before it unsubscribes.
-const ROUNDS: usize = 60;
+const MAX_MESSAGES: usize = 60;
 
 /// The last message that each publisher has begun to publish, and the last one that was certainly published.
-static BEGUN: [AtomicU64; TALKERS] = [const { AtomicU64::new(0) }; TALKERS];
-static CERTAIN: [AtomicU64; TALKERS] = [const { AtomicU64::new(0) }; TALKERS];
+static LAST_BEGUN: [AtomicU64; PUBLISHER_THREADS] = [const { AtomicU64::new(0) }; PUBLISHER_THREADS];
+static LAST_PUBLISHED: [AtomicU64; PUBLISHER_THREADS] = [const { AtomicU64::new(0) }; PUBLISHER_THREADS];
 
 /// A subscriber's knowledge of one publisher.
 #[derive(Clone, Copy)]
-struct Heard {
+struct PublisherView {
     /// The last message begun when the subscription was confirmed. Every later message was published after that.
     begun: u64,
     /// The last message that arrived.
@@ -31,60 +31,68 @@ struct Heard {
 /// Publishes and subscribes. A message is `publisher:number:certain`. `certain` is the last of the publisher's earlier
 /// messages that was certainly published. A subscriber that receives this message must have received that one, if it
 /// was subscribed then.
-pub fn talkers(run: &Run, thread: usize, mut rng: Rng) -> Result<(), String> {
+pub fn publish_and_subscribe(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(), String> {
     let mut speaker = run.connect()?;
-    while run.goes_on() {
-        match one_subscription(run, thread, &mut speaker, &mut rng) {
+    while run.is_running() {
+        match run_subscription(run, thread, &mut speaker, &mut rng) {
             Ok(()) => {}
             // Another scenario killed one of the connections.
-            Err(Failure::Closed) => speaker = run.connect()?,
+            Err(CallError::Closed) => speaker = run.connect()?,
             Err(other) => return Err(other.into()),
         }
     }
     Ok(())
 }
 
-fn one_subscription(run: &Run, thread: usize, speaker: &mut Client, rng: &mut Rng) -> Result<(), Failure> {
-    let mut ear = run.connect().map_err(Failure::Broken)?;
-    let before: Vec<u64> = CERTAIN.iter().map(|certain| certain.load(Ordering::SeqCst)).collect();
+fn run_subscription(
+    run: &StressRun,
+    thread: usize,
+    publisher: &mut StressClient,
+    rng: &mut Rng,
+) -> Result<(), CallError> {
+    let mut subscriber = run.connect().map_err(CallError::Protocol)?;
+    let before: Vec<u64> = LAST_PUBLISHED
+        .iter()
+        .map(|certain| certain.load(Ordering::SeqCst))
+        .collect();
     let by_pattern = rng.bool();
     let names: Vec<String> = (0..CHANNELS).map(|channel| format!("talk:{channel}")).collect();
     if by_pattern {
-        ear.call("PSUBSCRIBE talk:*")?;
+        subscriber.call("PSUBSCRIBE talk:*")?;
     } else {
-        ear.call(&format!("SUBSCRIBE {}", names.join(" ")))?;
+        subscriber.call(&format!("SUBSCRIBE {}", names.join(" ")))?;
         for _ in 1..CHANNELS {
-            confirmation(&mut ear, thread)?;
+            await_confirmation(&mut subscriber, thread)?;
         }
     }
-    let mut heard: Vec<Heard> = BEGUN
+    let mut heard: Vec<PublisherView> = LAST_BEGUN
         .iter()
         .zip(&before)
-        .map(|(begun, before)| Heard {
+        .map(|(begun, before)| PublisherView {
             begun: begun.load(Ordering::SeqCst),
             last: *before,
         })
         .collect();
-    for _ in 0..rng.usize(1..ROUNDS) {
-        let number = publish(thread, speaker)?;
-        run.count(1);
+    for _ in 0..rng.usize(1..MAX_MESSAGES) {
+        let number = publish(thread, publisher)?;
+        run.count_commands(1);
         while heard[thread].last < number {
-            let message = ear.next()?;
-            check(&message, &mut heard)?;
+            let message = subscriber.next_reply()?;
+            check_message(&message, &mut heard)?;
         }
     }
     let word = if by_pattern { "PUNSUBSCRIBE" } else { "UNSUBSCRIBE" };
-    ear.send_raw(format!("{word}\r\nPING\r\n").as_bytes())?;
+    subscriber.send_raw(format!("{word}\r\nPING\r\n").as_bytes())?;
     let mut ended = 0;
     loop {
-        let message = ear.next()?;
+        let message = subscriber.next_reply()?;
         let first = message.items().first().map(Reply::text).unwrap_or_default();
         match (message.text().as_str(), first.as_str()) {
             ("PONG", _) => return Ok(()),
             (_, "unsubscribe" | "punsubscribe") => ended += 1,
-            _ if ended == 0 || (!by_pattern && ended < CHANNELS) => check(&message, &mut heard)?,
+            _ if ended == 0 || (!by_pattern && ended < CHANNELS) => check_message(&message, &mut heard)?,
             _ => {
-                return Err(Failure::Broken(format!(
+                return Err(CallError::Protocol(format!(
                     "{message:?} arrived after the last subscription ended"
                 )));
             }
@@ -93,9 +101,9 @@ fn one_subscription(run: &Run, thread: usize, speaker: &mut Client, rng: &mut Rn
 }
 
 /// Skips messages that arrive between the confirmations of several channels.
-fn confirmation(ear: &mut Client, _thread: usize) -> Result<(), Failure> {
+fn await_confirmation(ear: &mut StressClient, _thread: usize) -> Result<(), CallError> {
     loop {
-        let reply = ear.next()?;
+        let reply = ear.next_reply()?;
         if reply.items().first().map(Reply::text).as_deref() == Some("subscribe") {
             return Ok(());
         }
@@ -103,21 +111,21 @@ fn confirmation(ear: &mut Client, _thread: usize) -> Result<(), Failure> {
 }
 
 /// Publishes the thread's next message and returns its number.
-fn publish(thread: usize, speaker: &mut Client) -> Result<u64, Failure> {
-    let number = BEGUN[thread].fetch_add(1, Ordering::SeqCst) + 1;
-    let certain = CERTAIN[thread].load(Ordering::SeqCst);
+fn publish(thread: usize, publisher: &mut StressClient) -> Result<u64, CallError> {
+    let number = LAST_BEGUN[thread].fetch_add(1, Ordering::SeqCst) + 1;
+    let certain = LAST_PUBLISHED[thread].load(Ordering::SeqCst);
     let channel = thread % CHANNELS;
-    match speaker.call(&format!("PUBLISH talk:{channel} {thread}:{number}:{certain}"))? {
+    match publisher.call(&format!("PUBLISH talk:{channel} {thread}:{number}:{certain}"))? {
         Reply::Integer(count) if count >= 1 => {
-            CERTAIN[thread].store(number, Ordering::SeqCst);
+            LAST_PUBLISHED[thread].store(number, Ordering::SeqCst);
             Ok(number)
         }
-        other => Err(Failure::Broken(format!("a subscriber was not counted: {other:?}"))),
+        other => Err(CallError::Protocol(format!("a subscriber was not counted: {other:?}"))),
     }
 }
 
-fn check(message: &Reply, heard: &mut [Heard]) -> Result<(), Failure> {
-    let broken = |story: String| Err(Failure::Broken(story));
+fn check_message(message: &Reply, heard: &mut [PublisherView]) -> Result<(), CallError> {
+    let broken = |story: String| Err(CallError::Protocol(story));
     let text = message.items().last().map(Reply::text).unwrap_or_default();
     let numbers: Vec<u64> = text.split(':').filter_map(|word| word.parse().ok()).collect();
     let &[publisher, number, certain] = numbers.as_slice() else {
@@ -138,8 +146,8 @@ fn check(message: &Reply, heard: &mut [Heard]) -> Result<(), Failure> {
 }
 
 /// Checks that no state of the subscribers is left.
-pub fn check_talkers(run: &Run) -> Result<(), String> {
-    for counter in BEGUN.iter().chain(&CERTAIN) {
+pub fn check_subscriptions_ended(run: &StressRun) -> Result<(), String> {
+    for counter in LAST_BEGUN.iter().chain(&LAST_PUBLISHED) {
         counter.store(0, Ordering::SeqCst);
     }
     let mut client = run.connect()?;
@@ -162,19 +170,19 @@ pub fn check_talkers(run: &Run) -> Result<(), String> {
 }
 
 /// Keeps copies of keys that all threads change. After a change, the copy must be invalidated.
-pub fn copies(run: &Run, thread: usize, mut rng: Rng) -> Result<(), String> {
-    while run.goes_on() {
-        match keep_copies(run, thread, &mut rng) {
-            Ok(()) | Err(Failure::Closed) => {}
+pub fn cached_copies(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(), String> {
+    while run.is_running() {
+        match check_copies(run, thread, &mut rng) {
+            Ok(()) | Err(CallError::Closed) => {}
             Err(other) => return Err(other.into()),
         }
     }
     Ok(())
 }
 
-fn keep_copies(run: &Run, thread: usize, rng: &mut Rng) -> Result<(), Failure> {
-    let mut reader = run.connect().map_err(Failure::Broken)?;
-    let mut writer = run.connect().map_err(Failure::Broken)?;
+fn check_copies(run: &StressRun, thread: usize, rng: &mut Rng) -> Result<(), CallError> {
+    let mut reader = run.connect().map_err(CallError::Protocol)?;
+    let mut writer = run.connect().map_err(CallError::Protocol)?;
     reader.call("HELLO 3")?;
     let mode = if rng.bool() { "BCAST PREFIX copied:" } else { "" };
     reader.call(format!("CLIENT TRACKING ON {mode}").trim_end())?;
@@ -183,18 +191,18 @@ fn keep_copies(run: &Run, thread: usize, rng: &mut Rng) -> Result<(), Failure> {
         let key = format!("copied:{}", rng.usize(..6));
         let mut invalid = false;
         reader.send_raw(format!("GET {key}\r\n").as_bytes())?;
-        while is_push(&reader.next()?, &key).is_some() {}
+        while invalidates(&reader.next_reply()?, &key).is_some() {}
         writer.call(&format!("SET {key} {thread}:{round}"))?;
-        run.count(2);
+        run.count_commands(2);
         while !invalid {
-            invalid = is_push(&reader.next()?, &key) == Some(true);
+            invalid = invalidates(&reader.next_reply()?, &key) == Some(true);
         }
     }
     Ok(())
 }
 
 /// Returns `None` if a reply is not a message about invalid keys, else `true` if `key` is among them.
-fn is_push(reply: &Reply, key: &str) -> Option<bool> {
+fn invalidates(reply: &Reply, key: &str) -> Option<bool> {
     let [first, keys] = reply.items() else {
         return None;
     };

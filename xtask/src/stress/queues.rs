@@ -5,41 +5,41 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 
-use super::Run;
-use super::client::{Client, Reply};
-use super::scenarios::Lasting;
+use super::StressRun;
+use super::client::{Reply, StressClient};
+use super::scenarios::ReconnectingClient;
 
 /// The number of lists between which elements are moved.
-const PLACES: usize = 24;
+const MOVE_LISTS: usize = 24;
 /// The number of elements that are moved.
-const MOVED: usize = 60;
+const MOVED_ELEMENTS: usize = 60;
 /// The number of lists that producers fill and consumers empty.
 const QUEUES: usize = 12;
 /// The number of producers among the threads of `queues`.
 const PRODUCERS: usize = 8;
 /// The number of bitmaps that record which elements were taken.
-const TAKEN: u64 = 32;
+const TAKEN_BITMAPS: u64 = 32;
 /// The number of streams, each with a group.
 const STREAMS: usize = 4;
 /// The number of threads of `streams`.
 pub const STREAM_THREADS: usize = 24;
 /// The number of elements in a list above which a producer pauses, so that lists are empty most of the time.
-const BACKLOG: i64 = 50;
+const MAX_QUEUE_LENGTH: i64 = 50;
 
-pub fn prepare_moves(run: &Run) -> Result<(), String> {
+pub fn prepare_moves(run: &StressRun) -> Result<(), String> {
     let mut client = run.connect()?;
-    for element in 0..MOVED {
-        client.call(&format!("RPUSH moved:{} element-{element}", element % PLACES))?;
+    for element in 0..MOVED_ELEMENTS {
+        client.call(&format!("RPUSH moved:{} element-{element}", element % MOVE_LISTS))?;
     }
     Ok(())
 }
 
 /// Moves elements with every command that can. A connection may be closed during a command: the move then happens
 /// completely or not at all.
-pub fn moves(run: &Run, _: usize, mut rng: Rng) -> Result<(), String> {
-    let mut client = Lasting::new(run, 0)?;
-    while run.goes_on() {
-        let (from, to) = (rng.usize(..PLACES), rng.usize(..PLACES));
+pub fn moves(run: &StressRun, _: usize, mut rng: Rng) -> Result<(), String> {
+    let mut client = ReconnectingClient::new(run, 0)?;
+    while run.is_running() {
+        let (from, to) = (rng.usize(..MOVE_LISTS), rng.usize(..MOVE_LISTS));
         let side = |rng: &mut Rng| if rng.bool() { "LEFT" } else { "RIGHT" };
         let (take, put) = (side(&mut rng), side(&mut rng));
         let timeout = ["0.001", "0.02", "0.3"][rng.usize(..3)];
@@ -59,10 +59,10 @@ pub fn moves(run: &Run, _: usize, mut rng: Rng) -> Result<(), String> {
     Ok(())
 }
 
-pub fn check_moves(run: &Run) -> Result<(), String> {
+pub fn check_moves(run: &StressRun) -> Result<(), String> {
     let mut client = run.connect()?;
     let mut seen = HashSet::new();
-    for place in 0..PLACES {
+    for place in 0..MOVE_LISTS {
         for element in client.call(&format!("LRANGE moved:{place} 0 -1"))?.items() {
             if !seen.insert(element.text()) {
                 return Err(format!("{} is in two places", element.text()));
@@ -70,14 +70,14 @@ pub fn check_moves(run: &Run) -> Result<(), String> {
         }
     }
     match seen.len() {
-        MOVED => Ok(()),
-        left => Err(format!("{left} of {MOVED} elements are left")),
+        MOVED_ELEMENTS => Ok(()),
+        left => Err(format!("{left} of {MOVED_ELEMENTS} elements are left")),
     }
 }
 
 /// Runs the scenario: some threads produce and the rest consume. Their connections are not killed, so every element
 /// that is taken is recorded.
-pub fn queues(run: &Run, thread: usize, rng: Rng) -> Result<(), String> {
+pub fn queues(run: &StressRun, thread: usize, rng: Rng) -> Result<(), String> {
     let mut client = run.connect()?;
     client.call(&format!("CLIENT SETNAME lasting-queue-{thread}"))?;
     if thread < PRODUCERS {
@@ -87,9 +87,9 @@ pub fn queues(run: &Run, thread: usize, rng: Rng) -> Result<(), String> {
     }
 }
 
-fn produce(run: &Run, thread: u64, client: &mut Client, mut rng: Rng) -> Result<(), String> {
+fn produce(run: &StressRun, thread: u64, client: &mut StressClient, mut rng: Rng) -> Result<(), String> {
     let mut element = thread;
-    while run.goes_on() {
+    while run.is_running() {
         let queue = rng.usize(..QUEUES);
         let elements: Vec<String> = (0..rng.u64(1..4))
             .map(|_| {
@@ -101,19 +101,19 @@ fn produce(run: &Run, thread: u64, client: &mut Client, mut rng: Rng) -> Result<
         // Counted first, because a consumer may be faster than this connection's next command.
         client.call(&format!("INCRBY queue:pushed {count}"))?;
         let length = client.call(&format!("{way} queue:{queue} {}", elements.join(" ")))?;
-        run.count(2);
+        run.count_commands(2);
         let Reply::Integer(length) = length else {
             return Err(format!("{way} was answered by {length:?}"));
         };
-        if length > BACKLOG {
+        if length > MAX_QUEUE_LENGTH {
             std::thread::sleep(Duration::from_millis(rng.u64(1..5)));
         }
     }
     Ok(())
 }
 
-fn consume(run: &Run, client: &mut Client, mut rng: Rng) -> Result<(), String> {
-    while run.goes_on() {
+fn consume(run: &StressRun, client: &mut StressClient, mut rng: Rng) -> Result<(), String> {
+    while run.is_running() {
         let (one, other) = (rng.usize(..QUEUES), rng.usize(..QUEUES));
         let timeout = ["0.001", "0.02", "0.3"][rng.usize(..3)];
         let side = ["LEFT", "RIGHT"][rng.usize(..2)];
@@ -125,12 +125,16 @@ fn consume(run: &Run, client: &mut Client, mut rng: Rng) -> Result<(), String> {
             _ => format!("BLPOP queue:{one} queue:{other} {timeout}"),
         };
         let reply = client.call(&command)?;
-        run.count(1);
+        run.count_commands(1);
         if command.starts_with("BLMOVE") {
             continue;
         }
         for element in numbers(&reply) {
-            let bit = client.call(&format!("SETBIT taken:{} {} 1", element % TAKEN, element / TAKEN))?;
+            let bit = client.call(&format!(
+                "SETBIT taken:{} {} 1",
+                element % TAKEN_BITMAPS,
+                element / TAKEN_BITMAPS
+            ))?;
             if bit != Reply::Integer(0) {
                 return Err(format!("element {element} was taken twice ({command}: {bit:?})"));
             }
@@ -147,7 +151,7 @@ fn numbers(reply: &Reply) -> Vec<u64> {
     }
 }
 
-pub fn check_queues(run: &Run) -> Result<(), String> {
+pub fn check_queues(run: &StressRun) -> Result<(), String> {
     let mut client = run.connect()?;
     let mut number = |command: String| -> Result<u64, String> {
         let reply = client.call(&command)?.text();
@@ -157,7 +161,7 @@ pub fn check_queues(run: &Run) -> Result<(), String> {
     };
     let pushed = number("GET queue:pushed".to_owned())?;
     let mut found = 0;
-    for bitmap in 0..TAKEN {
+    for bitmap in 0..TAKEN_BITMAPS {
         found += number(format!("BITCOUNT taken:{bitmap}"))?;
     }
     let taken = found;
@@ -174,7 +178,7 @@ pub fn check_queues(run: &Run) -> Result<(), String> {
     }
 }
 
-pub fn prepare_streams(run: &Run) -> Result<(), String> {
+pub fn prepare_streams(run: &StressRun) -> Result<(), String> {
     let mut client = run.connect()?;
     for stream in 0..STREAMS {
         client.call(&format!("XGROUP CREATE stream:{stream} group $ MKSTREAM"))?;
@@ -184,7 +188,7 @@ pub fn prepare_streams(run: &Run) -> Result<(), String> {
 
 /// Runs the scenario: some threads add entries, some consume them as one group, and some follow a stream from one entry
 /// to the next.
-pub fn streams(run: &Run, thread: usize, rng: Rng) -> Result<(), String> {
+pub fn streams(run: &StressRun, thread: usize, rng: Rng) -> Result<(), String> {
     let mut client = run.connect()?;
     client.call(&format!("CLIENT SETNAME lasting-stream-{thread}"))?;
     match thread % 4 {
@@ -194,16 +198,16 @@ pub fn streams(run: &Run, thread: usize, rng: Rng) -> Result<(), String> {
     }
 }
 
-fn add_entries(run: &Run, thread: u64, client: &mut Client, mut rng: Rng) -> Result<(), String> {
+fn add_entries(run: &StressRun, thread: u64, client: &mut StressClient, mut rng: Rng) -> Result<(), String> {
     let mut number = thread;
-    while run.goes_on() {
+    while run.is_running() {
         let stream = rng.usize(..STREAMS);
         let reply = client.call(&format!("XADD stream:{stream} * number {number}"))?;
         if !matches!(reply, Reply::Bulk(Some(_))) {
             return Err(format!("XADD was answered by {reply:?}"));
         }
         number += STREAM_THREADS as u64;
-        run.count(1);
+        run.count_commands(1);
         std::thread::sleep(Duration::from_micros(rng.u64(..2000)));
     }
     Ok(())
@@ -219,8 +223,8 @@ fn entries(reply: &Reply) -> Vec<(String, u64)> {
     entries.map_or(&[][..], Reply::items).iter().filter_map(entry).collect()
 }
 
-fn consume_entries(run: &Run, thread: usize, client: &mut Client, mut rng: Rng) -> Result<(), String> {
-    while run.goes_on() {
+fn consume_entries(run: &StressRun, thread: usize, client: &mut StressClient, mut rng: Rng) -> Result<(), String> {
+    while run.is_running() {
         let stream = rng.usize(..STREAMS);
         let (count, timeout_ms) = (rng.u8(1..4), rng.u16(1..300));
         let reply = client.call(&format!(
@@ -232,7 +236,7 @@ fn consume_entries(run: &Run, thread: usize, client: &mut Client, mut rng: Rng) 
             Reply::Error(error) => return Err(format!("XREADGROUP was answered by {error}")),
             _ => {}
         }
-        run.count(1);
+        run.count_commands(1);
         for (id, number) in entries(&reply) {
             let bit = client.call(&format!("SETBIT delivered:{stream} {number} 1"))?;
             if bit != Reply::Integer(0) {
@@ -245,15 +249,15 @@ fn consume_entries(run: &Run, thread: usize, client: &mut Client, mut rng: Rng) 
 }
 
 /// Follows a stream and checks that it received every entry between the last entry received and the next ones.
-fn follow(run: &Run, client: &mut Client, mut rng: Rng) -> Result<(), String> {
+fn follow(run: &StressRun, client: &mut StressClient, mut rng: Rng) -> Result<(), String> {
     let stream = rng.usize(..STREAMS);
     let mut last = "0-0".to_owned();
-    while run.goes_on() {
+    while run.is_running() {
         let timeout_ms = rng.u16(1..300);
         let reply = client.call(&format!(
             "XREAD COUNT 10 BLOCK {timeout_ms} STREAMS stream:{stream} {last}"
         ))?;
-        run.count(1);
+        run.count_commands(1);
         let seen: Vec<String> = entries(&reply).into_iter().map(|(id, _)| id).collect();
         let Some(next) = seen.last() else { continue };
         let range = client.call(&format!("XRANGE stream:{stream} ({last} {next}"))?;
@@ -270,7 +274,7 @@ fn follow(run: &Run, client: &mut Client, mut rng: Rng) -> Result<(), String> {
     Ok(())
 }
 
-pub fn check_streams(run: &Run) -> Result<(), String> {
+pub fn check_streams(run: &StressRun) -> Result<(), String> {
     let mut client = run.connect()?;
     for stream in 0..STREAMS {
         let added = client.call(&format!("XLEN stream:{stream}"))?;
@@ -290,9 +294,9 @@ pub fn check_streams(run: &Run) -> Result<(), String> {
 }
 
 /// Waits for elements in ways that other threads end: by timeout, by unblocking, by killing and by a push.
-pub fn waiters(run: &Run, _: usize, mut rng: Rng) -> Result<(), String> {
-    let mut client = Lasting::new(run, 0)?;
-    while run.goes_on() {
+pub fn waiting_clients(run: &StressRun, _: usize, mut rng: Rng) -> Result<(), String> {
+    let mut client = ReconnectingClient::new(run, 0)?;
+    while run.is_running() {
         let (one, other) = (rng.usize(..QUEUES), rng.usize(..QUEUES));
         let command = match rng.u8(..8) {
             0 => format!("LPUSH awaited:{one} x"),
@@ -312,7 +316,7 @@ pub fn waiters(run: &Run, _: usize, mut rng: Rng) -> Result<(), String> {
 }
 
 /// Checks that no state of the waiting clients is left.
-pub fn check_waiters(run: &Run) -> Result<(), String> {
+pub fn check_no_waiting_clients(run: &StressRun) -> Result<(), String> {
     let mut client = run.connect()?;
     let patience = Instant::now() + Duration::from_secs(5);
     loop {

@@ -19,25 +19,25 @@ use std::time::Instant;
 
 use fastrand::Rng;
 
-use super::Run;
+use super::StressRun;
 use super::client::Reply;
-use super::scenarios::Lasting;
+use super::scenarios::ReconnectingClient;
 
 const REGISTERS: usize = 6;
 /// The number of threads. Thread `n` writes values that are `n + 1` modulo this.
 pub const THREADS: usize = 24;
 /// The end of a write whose time is unknown and that may not have run.
-const NEVER: u64 = u64::MAX;
+const UNKNOWN_END: u64 = u64::MAX;
 
 /// The operations of all threads of a run that have ended.
-static SEEN: Mutex<Vec<Operation>> = Mutex::new(Vec::new());
+static OBSERVED: Mutex<Vec<RegisterOperation>> = Mutex::new(Vec::new());
 
 /// A read or write of a register. Times are in nanoseconds after the start of the run.
 #[derive(Clone, Copy, Debug)]
-struct Operation {
+struct RegisterOperation {
     register: usize,
     value: u64,
-    writes: bool,
+    is_write: bool,
     begin: u64,
     end: u64,
 }
@@ -47,28 +47,28 @@ fn key(register: usize) -> String {
 }
 
 /// Sets the first value of every register.
-pub fn prepare(run: &Run) -> Result<(), String> {
-    let mut client = Lasting::new(run, 0)?;
+pub fn prepare(run: &StressRun) -> Result<(), String> {
+    let mut client = ReconnectingClient::new(run, 0)?;
     for register in 0..REGISTERS {
         client.call(&format!("SET {} 0", key(register)))?;
     }
-    lock()?.clear();
+    lock_observed()?.clear();
     Ok(())
 }
 
-fn lock() -> Result<std::sync::MutexGuard<'static, Vec<Operation>>, String> {
-    SEEN.lock().map_err(|error| error.to_string())
+fn lock_observed() -> Result<std::sync::MutexGuard<'static, Vec<RegisterOperation>>, String> {
+    OBSERVED.lock().map_err(|error| error.to_string())
 }
 
 /// Reads and writes registers, and records its observations.
-pub fn registers(run: &Run, thread: usize, mut rng: Rng) -> Result<(), String> {
-    let mut observer = Observer {
-        client: Lasting::new(run, 0)?,
+pub fn registers(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(), String> {
+    let mut observer = RecordingClient {
+        client: ReconnectingClient::new(run, 0)?,
         origin: run.begin,
         seen: Vec::new(),
     };
     let mut value = (thread + 1) as u64;
-    while run.goes_on() {
+    while run.is_running() {
         let one = rng.usize(..REGISTERS);
         let other = (one + rng.usize(1..REGISTERS)) % REGISTERS;
         let (one_key, other_key) = (key(one), key(other));
@@ -83,35 +83,35 @@ pub fn registers(run: &Run, thread: usize, mut rng: Rng) -> Result<(), String> {
                 &[one, other],
                 value,
             )?,
-            _ => observer.swap(&format!("SET {one_key} {value} GET"), one, value)?,
+            _ => observer.write_and_read_previous(&format!("SET {one_key} {value} GET"), one, value)?,
         }
         value += THREADS as u64;
     }
-    lock()?.append(&mut observer.seen);
+    lock_observed()?.append(&mut observer.seen);
     Ok(())
 }
 
 /// A client that records its operations and their times.
-struct Observer<'a> {
-    client: Lasting<'a>,
+struct RecordingClient<'a> {
+    client: ReconnectingClient<'a>,
     origin: Instant,
-    seen: Vec<Operation>,
+    seen: Vec<RegisterOperation>,
 }
 
-impl Observer<'_> {
+impl RecordingClient<'_> {
     fn now(&self) -> u64 {
         self.origin.elapsed().as_nanos() as u64
     }
 
     /// Sends a command. Returns its reply, and the times of sending and of the reply.
-    fn timed(&mut self, command: &str) -> Result<(Option<Reply>, u64, u64), String> {
+    fn timed_call(&mut self, command: &str) -> Result<(Option<Reply>, u64, u64), String> {
         let begin = self.now();
         let reply = self.client.call(command)?;
         Ok((reply, begin, self.now()))
     }
 
     fn read(&mut self, command: &str, registers: &[usize]) -> Result<(), String> {
-        let (Some(reply), begin, end) = self.timed(command)? else {
+        let (Some(reply), begin, end) = self.timed_call(command)? else {
             return Ok(());
         };
         let items = match reply.items() {
@@ -122,35 +122,35 @@ impl Observer<'_> {
             return Err(format!("{command} answered {reply:?}"));
         }
         for (item, &register) in items.iter().zip(registers) {
-            self.note(register, parse(item)?, false, (begin, end));
+            self.record(register, parse(item)?, false, (begin, end));
         }
         Ok(())
     }
 
     fn write(&mut self, command: &str, registers: &[usize], value: u64) -> Result<(), String> {
-        let (reply, begin, end) = self.timed(command)?;
-        let end = reply.map_or(NEVER, |_| end);
+        let (reply, begin, end) = self.timed_call(command)?;
+        let end = reply.map_or(UNKNOWN_END, |_| end);
         for &register in registers {
-            self.note(register, value, true, (begin, end));
+            self.record(register, value, true, (begin, end));
         }
         Ok(())
     }
 
     /// Writes a value with a command that returns the previous value.
-    fn swap(&mut self, command: &str, register: usize, value: u64) -> Result<(), String> {
-        let (reply, begin, end) = self.timed(command)?;
+    fn write_and_read_previous(&mut self, command: &str, register: usize, value: u64) -> Result<(), String> {
+        let (reply, begin, end) = self.timed_call(command)?;
         if let Some(reply) = &reply {
-            self.note(register, parse(reply)?, false, (begin, end));
+            self.record(register, parse(reply)?, false, (begin, end));
         }
-        self.note(register, value, true, (begin, reply.map_or(NEVER, |_| end)));
+        self.record(register, value, true, (begin, reply.map_or(UNKNOWN_END, |_| end)));
         Ok(())
     }
 
-    fn note(&mut self, register: usize, value: u64, writes: bool, (begin, end): (u64, u64)) {
-        self.seen.push(Operation {
+    fn record(&mut self, register: usize, value: u64, writes: bool, (begin, end): (u64, u64)) {
+        self.seen.push(RegisterOperation {
             register,
             value,
-            writes,
+            is_write: writes,
             begin,
             end,
         });
@@ -162,26 +162,29 @@ fn parse(reply: &Reply) -> Result<u64, String> {
 }
 
 /// Checks that the observations have an order.
-pub fn check(_: &Run) -> Result<(), String> {
-    let seen = std::mem::take(&mut *lock()?);
+pub fn check(_: &StressRun) -> Result<(), String> {
+    let seen = std::mem::take(&mut *lock_observed()?);
     if seen.is_empty() {
         return Err("no thread recorded an operation".to_owned());
     }
     (0..REGISTERS).try_for_each(|register| check_register(register, &seen))
 }
 
-fn check_register(register: usize, seen: &[Operation]) -> Result<(), String> {
-    let mut values: HashMap<u64, Belonging> = HashMap::new();
-    values.insert(0, Belonging::written(0, 0));
+fn check_register(register: usize, seen: &[RegisterOperation]) -> Result<(), String> {
+    let mut values: HashMap<u64, ValueOperations> = HashMap::new();
+    values.insert(0, ValueOperations::written(0, 0));
     for operation in seen
         .iter()
-        .filter(|operation| operation.register == register && operation.writes)
+        .filter(|operation| operation.register == register && operation.is_write)
     {
-        values.insert(operation.value, Belonging::written(operation.begin, operation.end));
+        values.insert(
+            operation.value,
+            ValueOperations::written(operation.begin, operation.end),
+        );
     }
     for read in seen
         .iter()
-        .filter(|operation| operation.register == register && !operation.writes)
+        .filter(|operation| operation.register == register && !operation.is_write)
     {
         let value = read.value;
         let Some(belonging) = values.get_mut(&value) else {
@@ -194,20 +197,20 @@ fn check_register(register: usize, seen: &[Operation]) -> Result<(), String> {
         belonging.last_begin = belonging.last_begin.max(read.begin);
     }
     // A write that may not have run, and that no client observed, gives no information.
-    values.retain(|_, belonging| belonging.first_end != NEVER);
+    values.retain(|_, belonging| belonging.first_end != UNKNOWN_END);
     check_zones(register, &values)
 }
 
 /// The begin of a value's write, and the first end and last begin of its write and reads.
-struct Belonging {
+struct ValueOperations {
     write_begin: u64,
     first_end: u64,
     last_begin: u64,
 }
 
-impl Belonging {
+impl ValueOperations {
     fn written(begin: u64, end: u64) -> Self {
-        Belonging {
+        ValueOperations {
             write_begin: begin,
             first_end: end,
             last_begin: begin,
@@ -215,7 +218,7 @@ impl Belonging {
     }
 }
 
-fn check_zones(register: usize, values: &HashMap<u64, Belonging>) -> Result<(), String> {
+fn check_zones(register: usize, values: &HashMap<u64, ValueOperations>) -> Result<(), String> {
     let (mut forward, mut backward) = (Vec::new(), Vec::new());
     for (value, belonging) in values {
         if belonging.first_end < belonging.last_begin {
@@ -247,17 +250,17 @@ fn check_zones(register: usize, values: &HashMap<u64, Belonging>) -> Result<(), 
 mod tests {
     use super::*;
 
-    fn operation(writes: bool, value: u64, begin: u64, end: u64) -> Operation {
-        Operation {
+    fn operation(writes: bool, value: u64, begin: u64, end: u64) -> RegisterOperation {
+        RegisterOperation {
             register: 0,
             value,
-            writes,
+            is_write: writes,
             begin,
             end,
         }
     }
 
-    fn verdict(seen: &[Operation]) -> bool {
+    fn verdict(seen: &[RegisterOperation]) -> bool {
         check_register(0, seen).is_ok()
     }
 
@@ -265,23 +268,26 @@ mod tests {
     const READ: bool = false;
 
     #[test]
-    fn what_has_an_order_passes() {
+    fn linearizable_observations_pass() {
         let seen = [
             operation(READ, 0, 1, 5),
             operation(WRITE, 1, 2, 10),
             operation(READ, 1, 4, 6),
             operation(READ, 1, 11, 12),
             operation(WRITE, 2, 11, 20),
-            operation(WRITE, 3, 13, NEVER),
+            operation(WRITE, 3, 13, UNKNOWN_END),
             operation(READ, 2, 21, 22),
             operation(READ, 3, 40, 41),
         ];
         assert!(verdict(&seen));
-        assert!(verdict(&[operation(WRITE, 1, 2, NEVER), operation(READ, 0, 50, 51)]));
+        assert!(verdict(&[
+            operation(WRITE, 1, 2, UNKNOWN_END),
+            operation(READ, 0, 50, 51)
+        ]));
     }
 
     #[test]
-    fn what_has_none_is_found() {
+    fn observations_without_an_order_are_found() {
         // Stale read: the value 1 was already observed.
         assert!(!verdict(&[
             operation(WRITE, 1, 2, 3),

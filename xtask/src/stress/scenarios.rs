@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use super::Run;
-use super::client::{Client, Failure, Reply};
+use super::StressRun;
+use super::client::{CallError, Reply, StressClient};
 use super::{listeners, queues, registers, transactions, unions};
 
 /// One scenario.
@@ -16,71 +16,71 @@ pub struct Scenario {
     /// The number of threads, each with one connection.
     pub threads: usize,
     /// Runs once, before all threads start.
-    pub prepare: fn(&Run) -> Result<(), String>,
+    pub prepare: fn(&StressRun) -> Result<(), String>,
     /// Runs on each thread until the run ends.
-    pub work: fn(&Run, usize, Rng) -> Result<(), String>,
+    pub work: fn(&StressRun, usize, Rng) -> Result<(), String>,
     /// Runs once, after all threads have ended.
-    pub check: fn(&Run) -> Result<(), String>,
+    pub check: fn(&StressRun) -> Result<(), String>,
 }
 
 /// All scenarios; they run at the same time.
 #[rustfmt::skip]
 pub const SCENARIOS: &[Scenario] = &[
-    Scenario { name: "groups",   threads: 40, prepare: nothing,          work: groups,   check: nothing },
-    Scenario { name: "claims",   threads: 30, prepare: nothing,          work: claims,   check: nothing },
+    Scenario { name: "groups",   threads: 40, prepare: no_op,          work: groups,   check: no_op },
+    Scenario { name: "claims",   threads: 30, prepare: no_op,          work: claims,   check: no_op },
     Scenario { name: "tokens",   threads: 40, prepare: prepare_tokens,   work: tokens,   check: check_tokens },
     Scenario { name: "counters", threads: 40, prepare: prepare_counters, work: counters, check: check_counters },
-    Scenario { name: "stayers",  threads: 12, prepare: prepare_stayers,  work: stayers,  check: nothing },
-    Scenario { name: "churn",    threads: 20, prepare: nothing,          work: churn,    check: nothing },
-    Scenario { name: "expiring", threads: 20, prepare: nothing,          work: expiring, check: nothing },
-    Scenario { name: "flushed",  threads: 2,  prepare: nothing,          work: flushed,  check: nothing },
+    Scenario { name: "stayers",  threads: 12, prepare: prepare_permanent_keys,  work: permanent_keys,  check: no_op },
+    Scenario { name: "churn",    threads: 20, prepare: no_op,          work: churn,    check: no_op },
+    Scenario { name: "expiring", threads: 20, prepare: no_op,          work: expiring_keys, check: no_op },
+    Scenario { name: "flushed",  threads: 2,  prepare: no_op,          work: flushed_databases,  check: no_op },
     Scenario { name: "moves",    threads: 24, prepare: queues::prepare_moves, work: queues::moves, check: queues::check_moves },
-    Scenario { name: "queues",   threads: 32, prepare: nothing,          work: queues::queues, check: queues::check_queues },
+    Scenario { name: "queues",   threads: 32, prepare: no_op,          work: queues::queues, check: queues::check_queues },
     Scenario { name: "streams",  threads: queues::STREAM_THREADS, prepare: queues::prepare_streams, work: queues::streams, check: queues::check_streams },
-    Scenario { name: "waiters",  threads: 12, prepare: nothing,          work: queues::waiters, check: queues::check_waiters },
-    Scenario { name: "transfers", threads: 24, prepare: transactions::prepare_transfers, work: transactions::transfers, check: transactions::check_transfers },
-    Scenario { name: "watched",  threads: 16, prepare: nothing,          work: transactions::watched, check: transactions::check_watched },
-    Scenario { name: "talkers",  threads: listeners::TALKERS, prepare: nothing, work: listeners::talkers, check: listeners::check_talkers },
-    Scenario { name: "copies",   threads: 16, prepare: nothing,          work: listeners::copies, check: nothing },
+    Scenario { name: "waiters",  threads: 12, prepare: no_op,          work: queues::waiting_clients, check: queues::check_no_waiting_clients },
+    Scenario { name: "transfers", threads: 24, prepare: transactions::prepare_transfers, work: transactions::transfer_accounts, check: transactions::check_transfers },
+    Scenario { name: "watched",  threads: 16, prepare: no_op,          work: transactions::watched_counters, check: transactions::check_watched_counters },
+    Scenario { name: "talkers",  threads: listeners::PUBLISHER_THREADS, prepare: no_op, work: listeners::publish_and_subscribe, check: listeners::check_subscriptions_ended },
+    Scenario { name: "copies",   threads: 16, prepare: no_op,          work: listeners::cached_copies, check: no_op },
     Scenario { name: "registers", threads: registers::THREADS, prepare: registers::prepare, work: registers::registers, check: registers::check },
-    Scenario { name: "unions",   threads: 12, prepare: unions::prepare, work: unions::unions, check: unions::check },
-    Scenario { name: "hostile",  threads: 8,  prepare: nothing,          work: hostile,  check: nothing },
+    Scenario { name: "unions",   threads: 12, prepare: unions::prepare, work: unions::unions, check: unions::check_members },
+    Scenario { name: "hostile",  threads: 8,  prepare: no_op,          work: hostile_clients,  check: no_op },
 ];
 
 const GROUPS: usize = 20;
 const GROUP_KEYS: usize = 8;
 const TOKENS: usize = 200;
-const TOKEN_PLACES: usize = 600;
+const TOKEN_KEYS: usize = 600;
 const COUNTERS: usize = 50;
-const STAYERS: usize = 3000;
+const PERMANENT_KEYS: usize = 3000;
 /// The database of the scenarios `stayers` and `churn`, so that SCAN and KEYS return no keys of other scenarios.
 const SCAN_DB: usize = 1;
 const FLUSH_DB: usize = 2;
 const SECOND_TOKEN_DB: usize = 3;
 
-fn nothing(_: &Run) -> Result<(), String> {
+fn no_op(_: &StressRun) -> Result<(), String> {
     Ok(())
 }
 
 /// A connection that reconnects after CLIENT KILL has closed it.
-pub struct Lasting<'a> {
-    run: &'a Run,
-    client: Client,
+pub struct ReconnectingClient<'a> {
+    run: &'a StressRun,
+    client: StressClient,
     db: usize,
 }
 
-impl<'a> Lasting<'a> {
-    pub fn new(run: &'a Run, db: usize) -> Result<Self, String> {
+impl<'a> ReconnectingClient<'a> {
+    pub fn new(run: &'a StressRun, db: usize) -> Result<Self, String> {
         let client = Self::open(run, db)?;
-        Ok(Lasting { run, client, db })
+        Ok(ReconnectingClient { run, client, db })
     }
 
-    fn open(run: &Run, db: usize) -> Result<Client, String> {
+    fn open(run: &StressRun, db: usize) -> Result<StressClient, String> {
         for _ in 0..20 {
             let mut client = run.connect()?;
             match client.call(&format!("SELECT {db}")) {
                 Ok(_) => return Ok(client),
-                Err(Failure::Closed) => {}
+                Err(CallError::Closed) => {}
                 Err(other) => return Err(other.into()),
             }
         }
@@ -90,10 +90,10 @@ impl<'a> Lasting<'a> {
     /// Sends a command and returns its reply; `None` if the connection was closed. It is then unknown whether the
     /// command ran.
     pub fn call(&mut self, command: &str) -> Result<Option<Reply>, String> {
-        self.run.count(1);
+        self.run.count_commands(1);
         match self.client.call(command) {
             Ok(reply) => Ok(Some(reply)),
-            Err(Failure::Closed) => {
+            Err(CallError::Closed) => {
                 self.client = Self::open(self.run, self.db)?;
                 Ok(None)
             }
@@ -107,7 +107,7 @@ fn keys_of_group(prefix: &str, group: usize) -> Vec<String> {
 }
 
 /// Checks that every key of a group holds the same value, or that none exists.
-fn check_whole(reply: &Reply, what: &str) -> Result<(), String> {
+fn check_all_or_none(reply: &Reply, what: &str) -> Result<(), String> {
     let values: HashSet<Option<String>> = reply
         .items()
         .iter()
@@ -122,10 +122,10 @@ fn check_whole(reply: &Reply, what: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn groups(run: &Run, thread: usize, mut rng: Rng) -> Result<(), String> {
-    let mut client = Lasting::new(run, 0)?;
+fn groups(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(), String> {
+    let mut client = ReconnectingClient::new(run, 0)?;
     let mut round = 0u64;
-    while run.goes_on() {
+    while run.is_running() {
         let keys = keys_of_group("group", rng.usize(..GROUPS));
         round += 1;
         match rng.u8(..10) {
@@ -150,7 +150,7 @@ fn groups(run: &Run, thread: usize, mut rng: Rng) -> Result<(), String> {
             }
             _ => {
                 if let Some(reply) = client.call(&format!("MGET {}", keys.join(" ")))? {
-                    check_whole(&reply, "an MSET")?;
+                    check_all_or_none(&reply, "an MSET")?;
                 }
             }
         }
@@ -158,10 +158,10 @@ fn groups(run: &Run, thread: usize, mut rng: Rng) -> Result<(), String> {
     Ok(())
 }
 
-fn claims(run: &Run, thread: usize, mut rng: Rng) -> Result<(), String> {
-    let mut client = Lasting::new(run, 0)?;
+fn claims(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(), String> {
+    let mut client = ReconnectingClient::new(run, 0)?;
     let mut round = 0u64;
-    while run.goes_on() {
+    while run.is_running() {
         let keys = keys_of_group("claim", rng.usize(..GROUPS));
         round += 1;
         let mine = format!("{thread}-{round}");
@@ -170,7 +170,7 @@ fn claims(run: &Run, thread: usize, mut rng: Rng) -> Result<(), String> {
         let Some(reply) = client.call(&format!("MGET {}", keys.join(" ")))? else {
             continue;
         };
-        check_whole(&reply, "an MSETNX")?;
+        check_all_or_none(&reply, "an MSETNX")?;
         if won == Some(Reply::Integer(1)) {
             // Only the winner deletes its claim, so no other client can have changed it meanwhile.
             if reply.items().iter().any(|item| item.text() != mine) {
@@ -182,7 +182,7 @@ fn claims(run: &Run, thread: usize, mut rng: Rng) -> Result<(), String> {
     Ok(())
 }
 
-fn prepare_tokens(run: &Run) -> Result<(), String> {
+fn prepare_tokens(run: &StressRun) -> Result<(), String> {
     let mut client = run.connect()?;
     for token in 0..TOKENS {
         client.call(&format!("SET place:{token} token-{token}"))?;
@@ -190,18 +190,18 @@ fn prepare_tokens(run: &Run) -> Result<(), String> {
     Ok(())
 }
 
-fn tokens(run: &Run, _: usize, mut rng: Rng) -> Result<(), String> {
-    let mut client = Lasting::new(run, 0)?;
-    while run.goes_on() {
-        let from = rng.usize(..TOKEN_PLACES);
-        let to = rng.usize(..TOKEN_PLACES);
+fn tokens(run: &StressRun, _: usize, mut rng: Rng) -> Result<(), String> {
+    let mut client = ReconnectingClient::new(run, 0)?;
+    while run.is_running() {
+        let from = rng.usize(..TOKEN_KEYS);
+        let to = rng.usize(..TOKEN_KEYS);
         match rng.u8(..8) {
             0 => {
                 client.call(&format!("MOVE place:{from} {SECOND_TOKEN_DB}"))?;
             }
             1 => {
                 // Moves a token of any thread back from the other database.
-                let mut other = Lasting::new(run, SECOND_TOKEN_DB)?;
+                let mut other = ReconnectingClient::new(run, SECOND_TOKEN_DB)?;
                 other.call(&format!("MOVE place:{from} 0"))?;
             }
             2 => {
@@ -215,12 +215,12 @@ fn tokens(run: &Run, _: usize, mut rng: Rng) -> Result<(), String> {
     Ok(())
 }
 
-fn check_tokens(run: &Run) -> Result<(), String> {
+fn check_tokens(run: &StressRun) -> Result<(), String> {
     let mut seen = HashSet::new();
     for db in [0, SECOND_TOKEN_DB] {
         let mut client = run.connect()?;
         client.call(&format!("SELECT {db}"))?;
-        let places: Vec<String> = (0..TOKEN_PLACES).map(|place| format!("place:{place}")).collect();
+        let places: Vec<String> = (0..TOKEN_KEYS).map(|place| format!("place:{place}")).collect();
         let reply = client.call(&format!("MGET {}", places.join(" ")))?;
         for item in reply.items().iter().filter(|item| **item != Reply::Bulk(None)) {
             if !seen.insert(item.text()) {
@@ -234,7 +234,7 @@ fn check_tokens(run: &Run) -> Result<(), String> {
     }
 }
 
-fn prepare_counters(run: &Run) -> Result<(), String> {
+fn prepare_counters(run: &StressRun) -> Result<(), String> {
     let mut client = run.connect()?;
     for counter in 0..COUNTERS {
         client.call(&format!("SET counter:{counter} 0"))?;
@@ -244,10 +244,10 @@ fn prepare_counters(run: &Run) -> Result<(), String> {
 
 /// Transfers amounts: each transfer subtracts from one counter and adds to another, in one pipeline. The scenario
 /// `hostile` does not kill this connection because of its name. The sum therefore stays zero.
-fn counters(run: &Run, thread: usize, mut rng: Rng) -> Result<(), String> {
+fn counters(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(), String> {
     let mut client = run.connect()?;
     client.call(&format!("CLIENT SETNAME lasting-{thread}"))?;
-    while run.goes_on() {
+    while run.is_running() {
         let commands: Vec<Vec<String>> = (0..16)
             .flat_map(|_| {
                 let amount = rng.u32(1..1000);
@@ -260,7 +260,7 @@ fn counters(run: &Run, thread: usize, mut rng: Rng) -> Result<(), String> {
             .map(|line| line.split(' ').map(str::to_owned).collect())
             .collect();
         let replies = client.pipeline(&commands)?;
-        run.count(commands.len() as u64);
+        run.count_commands(commands.len() as u64);
         if let Some(wrong) = replies.iter().find(|reply| !matches!(reply, Reply::Integer(_))) {
             return Err(format!("a transfer was answered by {wrong:?}"));
         }
@@ -268,7 +268,7 @@ fn counters(run: &Run, thread: usize, mut rng: Rng) -> Result<(), String> {
     Ok(())
 }
 
-fn check_counters(run: &Run) -> Result<(), String> {
+fn check_counters(run: &StressRun) -> Result<(), String> {
     let mut client = run.connect()?;
     let mut sum = 0i64;
     for counter in 0..COUNTERS {
@@ -284,18 +284,18 @@ fn check_counters(run: &Run) -> Result<(), String> {
     }
 }
 
-fn prepare_stayers(run: &Run) -> Result<(), String> {
+fn prepare_permanent_keys(run: &StressRun) -> Result<(), String> {
     let mut client = run.connect()?;
     client.call(&format!("SELECT {SCAN_DB}"))?;
-    for stayer in 0..STAYERS {
+    for stayer in 0..PERMANENT_KEYS {
         client.call(&format!("SET stay:{stayer} {stayer}"))?;
     }
     Ok(())
 }
 
-fn stayers(run: &Run, thread: usize, mut rng: Rng) -> Result<(), String> {
-    let mut client = Lasting::new(run, SCAN_DB)?;
-    while run.goes_on() {
+fn permanent_keys(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(), String> {
+    let mut client = ReconnectingClient::new(run, SCAN_DB)?;
+    while run.is_running() {
         let found = if thread.is_multiple_of(4) {
             client.call("KEYS stay:*")?.map(|reply| names(reply.items()))
         } else {
@@ -303,7 +303,7 @@ fn stayers(run: &Run, thread: usize, mut rng: Rng) -> Result<(), String> {
         };
         // A connection closed during the iteration ends it without a result.
         let Some(found) = found else { continue };
-        let missing = (0..STAYERS).find(|stayer| !found.contains(&format!("stay:{stayer}")));
+        let missing = (0..PERMANENT_KEYS).find(|stayer| !found.contains(&format!("stay:{stayer}")));
         if let Some(stayer) = missing {
             return Err(format!(
                 "stay:{stayer} was there all the time and was not returned ({} were)",
@@ -318,7 +318,7 @@ fn names(items: &[Reply]) -> HashSet<String> {
     items.iter().map(Reply::text).collect()
 }
 
-fn scan_all(client: &mut Lasting<'_>, count: usize) -> Result<Option<HashSet<String>>, String> {
+fn scan_all(client: &mut ReconnectingClient<'_>, count: usize) -> Result<Option<HashSet<String>>, String> {
     let mut found = HashSet::new();
     let mut cursor = "0".to_owned();
     loop {
@@ -330,16 +330,16 @@ fn scan_all(client: &mut Lasting<'_>, count: usize) -> Result<Option<HashSet<Str
         };
         found.extend(names(keys.items()));
         cursor = next.text();
-        if cursor == "0" || !client.run.goes_on() {
+        if cursor == "0" || !client.run.is_running() {
             return Ok((cursor == "0").then_some(found));
         }
     }
 }
 
 /// Grows and shrinks the tables that hold the keys of `stayers`.
-fn churn(run: &Run, thread: usize, mut rng: Rng) -> Result<(), String> {
-    let mut client = Lasting::new(run, SCAN_DB)?;
-    while run.goes_on() {
+fn churn(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(), String> {
+    let mut client = ReconnectingClient::new(run, SCAN_DB)?;
+    while run.is_running() {
         let keys = rng.usize(100..3000);
         for grow in [true, false] {
             for key in 0..keys {
@@ -348,7 +348,7 @@ fn churn(run: &Run, thread: usize, mut rng: Rng) -> Result<(), String> {
                     false => format!("DEL churn:{thread}:{key}"),
                 };
                 client.call(&command)?;
-                if !run.goes_on() {
+                if !run.is_running() {
                     return Ok(());
                 }
             }
@@ -357,9 +357,9 @@ fn churn(run: &Run, thread: usize, mut rng: Rng) -> Result<(), String> {
     Ok(())
 }
 
-fn expiring(run: &Run, thread: usize, mut rng: Rng) -> Result<(), String> {
-    let mut client = Lasting::new(run, 0)?;
-    while run.goes_on() {
+fn expiring_keys(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(), String> {
+    let mut client = ReconnectingClient::new(run, 0)?;
+    while run.is_running() {
         let key = format!("expiring:{thread}");
         let ms = rng.u64(1..60);
         let set = match rng.u8(..3) {
@@ -383,10 +383,10 @@ fn expiring(run: &Run, thread: usize, mut rng: Rng) -> Result<(), String> {
     Ok(())
 }
 
-fn flushed(run: &Run, thread: usize, mut rng: Rng) -> Result<(), String> {
+fn flushed_databases(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(), String> {
     let db = FLUSH_DB + 10 + thread;
-    let mut client = Lasting::new(run, db)?;
-    while run.goes_on() {
+    let mut client = ReconnectingClient::new(run, db)?;
+    while run.is_running() {
         for key in 0..rng.usize(1..500) {
             client.call(&format!("SET flushed:{key} x"))?;
         }
@@ -404,12 +404,12 @@ fn flushed(run: &Run, thread: usize, mut rng: Rng) -> Result<(), String> {
     Ok(())
 }
 
-fn hostile(run: &Run, _: usize, mut rng: Rng) -> Result<(), String> {
-    while run.goes_on() {
+fn hostile_clients(run: &StressRun, _: usize, mut rng: Rng) -> Result<(), String> {
+    while run.is_running() {
         let mut client = run.connect()?;
         // The result is ignored: whatever happens to this connection, the other connections must not be affected.
         let _ = match rng.u8(..7) {
-            0 => kill_somebody(&mut client, &mut rng),
+            0 => kill_random_client(&mut client, &mut rng),
             1 => client
                 .call(&format!("CONFIG SET prefetch-batch-max-size {}", rng.u8(..40)))
                 .map(|_| ()),
@@ -424,16 +424,16 @@ fn hostile(run: &Run, _: usize, mut rng: Rng) -> Result<(), String> {
     Ok(())
 }
 
-fn kill_somebody(client: &mut Client, rng: &mut Rng) -> Result<(), Failure> {
+fn kill_random_client(client: &mut StressClient, rng: &mut Rng) -> Result<(), CallError> {
     let list = client.call("CLIENT LIST")?.text();
-    let victims: Vec<&str> = list
+    let candidates: Vec<&str> = list
         .lines()
         .filter(|line| !line.contains("name=lasting"))
         .filter_map(|line| line.strip_prefix("id=")?.split(' ').next())
         .collect();
-    if victims.is_empty() {
+    if candidates.is_empty() {
         return Ok(());
     }
-    let victim = victims[rng.usize(..victims.len())];
+    let victim = candidates[rng.usize(..candidates.len())];
     client.call(&format!("CLIENT KILL ID {victim}")).map(|_| ())
 }

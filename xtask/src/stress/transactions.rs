@@ -5,35 +5,35 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use fastrand::Rng;
 
-use super::Run;
+use super::StressRun;
 use super::client::Reply;
-use super::scenarios::Lasting;
+use super::scenarios::ReconnectingClient;
 
 const ACCOUNTS: usize = 40;
-const BALANCE: i64 = 1000;
+const INITIAL_BALANCE: i64 = 1000;
 const WATCHED: usize = 3;
 
 /// The number of increments of watched counters that certainly ran, and the number of those that may have run: their
 /// connection was closed before the reply.
-static CERTAIN: AtomicU64 = AtomicU64::new(0);
-static UNKNOWN: AtomicU64 = AtomicU64::new(0);
+static CERTAIN_INCREMENTS: AtomicU64 = AtomicU64::new(0);
+static UNKNOWN_INCREMENTS: AtomicU64 = AtomicU64::new(0);
 
 fn account(index: usize) -> String {
     format!("account:{index}")
 }
 
 /// Sets the balance of every account.
-pub fn prepare_transfers(run: &Run) -> Result<(), String> {
-    let mut client = Lasting::new(run, 0)?;
+pub fn prepare_transfers(run: &StressRun) -> Result<(), String> {
+    let mut client = ReconnectingClient::new(run, 0)?;
     for index in 0..ACCOUNTS {
-        client.call(&format!("SET {} {BALANCE}", account(index)))?;
+        client.call(&format!("SET {} {INITIAL_BALANCE}", account(index)))?;
     }
     Ok(())
 }
 
 /// Executes these commands in a transaction and returns the reply to EXEC. `Err` means that the connection was closed;
 /// it is `Err(true)` if EXEC may have run.
-fn exec(client: &mut Lasting<'_>, commands: &[String]) -> Result<Result<Reply, bool>, String> {
+fn run_transaction(client: &mut ReconnectingClient<'_>, commands: &[String]) -> Result<Result<Reply, bool>, String> {
     for command in std::iter::once("MULTI").chain(commands.iter().map(String::as_str)) {
         if client.call(command)?.is_none() {
             return Ok(Err(false));
@@ -43,15 +43,15 @@ fn exec(client: &mut Lasting<'_>, commands: &[String]) -> Result<Result<Reply, b
 }
 
 /// Runs the scenario: half of the threads move money between accounts, and the other half sum up all accounts.
-pub fn transfers(run: &Run, thread: usize, mut rng: Rng) -> Result<(), String> {
-    let mut client = Lasting::new(run, 0)?;
-    while run.goes_on() {
+pub fn transfer_accounts(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(), String> {
+    let mut client = ReconnectingClient::new(run, 0)?;
+    while run.is_running() {
         if thread.is_multiple_of(2) {
             let amount = rng.i64(1..10);
             let (from, to) = (account(rng.usize(..ACCOUNTS)), account(rng.usize(..ACCOUNTS)));
             // A reply lost with a closed connection does not matter: the sum is the same whether the transaction ran or
             // not.
-            let _ = exec(
+            let _ = run_transaction(
                 &mut client,
                 &[format!("DECRBY {from} {amount}"), format!("INCRBY {to} {amount}")],
             )?;
@@ -62,9 +62,9 @@ pub fn transfers(run: &Run, thread: usize, mut rng: Rng) -> Result<(), String> {
     Ok(())
 }
 
-fn check_sum(client: &mut Lasting<'_>) -> Result<(), String> {
+fn check_sum(client: &mut ReconnectingClient<'_>) -> Result<(), String> {
     let reads: Vec<String> = (0..ACCOUNTS).map(|index| format!("GET {}", account(index))).collect();
-    let Ok(reply) = exec(client, &reads)? else {
+    let Ok(reply) = run_transaction(client, &reads)? else {
         return Ok(());
     };
     let sum: i64 = reply
@@ -72,7 +72,7 @@ fn check_sum(client: &mut Lasting<'_>) -> Result<(), String> {
         .iter()
         .filter_map(|item| item.text().parse::<i64>().ok())
         .sum();
-    let expected = ACCOUNTS as i64 * BALANCE;
+    let expected = ACCOUNTS as i64 * INITIAL_BALANCE;
     if sum == expected {
         Ok(())
     } else {
@@ -81,14 +81,14 @@ fn check_sum(client: &mut Lasting<'_>) -> Result<(), String> {
 }
 
 /// Checks that the sum is unchanged.
-pub fn check_transfers(run: &Run) -> Result<(), String> {
-    check_sum(&mut Lasting::new(run, 0)?)
+pub fn check_transfers(run: &StressRun) -> Result<(), String> {
+    check_sum(&mut ReconnectingClient::new(run, 0)?)
 }
 
 /// Increments counters by reading them, and writing only if no other client wrote meanwhile.
-pub fn watched(run: &Run, _: usize, mut rng: Rng) -> Result<(), String> {
-    let mut client = Lasting::new(run, 0)?;
-    while run.goes_on() {
+pub fn watched_counters(run: &StressRun, _: usize, mut rng: Rng) -> Result<(), String> {
+    let mut client = ReconnectingClient::new(run, 0)?;
+    while run.is_running() {
         let counter = format!("watched:{}", rng.usize(..WATCHED));
         if client.call(&format!("WATCH {counter}"))?.is_none() {
             continue;
@@ -97,13 +97,13 @@ pub fn watched(run: &Run, _: usize, mut rng: Rng) -> Result<(), String> {
             continue;
         };
         let next = value.text().parse::<u64>().unwrap_or(0) + 1;
-        match exec(&mut client, &[format!("SET {counter} {next}")])? {
+        match run_transaction(&mut client, &[format!("SET {counter} {next}")])? {
             Ok(reply) if reply.items().is_empty() => {}
             Ok(_) => {
-                CERTAIN.fetch_add(1, Ordering::Relaxed);
+                CERTAIN_INCREMENTS.fetch_add(1, Ordering::Relaxed);
             }
             Err(may_have_run) => {
-                UNKNOWN.fetch_add(u64::from(may_have_run), Ordering::Relaxed);
+                UNKNOWN_INCREMENTS.fetch_add(u64::from(may_have_run), Ordering::Relaxed);
             }
         }
     }
@@ -111,14 +111,17 @@ pub fn watched(run: &Run, _: usize, mut rng: Rng) -> Result<(), String> {
 }
 
 /// Checks that no increment was lost or counted twice.
-pub fn check_watched(run: &Run) -> Result<(), String> {
-    let mut client = Lasting::new(run, 0)?;
+pub fn check_watched_counters(run: &StressRun) -> Result<(), String> {
+    let mut client = ReconnectingClient::new(run, 0)?;
     let mut sum = 0;
     for index in 0..WATCHED {
         let value = client.call(&format!("GET watched:{index}"))?;
         sum += value.and_then(|value| value.text().parse::<u64>().ok()).unwrap_or(0);
     }
-    let (certain, unknown) = (CERTAIN.swap(0, Ordering::Relaxed), UNKNOWN.swap(0, Ordering::Relaxed));
+    let (certain, unknown) = (
+        CERTAIN_INCREMENTS.swap(0, Ordering::Relaxed),
+        UNKNOWN_INCREMENTS.swap(0, Ordering::Relaxed),
+    );
     let left = client.call("INFO clients")?.map_or(String::new(), |info| info.text());
     if !(certain..=certain + unknown).contains(&sum) {
         return Err(format!(

@@ -3,15 +3,15 @@
 
 use fastrand::Rng;
 
-use super::Run;
+use super::StressRun;
 use super::client::Reply;
-use super::scenarios::Lasting;
+use super::scenarios::ReconnectingClient;
 
 /// The total number of members in the two sets of each group. The smaller sets are copied if they change while a
 /// command reads them. For the larger ones, writers wait. Uniting any of them takes long enough to leave a worker.
-const GROUPS: [usize; 3] = [2000, 6000, 12_000];
+const GROUP_MEMBERS: [usize; 3] = [2000, 6000, 12_000];
 
-fn side(group: usize, number: usize) -> String {
+fn set_key(group: usize, number: usize) -> String {
     format!("union:{group}:{number}")
 }
 
@@ -20,12 +20,12 @@ fn member(number: usize) -> String {
 }
 
 /// Puts all members into the first set of their group.
-pub fn prepare(run: &Run) -> Result<(), String> {
-    let mut client = Lasting::new(run, 0)?;
-    for (group, members) in GROUPS.into_iter().enumerate() {
+pub fn prepare(run: &StressRun) -> Result<(), String> {
+    let mut client = ReconnectingClient::new(run, 0)?;
+    for (group, members) in GROUP_MEMBERS.into_iter().enumerate() {
         let names: Vec<String> = (0..members).map(member).collect();
         for part in names.chunks(500) {
-            client.call(&format!("SADD {} {}", side(group, 0), part.join(" ")))?;
+            client.call(&format!("SADD {} {}", set_key(group, 0), part.join(" ")))?;
         }
     }
     Ok(())
@@ -33,23 +33,23 @@ pub fn prepare(run: &Run) -> Result<(), String> {
 
 /// Runs the scenario: half of the threads move pairs of members between the sets. The other half unite the sets and
 /// read one of them.
-pub fn unions(run: &Run, thread: usize, mut rng: Rng) -> Result<(), String> {
-    let mut client = Lasting::new(run, 0)?;
-    while run.goes_on() {
-        let group = rng.usize(..GROUPS.len());
+pub fn unions(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(), String> {
+    let mut client = ReconnectingClient::new(run, 0)?;
+    while run.is_running() {
+        let group = rng.usize(..GROUP_MEMBERS.len());
         if thread.is_multiple_of(2) {
             move_pair(&mut client, group, &mut rng)?;
         } else {
-            unite(&mut client, group, thread, &mut rng)?;
+            check_union(&mut client, group, thread, &mut rng)?;
         }
     }
     Ok(())
 }
 
-fn move_pair(client: &mut Lasting<'_>, group: usize, rng: &mut Rng) -> Result<(), String> {
-    let pair = rng.usize(..GROUPS[group] / 2) * 2;
+fn move_pair(client: &mut ReconnectingClient<'_>, group: usize, rng: &mut Rng) -> Result<(), String> {
+    let pair = rng.usize(..GROUP_MEMBERS[group] / 2) * 2;
     let from = rng.usize(..2);
-    let (from, to) = (side(group, from), side(group, 1 - from));
+    let (from, to) = (set_key(group, from), set_key(group, 1 - from));
     let moved = [pair, pair + 1].map(|number| format!("SMOVE {from} {to} {}", member(number)));
     for command in ["MULTI", &moved[0], &moved[1], "EXEC"] {
         let Some(reply) = client.call(command)? else {
@@ -64,9 +64,9 @@ fn move_pair(client: &mut Lasting<'_>, group: usize, rng: &mut Rng) -> Result<()
     Ok(())
 }
 
-fn unite(client: &mut Lasting<'_>, group: usize, thread: usize, rng: &mut Rng) -> Result<(), String> {
-    let (one, two) = (side(group, 0), side(group, 1));
-    let (all, members) = (format!("united:{thread}"), GROUPS[group] as i64);
+fn check_union(client: &mut ReconnectingClient<'_>, group: usize, thread: usize, rng: &mut Rng) -> Result<(), String> {
+    let (one, two) = (set_key(group, 0), set_key(group, 1));
+    let (all, members) = (format!("united:{thread}"), GROUP_MEMBERS[group] as i64);
     let cases = [
         (format!("SUNIONSTORE {all} {one} {two}"), members),
         (format!("SINTERSTORE {all} {one} {two}"), 0),
@@ -95,10 +95,10 @@ fn unite(client: &mut Lasting<'_>, group: usize, thread: usize, rng: &mut Rng) -
 }
 
 /// Checks that no member was lost.
-pub fn check(run: &Run) -> Result<(), String> {
-    let mut client = Lasting::new(run, 0)?;
-    for (group, members) in GROUPS.into_iter().enumerate() {
-        let both = format!("SUNION {} {}", side(group, 0), side(group, 1));
+pub fn check_members(run: &StressRun) -> Result<(), String> {
+    let mut client = ReconnectingClient::new(run, 0)?;
+    for (group, members) in GROUP_MEMBERS.into_iter().enumerate() {
+        let both = format!("SUNION {} {}", set_key(group, 0), set_key(group, 1));
         let found = client.call(&both)?.map_or(0, |reply| reply.items().len());
         if found != members {
             return Err(format!("{found} of {members} members are left"));

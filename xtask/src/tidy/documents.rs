@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::{Document, Finding};
 
 /// The pages from which a reader starts. Each file under docs/ must be linked from one of them.
-const ENTRANCES: &[&str] = &["README.md", "docs/ARCHITECTURE.md"];
+const ENTRY_PAGES: &[&str] = &["README.md", "docs/ARCHITECTURE.md"];
 
 /// Checks the links between the documents of the repository.
 pub fn check(documents: &[Document], findings: &mut Vec<Finding>) {
@@ -26,19 +26,19 @@ pub fn check(documents: &[Document], findings: &mut Vec<Finding>) {
                 let message = format!("link to '{link}', but {target} does not exist; fix the link");
                 findings.push(document.finding(line, message));
             }
-            if ENTRANCES.contains(&document.path.as_str()) {
+            if ENTRY_PAGES.contains(&document.path.as_str()) {
                 reached.insert(target);
             }
         }
     }
-    unreachable_pages(documents, &reached, findings);
+    find_unreachable_pages(documents, &reached, findings);
 }
 
-fn unreachable_pages(documents: &[Document], reached: &BTreeSet<String>, findings: &mut Vec<Finding>) {
+fn find_unreachable_pages(documents: &[Document], reached: &BTreeSet<String>, findings: &mut Vec<Finding>) {
     for document in documents {
         let path = document.path.as_str();
-        if path.starts_with("docs/") && !ENTRANCES.contains(&path) && !reached.contains(path) {
-            let message = format!("link this file from {}", ENTRANCES.join(" or "));
+        if path.starts_with("docs/") && !ENTRY_PAGES.contains(&path) && !reached.contains(path) {
+            let message = format!("link this file from {}", ENTRY_PAGES.join(" or "));
             findings.push(document.finding(1, message));
         }
     }

@@ -122,14 +122,14 @@ const ROOTS: &[&str] = &["main", "lib"];
 pub fn check(document: &Document, findings: &mut Vec<Finding>) {
     if let Some(rest) = document.path.strip_prefix("crates/") {
         if let Some(name) = rest.strip_suffix("/Cargo.toml") {
-            manifest(document, name, findings);
+            check_manifest(document, name, findings);
         } else if let Some(path) = rest.strip_prefix("server/src/") {
-            server_source(document, path, findings);
+            check_server_source(document, path, findings);
         }
     }
 }
 
-fn manifest(document: &Document, name: &str, findings: &mut Vec<Finding>) {
+fn check_manifest(document: &Document, name: &str, findings: &mut Vec<Finding>) {
     if !LIBRARIES.contains(&name) {
         return;
     }
@@ -151,7 +151,7 @@ fn manifest(document: &Document, name: &str, findings: &mut Vec<Finding>) {
     }
 }
 
-fn server_source(document: &Document, path: &str, findings: &mut Vec<Finding>) {
+fn check_server_source(document: &Document, path: &str, findings: &mut Vec<Finding>) {
     let Some(module) = path.strip_suffix(".rs").map(module_path) else {
         return;
     };
@@ -222,7 +222,7 @@ fn crate_paths(text: &str) -> Vec<(usize, String)> {
         let rest = &code[start + prefix.len()..];
         let path = path_at(rest);
         if let Some(group) = rest[path.len()..].strip_prefix('{') {
-            let heads = group_heads(group).into_iter();
+            let heads = first_names(group).into_iter();
             paths.extend(heads.map(|head| (line, format!("{path}{head}"))));
         } else {
             paths.push((line, path.to_string()));
@@ -238,7 +238,7 @@ fn path_at(text: &str) -> &str {
 }
 
 /// Returns the first name of each entry of a `{…}` import group. `group` begins after its opening brace.
-fn group_heads(group: &str) -> Vec<String> {
+fn first_names(group: &str) -> Vec<String> {
     let mut heads = Vec::new();
     let mut depth = 0;
     let mut at_entry = true;

@@ -6,10 +6,10 @@ use super::{Document, Finding};
 const UNSAFE_CRATES: [&str; 4] = ["crates/sync/", "crates/table/", "crates/reactor/", "crates/lua/"];
 
 /// File and directory names that do not describe a module's purpose.
-const EMPTY_NAMES: &[&str] = &["util", "utils", "common", "helper", "helpers", "manager", "misc"];
+const MEANINGLESS_NAMES: &[&str] = &["util", "utils", "common", "helper", "helpers", "manager", "misc"];
 
 /// The number of code lines above an `unsafe` block after which the search for its `// SAFETY:` comment ends.
-const SAFETY_REACH_LINES: usize = 4;
+const MAX_SAFETY_DISTANCE_LINES: usize = 4;
 
 /// Markers of unfinished work. Written in halves, so that this file does not report itself.
 const MARKERS: &[(&str, &str)] = &[
@@ -24,25 +24,25 @@ const MARKERS: &[(&str, &str)] = &[
 
 /// Checks one file.
 pub fn check(document: &Document, findings: &mut Vec<Finding>) {
-    markers(document, findings);
+    check_markers(document, findings);
     if document.path.ends_with(".rs") {
-        header(document, findings);
-        names(document, findings);
-        unsafety(document, findings);
+        check_header(document, findings);
+        check_names(document, findings);
+        check_unsafe(document, findings);
     }
 }
 
-fn header(document: &Document, findings: &mut Vec<Finding>) {
+fn check_header(document: &Document, findings: &mut Vec<Finding>) {
     if !document.text.starts_with("//!") {
         let message = "begin the file with `//!` and one sentence that states the module's purpose";
         findings.push(document.finding(1, message));
     }
 }
 
-fn names(document: &Document, findings: &mut Vec<Finding>) {
+fn check_names(document: &Document, findings: &mut Vec<Finding>) {
     let parts = document.path.trim_end_matches(".rs").split('/');
     for part in parts.skip_while(|part| *part != "src") {
-        if EMPTY_NAMES.contains(&part) {
+        if MEANINGLESS_NAMES.contains(&part) {
             let message = format!("'{part}' does not describe a purpose; name the module after what it does");
             findings.push(document.finding(1, message));
         }
@@ -56,7 +56,7 @@ fn names(document: &Document, findings: &mut Vec<Finding>) {
     }
 }
 
-fn markers(document: &Document, findings: &mut Vec<Finding>) {
+fn check_markers(document: &Document, findings: &mut Vec<Finding>) {
     // Test data may need any byte sequence, and generated lock files are not written by hand.
     if document.path.ends_with(".case") || document.path.ends_with(".lock") {
         return;
@@ -82,7 +82,7 @@ fn contains_word(line: &str, word: &str) -> bool {
     })
 }
 
-fn unsafety(document: &Document, findings: &mut Vec<Finding>) {
+fn check_unsafe(document: &Document, findings: &mut Vec<Finding>) {
     let code = code_only(&document.text);
     let lines: Vec<&str> = document.text.lines().collect();
     for (index, line) in code.lines().enumerate() {
@@ -120,7 +120,7 @@ fn has_safety_comment(lines: &[&str], index: usize) -> bool {
             }
         } else if !line.starts_with("#[") {
             code_lines += 1;
-            if code_lines >= SAFETY_REACH_LINES {
+            if code_lines >= MAX_SAFETY_DISTANCE_LINES {
                 return false;
             }
         }
@@ -134,7 +134,7 @@ pub fn code_only(text: &str) -> String {
     let mut code = Vec::with_capacity(bytes.len());
     let mut position = 0;
     while position < bytes.len() {
-        let end = skipped_until(bytes, position);
+        let end = skip_non_code(bytes, position);
         if end == position {
             code.push(bytes[position]);
             position += 1;
@@ -149,7 +149,7 @@ pub fn code_only(text: &str) -> String {
 }
 
 /// Returns the end of the comment, string or character literal that begins at `start`; otherwise `start`.
-fn skipped_until(bytes: &[u8], start: usize) -> usize {
+fn skip_non_code(bytes: &[u8], start: usize) -> usize {
     let rest = &bytes[start..];
     let in_name = start > 0 && (bytes[start - 1].is_ascii_alphanumeric() || bytes[start - 1] == b'_');
     if rest.starts_with(b"//") {

@@ -96,7 +96,7 @@ const VIOLATIONS: &[(&str, &str, &str)] = &[
 ];
 
 #[test]
-fn every_violation_is_found_once_and_named_with_its_line() {
+fn every_violation_is_reported_once_with_its_line() {
     for (path, text, expected) in VIOLATIONS {
         let found = messages(&[(path, text)]);
         assert_eq!(found.len(), 1, "{path}: {found:?}");
@@ -127,7 +127,7 @@ fn markers_are_found_as_words_in_every_kind_of_file() {
 }
 
 #[test]
-fn what_only_looks_like_a_violation_passes() {
+fn apparent_violations_pass() {
     let unsafe_words = r##"//! A module about unsafe { blocks }.
 /* unsafe { /* nested */ unsafe } */
 fn a<'a>(text: &'a str) -> char {

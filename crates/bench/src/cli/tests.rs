@@ -33,11 +33,11 @@ fn help_names_every_flag_and_set() {
         );
     }
     assert!(sets::SETS.iter().all(|set| help_for("compare").contains(set.name)));
-    assert!(LOADS.iter().all(|load| loads().contains(load.command)));
+    assert!(LOADS.iter().all(|load| loads_text().contains(load.command)));
 }
 
 #[test]
-fn contradictions_are_refused() {
+fn contradicting_flags_are_refused() {
     let lines = [
         "",
         "--load get --command PING --expect pong",
@@ -64,17 +64,17 @@ fn every_load_of_every_set_exists() {
     for set in sets::SETS {
         for dataset in set.comparisons.iter().flat_map(|comparison| comparison.datasets) {
             let value_size = dataset.value_size;
-            let subject = Subject {
+            let subject = LoadParameters {
                 order: order.clone(),
                 value_size,
                 expire_s: dataset.ttl_s,
                 verify_every: 1,
             };
             for case in dataset.cases {
-                Workload::named(case.load, &subject).expect(case.load);
+                Workload::from_name(case.load, &subject).expect(case.load);
             }
             for fill in dataset.fills {
-                let workload = Workload::command(fill, "any", &subject).expect(fill);
+                let workload = Workload::from_command(fill, "any", &subject).expect(fill);
                 assert_eq!(workload.keys_per_request(), 1, "{fill}");
             }
         }

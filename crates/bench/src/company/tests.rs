@@ -27,12 +27,12 @@ fn serve(reply: &'static [u8]) -> SocketAddr {
 
 const COMMANDS: &[LongCommand] = &[LongCommand {
     line: "KEYS *",
-    answer: 2,
+    expected: 2,
 }];
 
 #[test]
-fn long_commands_are_repeated_until_told_to_stop() {
-    let mut client = LongClient::connect(serve(b"*2\r\n$1\r\na\r\n$1\r\nb\r\n"), COMMANDS).expect("connects");
+fn long_commands_are_repeated_until_the_stop_flag_is_set() {
+    let mut client = LongCommandClient::connect(serve(b"*2\r\n$1\r\na\r\n$1\r\nb\r\n"), COMMANDS).expect("connects");
     let stop = AtomicBool::new(false);
     let done = thread::scope(|scope| {
         let running = scope.spawn(|| client.run(&stop));
@@ -47,17 +47,17 @@ fn long_commands_are_repeated_until_told_to_stop() {
 #[test]
 fn a_wrong_answer_to_a_long_command_is_an_error() {
     for reply in [&b"*1\r\n$1\r\na\r\n"[..], b":3\r\n", b"-ERR no\r\n", b"$1\r\na\r\n"] {
-        let mut client = LongClient::connect(serve(reply), COMMANDS).expect("connects");
+        let mut client = LongCommandClient::connect(serve(reply), COMMANDS).expect("connects");
         let outcome = client.run(&AtomicBool::new(false));
         assert!(matches!(outcome, Err(Error::WrongReply(_))), "{outcome:?}");
     }
 }
 
-fn waiter(reply: &'static [u8]) -> Waiter {
+fn waiter(reply: &'static [u8]) -> WaitingClient {
     let mut stream = TcpStream::connect(serve(reply)).expect("connects");
     let request = encode("BLPOP awaited 0");
     stream.write_all(&request).expect("sends");
-    Waiter {
+    WaitingClient {
         stream,
         request,
         received: Vec::new(),
@@ -65,11 +65,11 @@ fn waiter(reply: &'static [u8]) -> Waiter {
 }
 
 #[test]
-fn who_got_an_element_waits_again() {
+fn a_client_that_received_an_element_waits_again() {
     let mut waiter = waiter(b"*2\r\n$1\r\nl\r\n$1\r\nx\r\n");
     for _ in 0..3 {
         let mut reads = 0;
-        while !waiter.serve().expect("an element") {
+        while !waiter.receive().expect("an element") {
             reads += 1;
             assert!(reads < 10, "the pieces never make an element");
         }
@@ -77,20 +77,23 @@ fn who_got_an_element_waits_again() {
 }
 
 #[test]
-fn anything_but_an_element_ends_the_wait() {
+fn a_reply_without_an_element_is_an_error() {
     for reply in [&b"*-1\r\n"[..], b"-ERR timeout\r\n", b"+OK\r\n"] {
         let mut waiter = waiter(reply);
-        let outcome = (0..10).map(|_| waiter.serve()).find(|outcome| outcome.is_err());
+        let outcome = (0..10).map(|_| waiter.receive()).find(|outcome| outcome.is_err());
         assert!(matches!(outcome, Some(Err(Error::WrongReply(_)))), "{outcome:?}");
     }
 }
 
 #[test]
-fn notes_tell_companies_apart() {
-    let waiting = |clients, together| Company::Waiting { clients, together };
+fn notes_of_different_companions_differ() {
+    let waiting = |clients, together| Companions::Waiting {
+        clients,
+        same_list: together,
+    };
     let companies = [
-        Company::Nobody,
-        Company::LongCommands(COMMANDS),
+        Companions::None,
+        Companions::LongCommands(COMMANDS),
         waiting(10, false),
         waiting(10, true),
         waiting(9, true),

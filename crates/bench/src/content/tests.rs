@@ -20,26 +20,26 @@ fn digits_are_padded_with_zeros() {
 #[test]
 fn a_value_depends_on_its_key_only() {
     for size in [0, 1, 8, 64, 512, 4096, 100_000] {
-        let values = Values::new(size);
-        let again = Values::new(size);
+        let values = ValuePool::new(size);
+        let again = ValuePool::new(size);
         for id in [0, 1, 2, 1_000_000, u64::MAX] {
-            assert_eq!(values.of(id).len(), size);
-            assert_eq!(values.of(id), again.of(id));
+            assert_eq!(values.value(id).len(), size);
+            assert_eq!(values.value(id), again.value(id));
         }
     }
 }
 
 #[test]
 fn values_of_different_keys_differ() {
-    let values = Values::new(64);
-    let mut all: Vec<&[u8]> = (0..1000).map(|id| values.of(id)).collect();
+    let values = ValuePool::new(64);
+    let mut all: Vec<&[u8]> = (0..1000).map(|id| values.value(id)).collect();
     all.sort_unstable();
     all.dedup();
     assert!(all.len() > 950, "only {} of 1000 values are distinct", all.len());
 }
 
 #[test]
-fn no_value_passes_for_an_integer() {
-    let values = Values::new(8);
-    assert!((0..20_000).all(|id| !values.of(id).iter().any(u8::is_ascii_digit)));
+fn no_value_is_a_valid_integer() {
+    let values = ValuePool::new(8);
+    assert!((0..20_000).all(|id| !values.value(id).iter().any(u8::is_ascii_digit)));
 }

@@ -7,12 +7,12 @@ fn the_same_request_draws_the_same_numbers_again() {
     let order = KeyOrder::Uniform { keys: 1000 };
     let first: Vec<u64> = {
         let mut draw = RequestDraw::new(&order, 7, 42);
-        (0..100).map(|_| draw.key()).collect()
+        (0..100).map(|_| draw.next_key()).collect()
     };
     let mut again = RequestDraw::new(&order, 7, 42);
     let mut other = RequestDraw::new(&order, 8, 42);
-    assert!(first.iter().all(|key| *key == again.key()));
-    assert!(first.iter().any(|key| *key != other.key()));
+    assert!(first.iter().all(|key| *key == again.next_key()));
+    assert!(first.iter().any(|key| *key != other.next_key()));
 }
 
 #[test]
@@ -20,7 +20,7 @@ fn uniform_keys_cover_the_key_space_evenly() {
     let order = KeyOrder::Uniform { keys: 100 };
     let mut counts = [0u32; 100];
     for index in 0..100_000 {
-        counts[RequestDraw::new(&order, 3, index).key() as usize] += 1;
+        counts[RequestDraw::new(&order, 3, index).next_key() as usize] += 1;
     }
     // The expected count is 1000 with a standard deviation of about 31.
     assert!(counts.iter().all(|count| (800..1200).contains(count)), "{counts:?}");
@@ -29,7 +29,9 @@ fn uniform_keys_cover_the_key_space_evenly() {
 #[test]
 fn a_sequential_order_names_every_key_once() {
     let order = KeyOrder::Sequential;
-    let keys: Vec<u64> = (0..5).map(|index| RequestDraw::new(&order, 10, index).key()).collect();
+    let keys: Vec<u64> = (0..5)
+        .map(|index| RequestDraw::new(&order, 10, index).next_key())
+        .collect();
     assert_eq!(keys, [10, 11, 12, 13, 14]);
 }
 

@@ -5,7 +5,7 @@ use std::thread;
 
 use super::*;
 use crate::draw::KeyOrder;
-use crate::load::Subject;
+use crate::load::LoadParameters;
 
 /// Sends `reply` for every `*` it receives, and sleeps once: after `stall_after` requests, for `stall`. Serves one
 /// connection until the client closes it.
@@ -35,18 +35,18 @@ fn serve(reply: &'static [u8], stall_after: usize, stall: Duration) -> SocketAdd
 
 fn ping() -> Workload {
     let order = KeyOrder::Uniform { keys: 1 };
-    let subject = Subject {
+    let subject = LoadParameters {
         order,
         value_size: 8,
         expire_s: None,
         verify_every: 1,
     };
-    Workload::named("ping", &subject).expect("a known load")
+    Workload::from_name("ping", &subject).expect("a known load")
 }
 
-fn window(from_ms: u64, until_ms: u64, drain_ms: u64) -> Window {
+fn window(from_ms: u64, until_ms: u64, drain_ms: u64) -> MeasurementWindow {
     let ns = |milliseconds| milliseconds * 1_000_000;
-    Window {
+    MeasurementWindow {
         begin: Instant::now(),
         from_ns: ns(from_ms),
         until_ns: ns(until_ms),
@@ -54,12 +54,18 @@ fn window(from_ms: u64, until_ms: u64, drain_ms: u64) -> Window {
     }
 }
 
-fn drive(address: SocketAddr, pipeline: u64, pace: RequestPace, window: Window, budget: u64) -> Result<Tally> {
+fn drive(
+    address: SocketAddr,
+    pipeline: u64,
+    pace: RequestPace,
+    window: MeasurementWindow,
+    budget: u64,
+) -> Result<LoadTally> {
     let stream = TcpStream::connect(address).expect("the test's server listens");
-    let connections = vec![Connection::new(stream, 1, budget).expect("a connection")];
+    let connections = vec![LoadConnection::new(stream, 1, budget).expect("a connection")];
     let workload = ping();
     let stop = AtomicBool::new(false);
-    let plan = Plan {
+    let plan = ThreadPlan {
         workload: &workload,
         pipeline,
         pace,
@@ -81,7 +87,7 @@ fn open(per_s: f64) -> RequestPace {
 const MS: u64 = 1_000_000;
 
 #[test]
-fn a_stall_counts_for_every_request_that_came_due_meanwhile() {
+fn a_stall_adds_latency_to_every_request_that_comes_due_during_it() {
     let address = serve(b"+PONG\r\n", 300, Duration::from_millis(400));
     let tally = drive(address, 1000, open(1000.0), window(0, 1000, 5000), u64::MAX).expect("right replies");
     assert_eq!(tally.latencies.len(), 1000, "each due request has one latency");
@@ -111,7 +117,7 @@ fn requests_due_in_the_warm_up_are_not_recorded() {
 }
 
 #[test]
-fn what_is_never_answered_counts_as_waiting() {
+fn unanswered_requests_count_with_their_waiting_time() {
     let address = serve(b"+PONG\r\n", 50, Duration::from_secs(3600));
     let tally = drive(address, 16, open(1000.0), window(0, 100, 300), u64::MAX).expect("no wrong replies");
     assert_eq!(tally.all_replies, 50);
@@ -145,7 +151,7 @@ fn a_closed_loop_ends_with_its_window() {
 }
 
 #[test]
-fn a_server_that_falls_silent_fails_a_closed_loop() {
+fn a_server_that_stops_replying_fails_a_closed_loop() {
     let address = serve(b"+PONG\r\n", 10, Duration::from_secs(3600));
     let outcome = drive(address, 4, RequestPace::Closed, window(0, 100, 100), u64::MAX);
     assert!(matches!(outcome, Err(Error::Server(_))), "{outcome:?}");
@@ -167,10 +173,10 @@ fn a_wrong_reply_fails_the_run() {
 
 #[test]
 fn merged_tallies_have_the_quantiles_of_all_latencies() {
-    let mut merged = Tally::new();
+    let mut merged = LoadTally::new();
     let mut whole = latency_histogram();
     for thread in 0..4u64 {
-        let mut tally = Tally::new();
+        let mut tally = LoadTally::new();
         for step in 1..=1000 {
             let latency_ns = step * 10_000 * (thread + 1);
             tally.latencies.saturating_record(latency_ns);
@@ -191,10 +197,10 @@ fn merged_tallies_have_the_quantiles_of_all_latencies() {
 }
 
 #[test]
-fn latencies_beyond_the_histogram_are_kept_at_its_end() {
+fn latencies_beyond_the_histogram_are_recorded_at_its_maximum() {
     let mut latencies = latency_histogram();
     latencies.saturating_record(u64::MAX);
     latencies.saturating_record(0);
     assert_eq!(latencies.len(), 2);
-    assert!(latencies.max() >= HIGHEST_LATENCY_NS);
+    assert!(latencies.max() >= MAX_LATENCY_NS);
 }

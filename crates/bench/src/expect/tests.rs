@@ -10,20 +10,20 @@ fn array(elements: &[Vec<u8>]) -> Vec<u8> {
     [format!("*{}\r\n", elements.len()).into_bytes(), elements.concat()].concat()
 }
 
-fn checker(kind: &str, value_size: usize) -> Checker {
-    Checker::new(Expect::parse(kind).expect(kind), value_size)
+fn checker(kind: &str, value_size: usize) -> ReplyChecker {
+    ReplyChecker::new(ExpectedReply::parse(kind).expect(kind), value_size)
 }
 
 #[test]
-fn right_replies_are_found_wherever_they_are_cut() {
-    let values = Values::new(64);
-    let two = array(&[bulk(values.of(1)), bulk(values.of(2))]);
+fn correct_replies_are_found_when_split_anywhere() {
+    let values = ValuePool::new(64);
+    let two = array(&[bulk(values.value(1)), bulk(values.value(2))]);
     let cases = [
         ("ok", b"+OK\r\n".to_vec(), false),
         ("pong", b"+PONG\r\n".to_vec(), false),
         ("integer", b":-17\r\n".to_vec(), false),
-        ("value", bulk(values.of(1)), false),
-        ("value-or-nil", bulk(values.of(1)), false),
+        ("value", bulk(values.value(1)), false),
+        ("value-or-nil", bulk(values.value(1)), false),
         ("value-or-nil", b"$-1\r\n".to_vec(), true),
         ("value-or-nil", b"_\r\n".to_vec(), true),
         ("values:2", two.clone(), false),
@@ -32,27 +32,31 @@ fn right_replies_are_found_wherever_they_are_cut() {
         ("elements:2", b"%1\r\n+a\r\n+b\r\n".to_vec(), false),
         ("any", b"$-1\r\n".to_vec(), true),
         ("exactly:12", b":12\r\n".to_vec(), false),
-        ("item", bulk(values.of(1)), false),
+        ("item", bulk(values.value(1)), false),
         ("items:2", two.clone(), false),
-        ("scored:1", array(&[bulk(values.of(1)), bulk(b"0")]), false),
-        ("fields:1", array(&[bulk(b"field:000000"), bulk(values.of(1))]), false),
+        ("scored:1", array(&[bulk(values.value(1)), bulk(b"0")]), false),
+        (
+            "fields:1",
+            array(&[bulk(b"field:000000"), bulk(values.value(1))]),
+            false,
+        ),
     ];
     for (kind, reply, miss) in cases {
         let checker = checker(kind, 64);
-        let mut scanner = Scanner::default();
+        let mut scanner = ReplyScanner::default();
         // Done twice, because a scan must leave no state for the next reply.
         for _ in 0..2 {
             for end in 0..reply.len() {
-                let found = checker.find(&reply[..end], &mut scanner).expect(kind);
+                let found = checker.check_header(&reply[..end], &mut scanner).expect(kind);
                 assert_eq!(found, None, "{kind} cut at {end}");
             }
             let followed = [reply.as_slice(), b"$3\r\nxyz\r\n"].concat();
-            let found = checker.find(&followed, &mut scanner).expect(kind);
+            let found = checker.check_header(&followed, &mut scanner).expect(kind);
             assert_eq!(
                 found,
                 Some(MatchedReply {
                     length: reply.len(),
-                    miss
+                    is_miss: miss
                 }),
                 "{kind}"
             );
@@ -62,8 +66,8 @@ fn right_replies_are_found_wherever_they_are_cut() {
 
 #[test]
 fn wrong_types_and_lengths_stop_the_run() {
-    let values = Values::new(64);
-    let short = bulk(&values.of(1)[..63]);
+    let values = ValuePool::new(64);
+    let short = bulk(&values.value(1)[..63]);
     let cases = [
         ("ok", b"+QUEUED\r\n".to_vec()),
         ("ok", b"-OOM command not allowed\r\n".to_vec()),
@@ -71,9 +75,9 @@ fn wrong_types_and_lengths_stop_the_run() {
         ("value", b"$-1\r\n".to_vec()),
         ("value", short.clone()),
         ("value-or-nil", short.clone()),
-        ("values:2", array(&[bulk(values.of(1)), short.clone()])),
-        ("values:2", array(&[bulk(values.of(1)), b"$-1\r\n".to_vec()])),
-        ("values:2", array(&[bulk(values.of(1))])),
+        ("values:2", array(&[bulk(values.value(1)), short.clone()])),
+        ("values:2", array(&[bulk(values.value(1)), b"$-1\r\n".to_vec()])),
+        ("values:2", array(&[bulk(values.value(1))])),
         ("bulk", b"$-1\r\n".to_vec()),
         ("elements:2", array(&[bulk(b"a")])),
         ("elements:1", b"$1\r\na\r\n".to_vec()),
@@ -85,7 +89,7 @@ fn wrong_types_and_lengths_stop_the_run() {
         ("any", b"nonsense\r\n".to_vec()),
     ];
     for (kind, reply) in cases {
-        let outcome = checker(kind, 64).find(&reply, &mut Scanner::default());
+        let outcome = checker(kind, 64).check_header(&reply, &mut ReplyScanner::default());
         let text = String::from_utf8_lossy(&reply);
         assert!(
             matches!(outcome, Err(Error::WrongReply(_))),
@@ -95,12 +99,16 @@ fn wrong_types_and_lengths_stop_the_run() {
 }
 
 #[test]
-fn a_value_that_overruns_its_length_stops_the_run() {
-    let values = Values::new(64);
-    let mut reply = bulk(values.of(1));
+fn a_value_longer_than_its_length_stops_the_run() {
+    let values = ValuePool::new(64);
+    let mut reply = bulk(values.value(1));
     let end = reply.len();
     reply[end - 2..].copy_from_slice(b"xx");
-    assert!(checker("value", 64).find(&reply, &mut Scanner::default()).is_err());
+    assert!(
+        checker("value", 64)
+            .check_header(&reply, &mut ReplyScanner::default())
+            .is_err()
+    );
 }
 
 fn drawn(ids: &[u64], number: u64) -> DrawnValues {
@@ -113,22 +121,22 @@ fn drawn(ids: &[u64], number: u64) -> DrawnValues {
 
 #[test]
 fn content_is_compared_with_what_was_stored() {
-    let values = Values::new(32);
+    let values = ValuePool::new(32);
     let one = checker("value", 32);
-    let compare = |checker: &Checker, reply: &[u8], ids: &[u64]| {
+    let compare = |checker: &ReplyChecker, reply: &[u8], ids: &[u64]| {
         checker.compare(reply, &drawn(ids, 0), u64::MAX, &values).is_ok()
     };
-    assert!(compare(&one, &bulk(values.of(7)), &[7]));
-    assert!(!compare(&one, &bulk(values.of(7)), &[8]));
-    assert!(!compare(&one, &bulk(values.of(7)), &[]));
+    assert!(compare(&one, &bulk(values.value(7)), &[7]));
+    assert!(!compare(&one, &bulk(values.value(7)), &[8]));
+    assert!(!compare(&one, &bulk(values.value(7)), &[]));
     let two = checker("values:2", 32);
-    let reply = array(&[bulk(values.of(7)), bulk(values.of(9))]);
+    let reply = array(&[bulk(values.value(7)), bulk(values.value(9))]);
     assert!(compare(&two, &reply, &[7, 9]));
     assert!(!compare(&two, &reply, &[9, 7]));
     assert!(!compare(&two, &reply, &[7]));
 }
 
-fn name(values: &Values, id: u64, number: u64) -> Vec<u8> {
+fn name(values: &ValuePool, id: u64, number: u64) -> Vec<u8> {
     let mut name = Vec::new();
     values.append_name(id, number, &mut name);
     bulk(&name)
@@ -136,7 +144,7 @@ fn name(values: &Values, id: u64, number: u64) -> Vec<u8> {
 
 #[test]
 fn collections_are_compared_element_by_element() {
-    let values = Values::new(20);
+    let values = ValuePool::new(20);
     let names = |numbers: &[u64]| array(&numbers.iter().map(|n| name(&values, 7, *n)).collect::<Vec<_>>());
     let id_names = |ids: &[u64]| array(&ids.iter().map(|id| name(&values, 0, *id)).collect::<Vec<_>>());
     let items = |numbers: &[u64]| array(&numbers.iter().map(|n| bulk(values.item(7, *n))).collect::<Vec<_>>());
@@ -197,7 +205,7 @@ fn collections_are_compared_element_by_element() {
     ];
     for (kind, reply, is_right) in cases {
         let checker = checker(kind, 20);
-        let found = checker.find(&reply, &mut Scanner::default());
+        let found = checker.check_header(&reply, &mut ReplyScanner::default());
         let compared = matches!(found, Ok(Some(found)) if found.length == reply.len())
             && checker.compare(&reply, &drawn(&[7], 4), 9, &values).is_ok();
         assert_eq!(compared, is_right, "{kind} {}", reply.escape_ascii());
@@ -207,11 +215,11 @@ fn collections_are_compared_element_by_element() {
 #[test]
 fn unknown_kinds_are_refused() {
     for text in ["", "okay", "values", "values:x", "ok:1", "elements"] {
-        assert!(Expect::parse(text).is_err(), "{text:?} was accepted");
+        assert!(ExpectedReply::parse(text).is_err(), "{text:?} was accepted");
     }
     for (kind, _) in KINDS {
         assert!(
-            Expect::parse(&kind.replace('N', "3")).is_ok(),
+            ExpectedReply::parse(&kind.replace('N', "3")).is_ok(),
             "{kind} is in the help only"
         );
     }

@@ -16,17 +16,20 @@ fn parse(line: &str) -> Result<GivenFlags> {
 }
 
 #[test]
-fn values_are_taken_in_both_forms_and_from_defaults() {
+fn values_are_parsed_in_both_forms_and_from_defaults() {
     let given = parse("--rate 2.5 --cores=0,3 --quiet").expect("valid");
     assert_eq!(given.number::<u64>("--keys", 1).expect("a default"), 100);
-    assert_eq!(given.parsed::<f64>("--rate").expect("a number"), Some(2.5));
+    assert_eq!(given.parse_value::<f64>("--rate").expect("a number"), Some(2.5));
     assert_eq!(given.numbers("--cores").expect("numbers"), [0, 3]);
-    assert!(given.has("--quiet") && !given.has("--keys"));
-    assert_eq!(parse("").expect("valid").parsed::<f64>("--rate").expect("none"), None);
+    assert!(given.is_given("--quiet") && !given.is_given("--keys"));
+    assert_eq!(
+        parse("").expect("valid").parse_value::<f64>("--rate").expect("none"),
+        None
+    );
 }
 
 #[test]
-fn mistakes_are_refused() {
+fn invalid_command_lines_are_refused() {
     for line in ["--nothing", "--keys", "--quiet=1", "--keys 1 --keys 2", "stray"] {
         assert!(parse(line).is_err(), "{line} was accepted");
     }
@@ -48,7 +51,7 @@ fn mistakes_are_refused() {
 
 #[test]
 fn help_names_every_flag_and_default() {
-    let text = help(TABLE);
+    let text = help_text(TABLE);
     for flag in TABLE.iter().copied().flatten() {
         assert!(text.contains(flag.name) && text.contains(flag.help) && text.contains(flag.default));
     }

@@ -2,8 +2,8 @@
 
 use super::*;
 
-fn subject() -> Subject {
-    Subject {
+fn subject() -> LoadParameters {
+    LoadParameters {
         order: KeyOrder::Uniform { keys: 1000 },
         value_size: 32,
         expire_s: None,
@@ -14,9 +14,9 @@ fn subject() -> Subject {
 #[test]
 fn every_load_can_be_sent_and_filled() {
     for load in LOADS {
-        Workload::named(load.name, &subject()).expect(load.name);
+        Workload::from_name(load.name, &subject()).expect(load.name);
         if !load.fill.is_empty() {
-            Workload::command(load.fill, "any", &subject()).expect(load.name);
+            Workload::from_command(load.fill, "any", &subject()).expect(load.name);
         }
     }
 }
@@ -33,8 +33,8 @@ fn load_names_are_unique() {
 }
 
 #[test]
-fn a_mixture_has_its_weights() {
-    let workload = Workload::named("mixed", &subject()).expect("mixed");
+fn a_mixture_follows_its_weights() {
+    let workload = Workload::from_name("mixed", &subject()).expect("mixed");
     let mut sets = 0;
     for index in 0..10_000 {
         let mut request = Vec::new();
@@ -47,17 +47,17 @@ fn a_mixture_has_its_weights() {
 
 #[test]
 fn each_reply_of_a_mixture_is_checked_against_its_own_request() {
-    let workload = Workload::named("get:1,set:1", &subject()).expect("a mixture");
-    let values = Values::new(32);
+    let workload = Workload::from_name("get:1,set:1", &subject()).expect("a mixture");
+    let values = ValuePool::new(32);
     for index in 0..1000 {
         let mut request = Vec::new();
         workload.append_request(9, index, &mut request);
         let is_set = request.starts_with(b"*3");
         let name = String::from_utf8(request).expect("text");
         let id: u64 = name.split("key:").nth(1).expect("a key")[..12].parse().expect("digits");
-        let value = [b"$32\r\n", values.of(id), b"\r\n"].concat();
-        let other = [b"$32\r\n", values.of(id + 1), b"\r\n"].concat();
-        let check = |reply: &[u8]| workload.check_reply(9, index, reply, &mut Scanner::default());
+        let value = [b"$32\r\n", values.value(id), b"\r\n"].concat();
+        let other = [b"$32\r\n", values.value(id + 1), b"\r\n"].concat();
+        let check = |reply: &[u8]| workload.check_reply(9, index, reply, &mut ReplyScanner::default());
         assert_eq!(check(b"+OK\r\n").is_ok(), is_set);
         assert_eq!(check(&value).is_ok(), !is_set);
         assert!(check(&other).is_err());
@@ -67,8 +67,8 @@ fn each_reply_of_a_mixture_is_checked_against_its_own_request() {
 #[test]
 fn bad_mixtures_are_refused() {
     for text in ["", "nothing", "get:0", "get:x", "get:80,,set:20"] {
-        assert!(Workload::named(text, &subject()).is_err(), "{text:?} was accepted");
+        assert!(Workload::from_name(text, &subject()).is_err(), "{text:?} was accepted");
     }
-    assert!(Workload::command("PING", "value", &subject()).is_err());
-    assert!(Workload::command("MGET {keys:3}", "values:4", &subject()).is_err());
+    assert!(Workload::from_command("PING", "value", &subject()).is_err());
+    assert!(Workload::from_command("MGET {keys:3}", "values:4", &subject()).is_err());
 }

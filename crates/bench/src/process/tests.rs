@@ -3,7 +3,7 @@
 use super::*;
 use std::time::{Duration, Instant};
 
-fn burn(time: Duration) {
+fn burn_cpu(time: Duration) {
     let begin = Instant::now();
     while begin.elapsed() < time {
         std::hint::spin_loop();
@@ -11,16 +11,16 @@ fn burn(time: Duration) {
 }
 
 #[test]
-fn work_shows_as_processor_time() {
-    let before = CpuSample::of(std::process::id()).expect("this process exists");
+fn work_is_measured_as_cpu_time() {
+    let before = CpuSample::read(std::process::id()).expect("this process exists");
     // Other tests may use the core, so the loop burns CPU time until the reading changes, with a limit.
     let begin = Instant::now();
     let mut used_ns = 0;
     while used_ns < 5_000_000 && begin.elapsed() < Duration::from_secs(20) {
-        burn(Duration::from_millis(10));
-        used_ns = CpuSample::of(std::process::id())
+        burn_cpu(Duration::from_millis(10));
+        used_ns = CpuSample::read(std::process::id())
             .expect("this process exists")
-            .since_ns(&before);
+            .nanoseconds_since(&before);
     }
     assert!(used_ns >= 5_000_000, "only {used_ns} ns were counted");
 }
@@ -32,14 +32,17 @@ fn threads_that_ended_do_not_hide_their_work() {
         total_ns,
     };
     let before = sample(&[(1, 100), (2, 200)], 300);
-    assert_eq!(sample(&[(1, 150), (2, 210)], 300).since_ns(&before), 60);
-    assert_eq!(sample(&[(1, 150), (2, 200), (3, 7)], 300).since_ns(&before), 57);
-    assert_eq!(sample(&[(1, 150)], 1300).since_ns(&before), 1000);
-    assert_eq!(sample(&[], 500).since_ns(&before), 200);
+    assert_eq!(sample(&[(1, 150), (2, 210)], 300).nanoseconds_since(&before), 60);
+    assert_eq!(
+        sample(&[(1, 150), (2, 200), (3, 7)], 300).nanoseconds_since(&before),
+        57
+    );
+    assert_eq!(sample(&[(1, 150)], 1300).nanoseconds_since(&before), 1000);
+    assert_eq!(sample(&[], 500).nanoseconds_since(&before), 200);
 }
 
 #[test]
-fn times_are_found_behind_any_program_name() {
+fn times_are_parsed_after_any_program_name() {
     let rest = "S 1 2 3 0 -1 4194304 1 2 3 4 30 12 0 0 20 0 1 0 5 6 7";
     assert_eq!(ticks_in_stat(&format!("7 (cat) {rest}")), Some(42));
     assert_eq!(ticks_in_stat(&format!("7 (a ) b (c) {rest}")), Some(42));

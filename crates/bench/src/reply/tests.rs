@@ -27,18 +27,22 @@ const REPLIES: &[&[u8]] = &[
 ];
 
 #[test]
-fn every_reply_is_found_whole() {
+fn every_reply_is_found_completely() {
     for reply in REPLIES {
         let mut followed = reply.to_vec();
         followed.extend_from_slice(b"+NEXT\r\n");
         let text = String::from_utf8_lossy(reply);
-        assert_eq!(Scanner::default().advance(&followed), Ok(Some(reply.len())), "{text:?}");
+        assert_eq!(
+            ReplyScanner::default().advance(&followed),
+            Ok(Some(reply.len())),
+            "{text:?}"
+        );
     }
 }
 
 #[test]
 fn every_reply_is_found_when_it_arrives_byte_by_byte() {
-    let mut scanner = Scanner::default();
+    let mut scanner = ReplyScanner::default();
     for reply in REPLIES {
         for end in 0..reply.len() {
             let text = String::from_utf8_lossy(&reply[..end]);
@@ -55,7 +59,7 @@ fn a_long_array_split_anywhere_is_scanned_once() {
         reply.extend_from_slice(format!("$4\r\n{number:04}\r\n").as_bytes());
     }
     for first_cut in (1..reply.len()).step_by(97) {
-        let mut scanner = Scanner::default();
+        let mut scanner = ReplyScanner::default();
         assert_eq!(scanner.advance(&reply[..first_cut]), Ok(None));
         assert!(
             scanner.cursor + 10 >= first_cut,
@@ -66,7 +70,7 @@ fn a_long_array_split_anywhere_is_scanned_once() {
 }
 
 #[test]
-fn what_is_no_reply_is_refused() {
+fn invalid_replies_are_refused() {
     let broken: &[&[u8]] = &[
         b"hello\r\n",
         b"+OK\n",
@@ -79,8 +83,8 @@ fn what_is_no_reply_is_refused() {
     ];
     for bytes in broken {
         let text = String::from_utf8_lossy(bytes);
-        assert!(Scanner::default().advance(bytes).is_err(), "{text:?} was accepted");
+        assert!(ReplyScanner::default().advance(bytes).is_err(), "{text:?} was accepted");
     }
-    let endless = vec![b'+'; LINE_LIMIT + 1];
-    assert!(Scanner::default().advance(&endless).is_err());
+    let endless = vec![b'+'; MAX_LINE_BYTES + 1];
+    assert!(ReplyScanner::default().advance(&endless).is_err());
 }

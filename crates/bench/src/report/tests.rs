@@ -6,7 +6,7 @@ fn measurement(requests_per_s: f64, server_cpu_us: f64, server_busy: f64) -> Mea
     Measurement {
         requests_per_s,
         server_cpu_us: Some(server_cpu_us),
-        server_busy: Some(server_busy),
+        server_busy_cores: Some(server_busy),
         client_cpu_us: 0.2,
         p50_us: 100.0,
         p99_us: 200.0,
@@ -61,7 +61,7 @@ fn report() -> Report {
 }
 
 #[test]
-fn the_median_is_the_middle() {
+fn the_median_is_the_middle_value() {
     let cases: [(&[f64], Option<f64>); 4] = [
         (&[], None),
         (&[3.0], Some(3.0)),
@@ -138,6 +138,6 @@ fn numbers_are_grouped_by_thousands() {
         (12_345_678.0, "12,345,678"),
     ];
     for (value, text) in cases {
-        assert_eq!(thousands(Some(value)), text);
+        assert_eq!(format_thousands(Some(value)), text);
     }
 }

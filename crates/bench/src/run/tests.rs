@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use super::*;
 use crate::draw::KeyOrder;
-use crate::load::{FILL_STRINGS, Subject};
+use crate::load::{FILL_STRINGS, LoadParameters};
 
 type Store = Arc<Mutex<HashMap<Vec<u8>, Vec<u8>>>>;
 
@@ -70,8 +70,8 @@ fn serve(store: Store) -> SocketAddr {
     address
 }
 
-fn shape(address: SocketAddr) -> Shape {
-    Shape {
+fn shape(address: SocketAddr) -> RunParameters {
+    RunParameters {
         address,
         connections: 5,
         threads: 2,
@@ -87,8 +87,8 @@ fn shape(address: SocketAddr) -> Shape {
     }
 }
 
-fn subject(order: KeyOrder) -> Subject {
-    Subject {
+fn subject(order: KeyOrder) -> LoadParameters {
+    LoadParameters {
         order,
         value_size: 40,
         expire_s: None,
@@ -96,30 +96,30 @@ fn subject(order: KeyOrder) -> Subject {
     }
 }
 
-fn filled(keys: u64) -> (SocketAddr, Store) {
+fn filled_server(keys: u64) -> (SocketAddr, Store) {
     let store = Store::default();
     let address = serve(Arc::clone(&store));
-    let fill = Workload::command(FILL_STRINGS, "ok", &subject(KeyOrder::Sequential)).expect("valid");
+    let fill = Workload::from_command(FILL_STRINGS, "ok", &subject(KeyOrder::Sequential)).expect("valid");
     send_each_once(&shape(address), &fill, keys).expect("a filled server");
     (address, store)
 }
 
 #[test]
 fn a_fill_creates_each_key_once_with_its_value() {
-    let (_, store) = filled(103);
+    let (_, store) = filled_server(103);
     let store = store.lock().expect("no other holder panics");
-    let values = crate::content::Values::new(40);
+    let values = crate::content::ValuePool::new(40);
     assert_eq!(store.len(), 103);
     for id in 0..103 {
-        assert_eq!(store[format!("key:{id:012}").as_bytes()], values.of(id));
+        assert_eq!(store[format!("key:{id:012}").as_bytes()], values.value(id));
     }
 }
 
 #[test]
-fn what_was_filled_is_read_back_and_measured() {
-    let (address, _) = filled(200);
+fn filled_keys_are_read_back_and_measured() {
+    let (address, _) = filled_server(200);
     for load in ["get", "mget100", "mixed"] {
-        let workload = Workload::named(load, &subject(KeyOrder::Uniform { keys: 200 })).expect(load);
+        let workload = Workload::from_name(load, &subject(KeyOrder::Uniform { keys: 200 })).expect(load);
         let measured = measure(&shape(address), &workload).expect(load);
         assert!(measured.replies > 0, "{load}: {measured:?}");
         assert!((measured.requests_per_s - measured.replies as f64 / 0.2).abs() < 1.0);
@@ -130,11 +130,11 @@ fn what_was_filled_is_read_back_and_measured() {
 }
 
 #[test]
-fn the_open_loop_keeps_its_rate_over_all_threads() {
-    let (address, _) = filled(200);
-    let workload = Workload::named("get", &subject(KeyOrder::Uniform { keys: 200 })).expect("get");
+fn the_open_loop_keeps_its_total_rate() {
+    let (address, _) = filled_server(200);
+    let workload = Workload::from_name("get", &subject(KeyOrder::Uniform { keys: 200 })).expect("get");
     let window = Duration::from_millis(1000);
-    let shape = Shape {
+    let shape = RunParameters {
         rate: Some(500.0),
         window,
         ..shape(address)
@@ -146,29 +146,29 @@ fn the_open_loop_keeps_its_rate_over_all_threads() {
 
 #[test]
 fn a_missing_key_is_a_miss_or_a_failure() {
-    let (address, _) = filled(100);
+    let (address, _) = filled_server(100);
     let order = KeyOrder::Uniform { keys: 200 };
-    let allowed = Workload::named("get-or-nil", &subject(order.clone())).expect("get-or-nil");
+    let allowed = Workload::from_name("get-or-nil", &subject(order.clone())).expect("get-or-nil");
     let measured = measure(&shape(address), &allowed).expect("misses are right replies");
     assert!(measured.misses > 0);
-    let strict = Workload::named("get", &subject(order)).expect("get");
+    let strict = Workload::from_name("get", &subject(order)).expect("get");
     assert!(matches!(measure(&shape(address), &strict), Err(Error::WrongReply(_))));
 }
 
 #[test]
 fn one_changed_byte_in_a_stored_value_fails_the_run() {
-    let (address, store) = filled(10);
+    let (address, store) = filled_server(10);
     store
         .lock()
         .expect("no other holder panics")
         .values_mut()
         .for_each(|value| value[39] ^= 1);
-    let workload = Workload::named("get", &subject(KeyOrder::Uniform { keys: 10 })).expect("get");
+    let workload = Workload::from_name("get", &subject(KeyOrder::Uniform { keys: 10 })).expect("get");
     assert!(matches!(measure(&shape(address), &workload), Err(Error::WrongReply(_))));
 }
 
 #[test]
-fn a_rate_is_dealt_out_to_threads_in_turn() {
+fn a_rate_is_distributed_over_the_threads() {
     for (number, expected_offset_ns) in [(0, 0.0), (1, 1e6), (2, 2e6)] {
         match pace(Some(1000.0), number, 3) {
             RequestPace::Open { interval_ns, offset_ns } => {

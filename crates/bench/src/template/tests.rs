@@ -4,7 +4,7 @@ use super::*;
 use crate::draw::KeyOrder;
 
 fn request(text: &str, value_size: usize, expire_s: Option<u64>) -> String {
-    let values = Values::new(value_size);
+    let values = ValuePool::new(value_size);
     let template = Template::parse(text, &values, expire_s).expect(text);
     let order = KeyOrder::Sequential;
     let mut out = Vec::new();
@@ -14,11 +14,11 @@ fn request(text: &str, value_size: usize, expire_s: Option<u64>) -> String {
 
 #[test]
 fn commands_are_encoded_as_resp_arrays() {
-    let value = String::from_utf8(Values::new(8).of(42).to_vec()).expect("values are text");
-    let item = |id, number| String::from_utf8(Values::new(8).item(id, number).to_vec()).expect("values are text");
+    let value = String::from_utf8(ValuePool::new(8).value(42).to_vec()).expect("values are text");
+    let item = |id, number| String::from_utf8(ValuePool::new(8).item(id, number).to_vec()).expect("values are text");
     let name = |id, number| {
         let mut name = Vec::new();
-        Values::new(8).append_name(id, number, &mut name);
+        ValuePool::new(8).append_name(id, number, &mut name);
         String::from_utf8(name).expect("names are text")
     };
     let cases = [
@@ -122,8 +122,8 @@ fn commands_are_encoded_as_resp_arrays() {
 }
 
 #[test]
-fn a_long_request_draws_the_same_keys_on_both_sides() {
-    let values = Values::new(16);
+fn the_reply_side_draws_the_same_keys_as_the_request_side() {
+    let values = ValuePool::new(16);
     let order = KeyOrder::Uniform { keys: 3_000_000 };
     for text in [
         "MGET {keys:100}",
@@ -134,7 +134,7 @@ fn a_long_request_draws_the_same_keys_on_both_sides() {
         let mut out = Vec::new();
         template.append(&mut RequestDraw::new(&order, 5, 6), &values, &mut out);
         let sent = String::from_utf8(out).expect("requests here are text");
-        let ids = template.drawn(&mut RequestDraw::new(&order, 5, 6)).ids;
+        let ids = template.replay_draws(&mut RequestDraw::new(&order, 5, 6)).ids;
         assert_eq!(ids.len(), template.keys());
         let mut rest = sent.as_str();
         for id in ids {
@@ -150,8 +150,8 @@ fn a_long_request_draws_the_same_keys_on_both_sides() {
 }
 
 #[test]
-fn what_cannot_be_encoded_is_refused() {
-    let values = Values::new(8);
+fn invalid_commands_are_refused() {
+    let values = ValuePool::new(8);
     for text in [
         "",
         "SET {value}",
@@ -164,13 +164,13 @@ fn what_cannot_be_encoded_is_refused() {
     ] {
         assert!(Template::parse(text, &values, None).is_err(), "{text:?} was accepted");
     }
-    let too_short = Values::new(NAME_BYTES - 1);
+    let too_short = ValuePool::new(NAME_BYTES - 1);
     assert!(Template::parse("SADD s {idname}", &too_short, None).is_err());
 }
 
 #[test]
-fn turns_go_round_the_stream() {
-    assert_eq!(stream_round(10), 201);
+fn turns_cycle_through_the_stream() {
+    assert_eq!(requests_per_cycle(10), 201);
     let cases = [
         (0, 0),
         (1, 0),

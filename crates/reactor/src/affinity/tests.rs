@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn cpu_lists_read_as_the_configuration_file_writes_them() {
+fn cpu_lists_have_the_format_of_the_configuration_file() {
     let cases: [(&str, Option<&[usize]>); 15] = [
         ("0", Some(&[0])),
         ("0,2,3", Some(&[0, 2, 3])),
@@ -27,7 +27,7 @@ fn cpu_lists_read_as_the_configuration_file_writes_them() {
 }
 
 #[test]
-fn a_pinned_thread_may_run_only_there_and_others_are_unaffected() {
+fn pinning_affects_only_the_calling_thread() {
     let before = allowed_cpus().unwrap();
     let chosen = *before.last().unwrap();
     let seen = std::thread::spawn(move || {
@@ -41,11 +41,11 @@ fn a_pinned_thread_may_run_only_there_and_others_are_unaffected() {
 }
 
 #[test]
-fn a_thread_steps_back_alone() {
+fn lowering_the_priority_affects_only_the_calling_thread() {
     let nice = || rustix::process::getpriority_process(Some(rustix::thread::gettid())).expect("a priority");
     let before = nice();
     let stepped_back = std::thread::spawn(move || {
-        step_back(19).expect("anybody may step back");
+        lower_priority(19).expect("anybody may step back");
         nice()
     });
     assert_eq!(stepped_back.join().expect("no panic"), 19);

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use super::*;
 
 #[test]
-fn clocks_count_in_the_units_their_names_say() {
+fn clocks_count_in_the_units_of_their_names() {
     let (monotonic, before) = (monotonic_us(), SystemTime::now());
     std::thread::sleep(Duration::from_millis(20));
     let passed = monotonic_us() - monotonic;
@@ -27,8 +27,8 @@ fn cpu_time_grows_with_work_and_not_with_sleep() {
     while thread_cpu_us() - begun < 30_000 {
         std::hint::black_box([0u8; 4096]);
     }
-    let thread = Usage::of_this_thread();
-    let process = ProcessTimes::now().own;
+    let thread = CpuUsage::of_this_thread();
+    let process = ProcessCpuTimes::now().own;
     assert!(thread.user_us + thread.system_us >= 20_000, "{thread:?}");
     assert!(process.user_us + process.system_us >= thread.user_us + thread.system_us - 20_000);
 }

@@ -6,7 +6,7 @@ use super::Collation;
 
 fn key(collation: &Collation, text: &str) -> Vec<u8> {
     let mut key = b"before".to_vec();
-    collation.append_key(&CString::new(text).expect("no zero byte"), &mut key);
+    collation.append_sort_key(&CString::new(text).expect("no zero byte"), &mut key);
     key.split_off(6)
 }
 
@@ -18,7 +18,7 @@ fn sorted(collation: &Collation, words: &[&'static str]) -> Vec<&'static str> {
 
 #[test]
 fn the_c_locale_compares_bytes() {
-    let collation = Collation::named(b"C").expect("every system has it");
+    let collation = Collation::for_locale(b"C").expect("every system has it");
     assert_eq!(
         sorted(&collation, &["b", "a", "B", "", "ab", "A"]),
         ["", "A", "B", "a", "ab", "b"]
@@ -28,9 +28,9 @@ fn the_c_locale_compares_bytes() {
 }
 
 #[test]
-fn others_have_their_own_order() {
+fn installed_locales_have_their_own_order() {
     for name in ["en_US.UTF-8", "de_DE.UTF-8"] {
-        if let Some(collation) = Collation::named(name.as_bytes()) {
+        if let Some(collation) = Collation::for_locale(name.as_bytes()) {
             assert_eq!(
                 sorted(&collation, &["b", "a", "B", "A"]),
                 ["a", "A", "b", "B"],
@@ -42,6 +42,6 @@ fn others_have_their_own_order() {
 
 #[test]
 fn unknown_names_are_refused() {
-    assert!(Collation::named(b"no_SUCH.locale").is_none());
-    assert!(Collation::named(b"C\0").is_none());
+    assert!(Collation::for_locale(b"no_SUCH.locale").is_none());
+    assert!(Collation::for_locale(b"C\0").is_none());
 }

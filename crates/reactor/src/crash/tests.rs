@@ -9,7 +9,7 @@ const SCENARIO: &str = "WEFT_CRASH_SCENARIO";
 
 /// Runs in the child process.
 #[test]
-fn scenario() {
+fn crash_scenario() {
     let Ok(kind) = std::env::var(SCENARIO) else {
         return;
     };
@@ -41,7 +41,7 @@ fn endless_recursion(depth: u64) -> u64 {
     endless_recursion(room[3] + 1) + room[4]
 }
 
-fn report_of(kind: &str) -> (String, Option<i32>) {
+fn run_scenario(kind: &str) -> (String, Option<i32>) {
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "crash::tests::scenario", "--nocapture"])
         .env(SCENARIO, kind)
@@ -56,7 +56,7 @@ fn report_of(kind: &str) -> (String, Option<i32>) {
 }
 
 #[test]
-fn a_crash_leaves_a_whole_report_and_the_signal_as_exit_status() {
+fn a_crash_writes_a_complete_report_and_exits_with_the_signal() {
     let cases: [(&str, c_int, &[&str]); 4] = [
         (
             "fault",
@@ -84,7 +84,7 @@ fn a_crash_leaves_a_whole_report_and_the_signal_as_exit_status() {
         ),
     ];
     for (kind, signal, expected) in cases {
-        let (report, status) = report_of(kind);
+        let (report, status) = run_scenario(kind);
         assert_eq!(status, Some(signal), "{kind}: {report}");
         let common = [
             "=== WEFT BUG REPORT START: Cut & paste starting from here ===",

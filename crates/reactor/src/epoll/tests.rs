@@ -14,8 +14,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::*;
 
-const A_WHILE: Option<Duration> = Some(Duration::from_secs(20));
-const NOW: Option<Duration> = Some(Duration::ZERO);
+const LONG_TIMEOUT: Option<Duration> = Some(Duration::from_secs(20));
+const NO_TIMEOUT: Option<Duration> = Some(Duration::ZERO);
 
 fn tcp_pair() -> (Socket, TcpStream) {
     let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -67,14 +67,14 @@ fn drain(reactor: &mut Reactor, token: Token, room: usize) -> Vec<u8> {
     loop {
         let mut part = Vec::new();
         match reactor.receive(token, &mut part, room).unwrap() {
-            Received::Bytes { count, more } => {
+            ReceiveOutcome::Bytes { count, more } => {
                 assert_eq!(count, part.len());
                 all.extend_from_slice(&part);
                 if !more {
                     return all;
                 }
             }
-            Received::WouldBlock | Received::Closed => return all,
+            ReceiveOutcome::WouldBlock | ReceiveOutcome::Closed => return all,
         }
     }
 }
@@ -95,9 +95,9 @@ fn accepted_connections_echo_over_tcp_and_unix() {
             thread::spawn(move || {
                 let text = format!("client {number}: {}", "x".repeat(number * 1000));
                 if number % 2 == 0 {
-                    converse(TcpStream::connect(address).unwrap(), &text);
+                    echo_rounds(TcpStream::connect(address).unwrap(), &text);
                 } else {
-                    converse(UnixStream::connect(path).unwrap(), &text);
+                    echo_rounds(UnixStream::connect(path).unwrap(), &text);
                 }
             })
         })
@@ -105,7 +105,7 @@ fn accepted_connections_echo_over_tcp_and_unix() {
     let (mut arrived, mut gone) = (0, 0);
     let mut input = Vec::new();
     while gone < clients.len() {
-        let events = turn(&mut reactor, A_WHILE);
+        let events = turn(&mut reactor, LONG_TIMEOUT);
         assert!(
             !events.is_empty(),
             "{arrived} arrived, {gone} gone, and nothing happens"
@@ -120,11 +120,11 @@ fn accepted_connections_echo_over_tcp_and_unix() {
                 Event::Readable(token) => {
                     input.clear();
                     match reactor.receive(token, &mut input, 16 * 1024).unwrap() {
-                        Received::Bytes { .. } => {
+                        ReceiveOutcome::Bytes { .. } => {
                             reactor.send(token, &mut output(&input)).unwrap();
                         }
-                        Received::WouldBlock => {}
-                        Received::Closed => {
+                        ReceiveOutcome::WouldBlock => {}
+                        ReceiveOutcome::Closed => {
                             reactor.deregister(token).unwrap();
                             gone += 1;
                         }
@@ -141,7 +141,7 @@ fn accepted_connections_echo_over_tcp_and_unix() {
     std::fs::remove_file(path).unwrap();
 }
 
-fn converse(mut stream: impl Read + Write, text: &str) {
+fn echo_rounds(mut stream: impl Read + Write, text: &str) {
     for _ in 0..5 {
         stream.write_all(text.as_bytes()).unwrap();
         let mut back = vec![0; text.len()];
@@ -166,7 +166,7 @@ impl Drop for Counted {
 }
 
 /// Returns about 50 MB in outputs of copied and shared bytes, and the same bytes in one vector.
-fn much_output(alive: &Arc<AtomicUsize>) -> (Vec<Output>, Vec<u8>) {
+fn large_outputs(alive: &Arc<AtomicUsize>) -> (Vec<Output>, Vec<u8>) {
     let (mut outputs, mut flat) = (Vec::new(), Vec::new());
     let mut random = fastrand::Rng::with_seed(7);
     while flat.len() < 50_000_000 {
@@ -204,9 +204,9 @@ fn slow_reader<S: Read + Send + 'static>(mut stream: S, total: usize) -> thread:
     })
 }
 
-fn a_slow_reader_gets_everything_in_order(served: Socket, client: impl Read + Send + 'static) {
+fn check_slow_reader(served: Socket, client: impl Read + Send + 'static) {
     let alive = Arc::new(AtomicUsize::new(0));
-    let (outputs, flat) = much_output(&alive);
+    let (outputs, flat) = large_outputs(&alive);
     let mut reactor = Reactor::new().unwrap();
     reactor.register(3, served).unwrap();
     let mut in_flight = 0;
@@ -214,8 +214,8 @@ fn a_slow_reader_gets_everything_in_order(served: Socket, client: impl Read + Se
         let sent = reactor.send(3, &mut output).unwrap();
         assert!(output.is_empty());
         in_flight = match sent {
-            Sent::Done => 0,
-            Sent::InFlight(bytes) => bytes,
+            SendOutcome::Done => 0,
+            SendOutcome::InFlight(bytes) => bytes,
         };
         assert_eq!(reactor.in_flight(3), in_flight);
     }
@@ -226,7 +226,7 @@ fn a_slow_reader_gets_everything_in_order(served: Socket, client: impl Read + Se
     let reader = slow_reader(client, flat.len());
     let mut turns = 0;
     while reactor.in_flight(3) > 0 {
-        let events = turn(&mut reactor, A_WHILE);
+        let events = turn(&mut reactor, LONG_TIMEOUT);
         assert!(reactor.in_flight(3) < in_flight, "a turn without progress: spinning");
         in_flight = reactor.in_flight(3);
         let finished = matches!(events[..], [Event::Writable(3)]);
@@ -237,7 +237,10 @@ fn a_slow_reader_gets_everything_in_order(served: Socket, client: impl Read + Se
     assert_eq!(alive.load(Ordering::Relaxed), 0, "sent values are given back");
     let (received, client) = reader.join().unwrap();
     assert!(received == flat, "the stream differs");
-    assert!(turn(&mut reactor, NOW).is_empty(), "output is of no more interest");
+    assert!(
+        turn(&mut reactor, NO_TIMEOUT).is_empty(),
+        "output is of no more interest"
+    );
     drop(client);
     wait_readable(&mut reactor, 3);
 }
@@ -245,17 +248,17 @@ fn a_slow_reader_gets_everything_in_order(served: Socket, client: impl Read + Se
 #[test]
 fn a_slow_tcp_reader_gets_everything_in_order() {
     let (served, client) = tcp_pair();
-    a_slow_reader_gets_everything_in_order(served, client);
+    check_slow_reader(served, client);
 }
 
 #[test]
 fn a_slow_unix_reader_gets_everything_in_order() {
     let (served, client) = unix_pair();
-    a_slow_reader_gets_everything_in_order(served, client);
+    check_slow_reader(served, client);
 }
 
 #[test]
-fn a_short_receive_empties_the_socket_and_a_full_one_is_reported_again() {
+fn a_short_receive_empties_the_socket_and_a_full_one_is_reported_readable_again() {
     let (served, mut client) = tcp_pair();
     let mut reactor = Reactor::new().unwrap();
     reactor.register(0, served).unwrap();
@@ -266,7 +269,7 @@ fn a_short_receive_empties_the_socket_and_a_full_one_is_reported_again() {
     let received = reactor.receive(0, &mut input, 1).unwrap();
     assert_eq!(
         received,
-        Received::Bytes {
+        ReceiveOutcome::Bytes {
             count: room,
             more: true
         }
@@ -275,18 +278,18 @@ fn a_short_receive_empties_the_socket_and_a_full_one_is_reported_again() {
     let received = reactor.receive(0, &mut input, 4096).unwrap();
     assert_eq!(
         received,
-        Received::Bytes {
+        ReceiveOutcome::Bytes {
             count: 1000 - room,
             more: false
         }
     );
-    assert!(turn(&mut reactor, NOW).is_empty(), "an emptied socket is quiet");
-    assert_eq!(reactor.receive(0, &mut input, 1).unwrap(), Received::WouldBlock);
+    assert!(turn(&mut reactor, NO_TIMEOUT).is_empty(), "an emptied socket is quiet");
+    assert_eq!(reactor.receive(0, &mut input, 1).unwrap(), ReceiveOutcome::WouldBlock);
     assert_eq!(input, [1; 1000]);
 }
 
 #[test]
-fn input_nobody_received_is_reported_every_turn() {
+fn input_that_is_not_received_is_reported_in_every_turn() {
     let (served, mut client) = unix_pair();
     let mut reactor = Reactor::new().unwrap();
     reactor.register(0, served).unwrap();
@@ -295,11 +298,11 @@ fn input_nobody_received_is_reported_every_turn() {
         wait_readable(&mut reactor, 0);
     }
     assert_eq!(drain(&mut reactor, 0, 100), b"PING");
-    assert!(turn(&mut reactor, NOW).is_empty());
+    assert!(turn(&mut reactor, NO_TIMEOUT).is_empty());
 }
 
 #[test]
-fn busy_connections_take_turns_with_others_and_no_turn_exceeds_its_limit() {
+fn connections_are_served_round_robin_and_no_turn_exceeds_its_limit() {
     let mut reactor = Reactor::new().unwrap();
     let mut clients: Vec<_> = (0..20)
         .map(|token| {
@@ -315,7 +318,7 @@ fn busy_connections_take_turns_with_others_and_no_turn_exceeds_its_limit() {
     let mut reported = [0; 20];
     let mut events = Vec::new();
     for _ in 0..40 {
-        reactor.wait(A_WHILE, &mut events, 4).unwrap();
+        reactor.wait(LONG_TIMEOUT, &mut events, 4).unwrap();
         assert!((1..=4).contains(&events.len()), "{events:?}");
         for event in &events {
             let Event::Readable(token) = event else {
@@ -325,7 +328,7 @@ fn busy_connections_take_turns_with_others_and_no_turn_exceeds_its_limit() {
             let mut byte = Vec::with_capacity(1);
             assert!(matches!(
                 reactor.receive(*token, &mut byte, 1).unwrap(),
-                Received::Bytes { .. }
+                ReceiveOutcome::Bytes { .. }
             ));
         }
     }
@@ -333,7 +336,7 @@ fn busy_connections_take_turns_with_others_and_no_turn_exceeds_its_limit() {
 }
 
 #[test]
-fn a_paused_connection_is_silent_and_resuming_reports_what_came() {
+fn a_paused_connection_reports_nothing_and_resuming_reports_its_input() {
     let (served, mut client) = tcp_pair();
     let mut reactor = Reactor::new().unwrap();
     reactor.register(5, served).unwrap();
@@ -348,24 +351,24 @@ fn a_paused_connection_is_silent_and_resuming_reports_what_came() {
     reactor.resume(5);
     wait_readable(&mut reactor, 5);
     reactor.pause(5);
-    assert!(turn(&mut reactor, NOW).is_empty(), "paused after the report");
+    assert!(turn(&mut reactor, NO_TIMEOUT).is_empty(), "paused after the report");
     reactor.resume(5);
     wait_readable(&mut reactor, 5);
     assert_eq!(drain(&mut reactor, 5, 1000), b"while paused");
     reactor.pause(5);
     reactor.resume(5);
-    assert!(turn(&mut reactor, NOW).is_empty(), "nothing came");
+    assert!(turn(&mut reactor, NO_TIMEOUT).is_empty(), "nothing came");
 }
 
 #[test]
-fn output_goes_on_while_paused() {
+fn output_is_sent_while_paused() {
     let (served, client) = unix_pair();
     let mut reactor = Reactor::new().unwrap();
     reactor.register(0, served).unwrap();
     reactor.pause(0);
     assert!(matches!(
         reactor.send(0, &mut output(&vec![1; 5_000_000])).unwrap(),
-        Sent::InFlight(_)
+        SendOutcome::InFlight(_)
     ));
     let reader = slow_reader(client, 5_000_000);
     wait_for(&mut reactor, "the end of the output", |event| {
@@ -375,7 +378,7 @@ fn output_goes_on_while_paused() {
 }
 
 #[test]
-fn the_end_of_a_paused_peer_is_told_once() {
+fn the_end_of_a_paused_peer_is_reported_once() {
     for paused_first in [true, false] {
         let (served, mut client) = tcp_pair();
         let mut reactor = Reactor::new().unwrap();
@@ -403,14 +406,14 @@ fn the_end_of_a_paused_peer_is_told_once() {
         wait_readable(&mut reactor, 0);
         let mut input = Vec::new();
         let received = reactor.receive(0, &mut input, 100).unwrap();
-        assert_eq!(received, Received::Bytes { count: 10, more: true });
+        assert_eq!(received, ReceiveOutcome::Bytes { count: 10, more: true });
         wait_readable(&mut reactor, 0);
-        assert_eq!(reactor.receive(0, &mut input, 100).unwrap(), Received::Closed);
+        assert_eq!(reactor.receive(0, &mut input, 100).unwrap(), ReceiveOutcome::Closed);
     }
 }
 
 #[test]
-fn input_and_end_that_come_together_are_both_noticed() {
+fn input_and_end_that_arrive_together_are_both_reported() {
     for _ in 0..50 {
         let (served, mut client) = tcp_pair();
         client.write_all(b"PING").unwrap();
@@ -420,7 +423,7 @@ fn input_and_end_that_come_together_are_both_noticed() {
         let (mut input, mut closed) = (Vec::new(), false);
         while !closed {
             wait_readable(&mut reactor, 0);
-            closed = reactor.receive(0, &mut input, 100).unwrap() == Received::Closed;
+            closed = reactor.receive(0, &mut input, 100).unwrap() == ReceiveOutcome::Closed;
         }
         assert_eq!(input, b"PING");
     }
@@ -452,7 +455,7 @@ fn a_connection_moves_with_unsent_output_and_unread_input() {
         second.adopt(77, moved).unwrap();
         let (mut read, mut written) = (input, false);
         while read.len() < 301 || !written {
-            for event in turn(&mut second, A_WHILE) {
+            for event in turn(&mut second, LONG_TIMEOUT) {
                 match event {
                     Event::Readable(77) => read.extend(drain(&mut second, 77, 50)),
                     Event::Writable(77) => written = true,
@@ -465,7 +468,7 @@ fn a_connection_moves_with_unsent_output_and_unread_input() {
     client.write_all(&[9]).unwrap();
     assert!(reader.join().unwrap().0 == flat);
     assert_eq!(moving.join().unwrap(), [9; 301]);
-    assert!(turn(&mut first, NOW).is_empty());
+    assert!(turn(&mut first, NO_TIMEOUT).is_empty());
 }
 
 #[test]
@@ -490,20 +493,20 @@ fn no_wake_up_is_lost() {
     });
     let mut events = Vec::new();
     while answered.load(Ordering::Relaxed) < WAKES {
-        let woken = reactor.wait(A_WHILE, &mut events, 128).unwrap();
+        let woken = reactor.wait(LONG_TIMEOUT, &mut events, 128).unwrap();
         assert!(woken, "a wake-up was lost after {answered:?}");
         answered.store(asked.load(Ordering::Acquire), Ordering::Release);
     }
     waking.join().unwrap();
-    reactor.wait(NOW, &mut events, 128).unwrap();
+    reactor.wait(NO_TIMEOUT, &mut events, 128).unwrap();
     assert!(
-        !reactor.wait(NOW, &mut events, 128).unwrap(),
+        !reactor.wait(NO_TIMEOUT, &mut events, 128).unwrap(),
         "an old wake-up is not told again"
     );
 }
 
 #[test]
-fn a_token_used_again_hears_nothing_of_its_predecessor() {
+fn a_reused_token_gets_no_events_of_its_predecessor() {
     let mut reactor = Reactor::new().unwrap();
     let (served, mut old_client) = unix_pair();
     reactor.register(4, served).unwrap();
@@ -517,7 +520,10 @@ fn a_token_used_again_hears_nothing_of_its_predecessor() {
     old_client.write_all(b"old").unwrap();
     assert!(turn(&mut reactor, Some(Duration::from_millis(20))).is_empty());
     new_client.write_all(b"new").unwrap();
-    assert!(matches!(turn(&mut reactor, A_WHILE)[..], [Event::Readable(4)]), "once");
+    assert!(
+        matches!(turn(&mut reactor, LONG_TIMEOUT)[..], [Event::Readable(4)]),
+        "once"
+    );
     assert_eq!(drain(&mut reactor, 4, 100), b"new");
     drop(old);
 }
@@ -529,14 +535,14 @@ fn events_of_an_older_generation_are_dropped() {
     reactor.register(0, served).unwrap();
     let generation = reactor.generation;
     let mut events = Vec::new();
-    reactor.take_event(0, generation - 1, epoll::EventFlags::IN, &mut events);
+    reactor.process_event(0, generation - 1, epoll::EventFlags::IN, &mut events);
     assert!(reactor.ready.is_empty());
-    reactor.take_event(0, generation, epoll::EventFlags::IN, &mut events);
+    reactor.process_event(0, generation, epoll::EventFlags::IN, &mut events);
     assert_eq!(reactor.ready, [0]);
 }
 
 #[test]
-fn a_token_matches_as_a_whole_and_is_refused_while_taken() {
+fn a_token_must_match_completely_and_is_refused_while_in_use() {
     let mut reactor = Reactor::new().unwrap();
     let (served, mut client) = unix_pair();
     let token = 8 << 32 | 2;
@@ -557,7 +563,7 @@ fn a_token_matches_as_a_whole_and_is_refused_while_taken() {
     assert!(!reactor.is_paused(token) && reactor.deregister(stale).is_none());
     for (taken, kind) in [
         (stale, io::ErrorKind::AlreadyExists),
-        (MOST_ENTRIES, io::ErrorKind::InvalidInput),
+        (MAX_ENTRIES, io::ErrorKind::InvalidInput),
     ] {
         assert_eq!(reactor.register(taken, unix_pair().0).unwrap_err().kind(), kind);
     }
@@ -591,14 +597,14 @@ fn a_reset_is_an_error_of_receive_and_of_send() {
 }
 
 #[test]
-fn a_reset_ends_what_is_in_flight() {
+fn a_reset_drops_the_output_in_flight() {
     let (served, client) = tcp_pair();
     let mut reactor = Reactor::new().unwrap();
     reactor.register(0, served).unwrap();
     let alive = Arc::new(AtomicUsize::new(1));
     let mut much = output(&vec![0; 20_000_000]);
     much.push_shared(Box::new(Counted(vec![0; 100], alive.clone())));
-    assert!(matches!(reactor.send(0, &mut much).unwrap(), Sent::InFlight(_)));
+    assert!(matches!(reactor.send(0, &mut much).unwrap(), SendOutcome::InFlight(_)));
     drop(client);
     wait_for(&mut reactor, "the failure", |event| {
         matches!(event, Event::SendFailed(0))
@@ -607,7 +613,7 @@ fn a_reset_ends_what_is_in_flight() {
 }
 
 #[test]
-fn output_waits_for_a_connection_under_way_and_a_refusal_is_told() {
+fn output_waits_until_connected_and_a_refusal_is_reported() {
     let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
     let mut reactor = Reactor::new().unwrap();
@@ -616,7 +622,7 @@ fn output_waits_for_a_connection_under_way_and_a_refusal_is_told() {
     let (mut served, _) = listener.accept().unwrap();
     let mut request = [0; 4];
     while reactor.in_flight(0) > 0 {
-        turn(&mut reactor, A_WHILE);
+        turn(&mut reactor, LONG_TIMEOUT);
     }
     served.read_exact(&mut request).unwrap();
     assert_eq!(&request, b"PING");
@@ -628,7 +634,7 @@ fn output_waits_for_a_connection_under_way_and_a_refusal_is_told() {
 }
 
 #[test]
-fn a_flood_of_arrivals_is_accepted_over_several_turns() {
+fn many_connections_are_accepted_over_several_turns() {
     let mut reactor = Reactor::new().unwrap();
     let listener = Listener::tcp(Ipv4Addr::LOCALHOST.into(), 0, 128).unwrap();
     let address = listener.local_address().unwrap();
@@ -636,7 +642,7 @@ fn a_flood_of_arrivals_is_accepted_over_several_turns() {
     let clients: Vec<_> = (0..50).map(|_| TcpStream::connect(address).unwrap()).collect();
     let (mut accepted, mut events) = (0, Vec::new());
     while accepted < clients.len() {
-        reactor.wait(A_WHILE, &mut events, 8).unwrap();
+        reactor.wait(LONG_TIMEOUT, &mut events, 8).unwrap();
         assert!((1..=8).contains(&events.len()));
         assert!(
             events.iter().all(|event| matches!(event, Event::Accepted(9, _))),
@@ -644,11 +650,11 @@ fn a_flood_of_arrivals_is_accepted_over_several_turns() {
         );
         accepted += events.len();
     }
-    assert!(turn(&mut reactor, NOW).is_empty());
+    assert!(turn(&mut reactor, NO_TIMEOUT).is_empty());
 }
 
 #[test]
-fn a_wait_lasts_as_long_as_it_was_asked_to() {
+fn a_wait_lasts_for_its_timeout() {
     let mut reactor = Reactor::new().unwrap();
     let begun = Instant::now();
     assert!(turn(&mut reactor, Some(Duration::from_micros(29_500))).is_empty());
@@ -695,13 +701,13 @@ fn starved_scenario() {
     assert_eq!(failures, 5, "told in every turn");
     assert!(begun.elapsed() >= Duration::from_millis(160), "it spins");
     setrlimit(Resource::Nofile, before).unwrap();
-    assert!(matches!(turn(&mut reactor, NOW)[..], [Event::Accepted(0, _)]));
-    assert!(turn(&mut reactor, NOW).is_empty());
+    assert!(matches!(turn(&mut reactor, NO_TIMEOUT)[..], [Event::Accepted(0, _)]));
+    assert!(turn(&mut reactor, NO_TIMEOUT).is_empty());
     println!("starved and recovered");
 }
 
 #[test]
-fn a_listener_without_descriptors_says_so_and_tries_again_without_spinning() {
+fn a_listener_without_descriptors_reports_it_and_retries_without_spinning() {
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "epoll::tests::starved_scenario", "--nocapture"])
         .env(STARVED, "yes")
@@ -715,43 +721,43 @@ fn a_listener_without_descriptors_says_so_and_tries_again_without_spinning() {
 }
 
 #[test]
-fn who_has_more_to_send_is_told_when_the_socket_takes_it() {
+fn a_requested_writable_event_comes_when_the_socket_accepts_output() {
     let mut reactor = Reactor::new().unwrap();
     let (served, _client) = tcp_pair();
     reactor.register(4, served).unwrap();
-    assert!(turn(&mut reactor, NOW).is_empty());
+    assert!(turn(&mut reactor, NO_TIMEOUT).is_empty());
     for _ in 0..3 {
-        reactor.ask_writable(4).unwrap();
-        reactor.ask_writable(4).unwrap();
+        reactor.request_writable(4).unwrap();
+        reactor.request_writable(4).unwrap();
         wait_for(&mut reactor, "room", |event| matches!(event, Event::Writable(4)));
-        assert!(turn(&mut reactor, NOW).is_empty(), "it is told once");
+        assert!(turn(&mut reactor, NO_TIMEOUT).is_empty(), "it is told once");
     }
     let full = vec![7u8; 64 << 20];
     assert!(matches!(
         reactor.send(4, &mut output(&full)).unwrap(),
-        Sent::InFlight(_)
+        SendOutcome::InFlight(_)
     ));
-    reactor.ask_writable(4).unwrap();
+    reactor.request_writable(4).unwrap();
     assert!(
         turn(&mut reactor, Some(Duration::from_millis(20))).is_empty(),
         "what is in flight comes first"
     );
-    assert!(reactor.ask_writable(9).is_err());
+    assert!(reactor.request_writable(9).is_err());
 }
 
 #[test]
-fn input_that_somebody_else_holds_back_is_reported_again() {
+fn a_requested_readable_event_comes_without_input() {
     let mut reactor = Reactor::new().unwrap();
     let (served, _client) = tcp_pair();
     reactor.register(4, served).unwrap();
-    reactor.report_again(4);
+    reactor.request_readable(4);
     wait_readable(&mut reactor, 4);
     let mut into = Vec::new();
-    assert_eq!(reactor.receive(4, &mut into, 10).unwrap(), Received::WouldBlock);
-    assert!(turn(&mut reactor, NOW).is_empty());
+    assert_eq!(reactor.receive(4, &mut into, 10).unwrap(), ReceiveOutcome::WouldBlock);
+    assert!(turn(&mut reactor, NO_TIMEOUT).is_empty());
     reactor.pause(4);
-    reactor.report_again(4);
-    assert!(turn(&mut reactor, NOW).is_empty(), "not while it is paused");
+    reactor.request_readable(4);
+    assert!(turn(&mut reactor, NO_TIMEOUT).is_empty(), "not while it is paused");
     reactor.resume(4);
     wait_readable(&mut reactor, 4);
 }

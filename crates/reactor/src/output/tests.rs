@@ -19,7 +19,7 @@ fn flat(output: &Output) -> Vec<u8> {
 }
 
 #[test]
-fn truncating_takes_back_exactly_what_came_after_the_mark() {
+fn truncating_removes_exactly_the_output_after_the_mark() {
     let mut output = Output::new();
     output.bytes.extend_from_slice(b"ab");
     let before_value = output.mark();
@@ -50,7 +50,7 @@ fn an_appended_output_keeps_its_values_in_place() {
 }
 
 #[test]
-fn what_is_split_off_keeps_its_values_in_place() {
+fn an_output_that_is_split_off_keeps_its_values_in_place() {
     let mut output = Output::new();
     output.bytes.extend_from_slice(b"ab");
     output.push_shared(shared(b"C"));

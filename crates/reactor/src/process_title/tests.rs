@@ -3,7 +3,7 @@
 use super::MemoryBounds;
 
 #[test]
-fn fields_are_found_behind_any_name() {
+fn fields_are_parsed_after_any_process_name() {
     let numbers: Vec<String> = (4..=52).map(|number| number.to_string()).collect();
     let text = format!("77 (a) b (c) S {}\n", numbers.join(" "));
     let borders = MemoryBounds::parse(&text).expect("all fields are there");

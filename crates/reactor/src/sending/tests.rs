@@ -24,10 +24,10 @@ fn random_output(random: &mut fastrand::Rng, next: &mut u8, flat: &mut Vec<u8>) 
     output
 }
 
-fn remaining(unsent: &Unsent) -> Vec<u8> {
+fn remaining(unsent: &SendQueue) -> Vec<u8> {
     let (mut pieces, mut share) = (Vec::new(), usize::MAX);
     for batch in &unsent.batches {
-        batch.pieces(&mut pieces, &mut share);
+        batch.append_pieces(&mut pieces, &mut share);
     }
     pieces.iter().flat_map(|piece| piece.iter().copied()).collect()
 }
@@ -38,7 +38,7 @@ fn advancing_by_any_amounts_leaves_the_rest_in_order() {
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
     for _ in 0..500 {
-        let (mut unsent, mut model, mut next) = (Unsent::default(), Vec::new(), 0);
+        let (mut unsent, mut model, mut next) = (SendQueue::default(), Vec::new(), 0);
         for _ in 0..random.usize(1..8) {
             let mut output = random_output(&mut random, &mut next, &mut model);
             unsent.enqueue(&mut output);
@@ -60,8 +60,8 @@ fn advancing_by_any_amounts_leaves_the_rest_in_order() {
 }
 
 #[test]
-fn small_output_behind_a_blocked_front_is_gathered_but_the_front_is_left_alone() {
-    let mut unsent = Unsent::default();
+fn small_output_is_merged_behind_a_blocked_front_that_stays_unchanged() {
+    let mut unsent = SendQueue::default();
     let mut output = Output::new();
     for _ in 0..1000 {
         output.bytes.extend_from_slice(&[7; 100]);
@@ -77,7 +77,7 @@ fn small_output_behind_a_blocked_front_is_gathered_but_the_front_is_left_alone()
 }
 
 #[test]
-fn more_pieces_than_the_kernel_takes_at_once_go_out_in_several_calls() {
+fn many_pieces_are_sent_in_several_calls() {
     let (writer, mut reader) = UnixStream::pair().unwrap();
     let socket = Socket::from(writer);
     let reading = std::thread::spawn(move || {
@@ -86,12 +86,12 @@ fn more_pieces_than_the_kernel_takes_at_once_go_out_in_several_calls() {
         received
     });
     let (mut output, mut flat) = (Output::new(), Vec::new());
-    for number in 0..3 * MOST_PIECES {
+    for number in 0..3 * MAX_PIECES {
         let text = format!("{number},");
         flat.extend_from_slice(text.as_bytes());
         output.push_shared(Box::new(text.into_bytes()));
     }
-    let mut unsent = Unsent::default();
+    let mut unsent = SendQueue::default();
     unsent.send(&socket, &mut output).unwrap();
     assert_eq!((unsent.is_empty(), unsent.len(), output.len()), (true, 0, 0));
     assert!(output.shared.capacity() > 0, "the allocation comes back");
@@ -100,11 +100,11 @@ fn more_pieces_than_the_kernel_takes_at_once_go_out_in_several_calls() {
 }
 
 #[test]
-fn nobody_sends_more_than_a_share_in_a_turn() {
+fn no_connection_sends_more_than_its_limit_in_a_turn() {
     for spliced in [false, true] {
         let (writer, mut reader) = UnixStream::pair().unwrap();
         let socket = Socket::from(writer);
-        let long: Vec<u8> = (0..3 * SHARE_BYTES).map(|at| (at / 7) as u8).collect();
+        let long: Vec<u8> = (0..3 * MAX_BYTES_PER_TURN).map(|at| (at / 7) as u8).collect();
         let reading = std::thread::spawn(move || {
             let mut received = Vec::new();
             reader.read_to_end(&mut received).unwrap();
@@ -116,14 +116,14 @@ fn nobody_sends_more_than_a_share_in_a_turn() {
         } else {
             output.bytes = long.clone();
         }
-        let mut unsent = Unsent::default();
+        let mut unsent = SendQueue::default();
         unsent.send(&socket, &mut output).unwrap();
         while !unsent.is_empty() {
             let before = unsent.len();
             let blocked = unsent.flush(&socket).unwrap();
             let sent = before - unsent.len();
             assert!(
-                sent <= SHARE_BYTES && (blocked || sent == SHARE_BYTES || unsent.is_empty()),
+                sent <= MAX_BYTES_PER_TURN && (blocked || sent == MAX_BYTES_PER_TURN || unsent.is_empty()),
                 "{sent}"
             );
         }
@@ -133,12 +133,12 @@ fn nobody_sends_more_than_a_share_in_a_turn() {
 }
 
 #[test]
-fn a_queue_is_taken_from_the_front_piece_by_piece() {
+fn a_queue_is_consumed_from_the_front_piece_by_piece() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
     for _ in 0..300 {
-        let (mut queue, mut next, mut flat, mut taken) = (Unsent::default(), 0, Vec::new(), Vec::new());
+        let (mut queue, mut next, mut flat, mut taken) = (SendQueue::default(), 0, Vec::new(), Vec::new());
         for _ in 0..random.usize(1..30) {
             if random.bool() {
                 queue.push(&mut random_output(&mut random, &mut next, &mut flat));

@@ -13,13 +13,13 @@ const SCENARIO: &str = "WEFT_SIGNAL_SCENARIO";
 /// Runs in the child process. It reports each signal that it finds after a wait, and ends at SIGTERM. In the scenario
 /// "insisting" it does not clear the shutdown state.
 #[test]
-fn scenario() {
+fn signal_scenario() {
     let Ok(kind) = std::env::var(SCENARIO) else {
         return;
     };
     let mut reactor = Reactor::new().unwrap();
-    let signals = Signals::install(reactor.waker()).unwrap();
-    assert!(Signals::install(reactor.waker()).is_err());
+    let signals = SignalReceiver::install(reactor.waker()).unwrap();
+    assert!(SignalReceiver::install(reactor.waker()).is_err());
     eprintln!("ready");
     let mut events = Vec::new();
     let mut since = Instant::now();
@@ -31,12 +31,12 @@ fn scenario() {
             continue;
         };
         since = Instant::now();
-        if kind == "forgiving" && signal == Signal::Interrupt {
+        if kind == "forgiving" && signal == ShutdownSignal::Interrupt {
             signals.set_shutting_down(false);
         }
         // The reader of this line may send the next signal at once.
         eprintln!("{}", signal.name());
-        if signal == Signal::Terminate {
+        if signal == ShutdownSignal::Terminate {
             return;
         }
     }
@@ -61,7 +61,7 @@ fn send(child: &Child, signal: c_int) {
 }
 
 #[test]
-fn signals_arrive_at_the_reactor_and_hangups_are_ignored() {
+fn shutdown_signals_wake_the_reactor_and_hangups_are_ignored() {
     let (mut child, mut lines) = start("forgiving");
     send(&child, libc::SIGHUP);
     send(&child, libc::SIGPIPE);

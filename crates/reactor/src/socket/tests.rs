@@ -27,7 +27,7 @@ fn tcp_names_are_address_and_port_with_brackets_around_ipv6() {
 }
 
 #[test]
-fn unix_names_are_the_path_listened_on_at_both_ends() {
+fn unix_names_are_the_listening_path_at_both_ends() {
     let path = std::env::temp_dir().join(format!("weft-names-{}.sock", std::process::id()));
     let listener = Listener::unix(&path, Some(0o700), 16).unwrap();
     let mode = std::fs::metadata(&path).unwrap().permissions().mode();

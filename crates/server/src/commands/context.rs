@@ -1,6 +1,6 @@
 //! What a handler gets: arguments, keys, the reply, its client and the server.
 
-use weft_reactor::Splices;
+use weft_reactor::SharedValues;
 use weft_resp::{Args, Protocol, Reply};
 use weft_table::{EntryRef, ValueRef};
 use weft_values::Value;
@@ -168,7 +168,7 @@ pub struct Context<'a, 'p> {
     /// The reply.
     pub reply: Reply<'a>,
     /// Big values spliced into the reply by reference.
-    pub shared: Splices<'a>,
+    pub shared: SharedValues<'a>,
     /// Who asks.
     pub client: &'a mut Client,
     /// The server.
@@ -317,7 +317,7 @@ impl<'a> Context<'a, '_> {
 /// # Errors
 /// `WRONGTYPE` when the entry is not a string.
 #[inline]
-pub fn bulk_of(reply: &mut Reply<'_>, shared: &mut Splices<'_>, entry: EntryRef<'_, Value>) -> CommandResult {
+pub fn bulk_of(reply: &mut Reply<'_>, shared: &mut SharedValues<'_>, entry: EntryRef<'_, Value>) -> CommandResult {
     match entry.value() {
         ValueRef::Bytes(bytes) => reply.bulk(bytes),
         ValueRef::Int(number) => reply.bulk_integer(number),

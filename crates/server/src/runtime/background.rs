@@ -69,7 +69,7 @@ fn start_some(
 
 /// Lowers this thread's priority for CPUs and memory.
 fn lower_priority() {
-    if let Err(error) = weft_reactor::step_back(NICE) {
+    if let Err(error) = weft_reactor::lower_priority(NICE) {
         log::warning!("long commands run as urgently as short ones: {error}");
     }
     if let Err(error) = memory::use_long_command_arena() {

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use weft_reactor::{Event, Reactor, Signal, Signals, Socket, Token};
+use weft_reactor::{Event, Reactor, ShutdownSignal, SignalReceiver, Socket, Token};
 
 use crate::config::id;
 use crate::keyspace::{compact, expiry};
@@ -36,7 +36,7 @@ pub struct Coordinator {
     reactor: Reactor,
     listeners: Listeners,
     orders: mpsc::Receiver<CoordinatorCommand>,
-    signals: Signals,
+    signals: SignalReceiver,
     tuner: Tuner,
     next_cron: Instant,
     next_tuning: Instant,
@@ -59,7 +59,7 @@ impl Coordinator {
     pub fn new(
         server: Arc<Server>,
         reactor: Reactor,
-        signals: Signals,
+        signals: SignalReceiver,
         listeners: Listeners,
         orders: mpsc::Receiver<CoordinatorCommand>,
     ) -> Self {
@@ -144,7 +144,7 @@ impl Coordinator {
 
     /// A signal asks for the shutdown that is configured for it, or for a report.
     fn take_signal(&mut self) {
-        if self.signals.take_report() {
+        if self.signals.take_report_request() {
             log::warning!("Received SIGALRM");
             threads::report();
         }
@@ -152,8 +152,8 @@ impl Coordinator {
         if let Some(signal) = self.signals.take() {
             log::warning!("Received {} scheduling shutdown...", signal.name());
             let options = match signal {
-                Signal::Interrupt => id::SHUTDOWN_ON_SIGINT,
-                Signal::Terminate => id::SHUTDOWN_ON_SIGTERM,
+                ShutdownSignal::Interrupt => id::SHUTDOWN_ON_SIGINT,
+                ShutdownSignal::Terminate => id::SHUTDOWN_ON_SIGTERM,
             };
             let how = Shutdown::from_options(server.config.integer(options));
             server.shutdown.note_signal(how);

@@ -1,7 +1,7 @@
 //! Tests of the case file parser.
 
-use super::{Action, Argument, CaseFile, parse};
-use crate::diff::normalise::Rule;
+use super::{Action, CaseArgument, CaseFile, parse};
+use crate::diff::normalise::ComparisonRule;
 
 fn file(text: &str) -> CaseFile {
     parse("a.case", text).unwrap()
@@ -18,7 +18,7 @@ fn commands(text: &str) -> Vec<String> {
         })
         .map(|arguments| {
             let words = arguments.iter().map(|argument| match argument {
-                Argument::Literal(word) => word.escape_ascii().to_string(),
+                CaseArgument::Literal(word) => word.escape_ascii().to_string(),
                 other => format!("{other:?}"),
             });
             words.collect::<Vec<_>>().join("|")
@@ -27,7 +27,7 @@ fn commands(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn words_quotes_escapes_and_repetition() {
+fn words_quotes_escapes_and_repetitions_are_parsed() {
     let text = "== a\n# remark\nSET \"a \\x00\\r\\n\\\"\" 'b\\n' \"\"\n  GET \"ab\"x3\n";
     assert_eq!(commands(text), ["SET|a \\x00\\r\\n\\\"|b\\\\n|", "GET|ababab"]);
 }
@@ -51,7 +51,7 @@ fn loops_expand_to_groups_and_nest() {
 }
 
 #[test]
-fn times_and_bindings() {
+fn times_and_bindings_are_parsed() {
     let text = "== a\n@let p\nDUMP k\nRESTORE k2 0 $p $$p\nEXPIREAT k $now+5\nPEXPIREAT k $nowms\n";
     let expected = [
         "DUMP|k",
@@ -63,7 +63,7 @@ fn times_and_bindings() {
 }
 
 #[test]
-fn words_of_the_harness() {
+fn directives_are_parsed() {
     let text = "@server --a b\n== a\n@protocol 3\n@approx 5\n@unordered\n@replies 2\nA\nB\n\
                 @conn 2\n@close\n@sleep 7\n@config n v\n@write \"a\" b\n@drain\n@raw \"a\" b\n\
                 @bytewise ab\n@scan SCAN CURSOR\n";
@@ -71,15 +71,18 @@ fn words_of_the_harness() {
     assert_eq!(file.server_arguments, ["--a", "b"]);
     let section = &file.sections[0];
     assert_eq!(section.protocols, [3]);
-    assert_eq!(section.steps[0].rules, [Rule::Approx(5), Rule::Unordered]);
+    assert_eq!(
+        section.steps[0].rules,
+        [ComparisonRule::Approx(5), ComparisonRule::Unordered]
+    );
     assert_eq!((section.steps[0].replies, section.steps[0].line), (2, 7));
     assert!(section.steps[1].rules.is_empty());
     assert_eq!(section.steps[1].replies, 1);
     let bytes = |text: &str| text.as_bytes().to_vec();
     let rest: Vec<&Action> = section.steps[2..].iter().map(|step| &step.action).collect();
-    let scan = ["SCAN", "CURSOR"].map(|word| Argument::Literal(bytes(word)));
+    let scan = ["SCAN", "CURSOR"].map(|word| CaseArgument::Literal(bytes(word)));
     let expected = [
-        Action::Switch(2),
+        Action::SwitchConnection(2),
         Action::Close,
         Action::SleepMs(7),
         Action::Config("n".to_string(), "v".to_string()),
@@ -93,7 +96,7 @@ fn words_of_the_harness() {
 }
 
 #[test]
-fn mistakes_name_their_line() {
+fn errors_name_their_line() {
     let mistakes = [
         ("GET a\n", "a.case:1: outside a section"),
         ("== a\nGET \"a\n", "a.case:2: a quote"),
@@ -103,7 +106,10 @@ fn mistakes_name_their_line() {
         ("== a\n@approx x\nGET a\n", "a.case:2: 'x' is not a number"),
         ("== a\n@for x a\nGET a\n", "a.case:2: @for without"),
         ("== a\n@for x a\n  @for y [b\n    GET a\n", "a.case:3: brackets"),
-        ("== a\n@ignore\n@sleep 5\n", "a.case:3: a directive for the next command"),
+        (
+            "== a\n@ignore\n@sleep 5\n",
+            "a.case:3: a directive for the next command",
+        ),
         ("== a\n@ignore GET a\n", "a.case:2: @ignore must be on its own line"),
         ("== a\n== a\n", "a.case:2: duplicate section"),
         ("== a\n@server x\n", "a.case:2: @server must precede"),

@@ -32,10 +32,10 @@ fn array(items: &[String]) -> String {
 }
 
 fn sentences(name: &str, arguments: &[String]) -> Vec<Vec<String>> {
-    let syntax = Syntax::parse(name, &documentation(&array(arguments))).expect("a known form");
+    let syntax = CommandSyntax::parse(name, &documentation(&array(arguments))).expect("a known form");
     let mut rng = Rng::with_seed(3);
     (0..300)
-        .map(|step| syntax.sentence("hash", step, &mut rng))
+        .map(|step| syntax.write_command("hash", step, &mut rng))
         .map(|words| {
             words
                 .iter()
@@ -46,7 +46,7 @@ fn sentences(name: &str, arguments: &[String]) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn a_count_stands_before_as_many_things() {
+fn a_count_precedes_its_arguments() {
     let counted = [
         argument("key", "key", &[]),
         argument("numfields", "integer", &[token("FIELDS")]),

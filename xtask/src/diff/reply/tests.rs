@@ -1,6 +1,6 @@
 //! Tests of the reply parser.
 
-use super::{Body, Reply, Trouble};
+use super::{Body, ParseError, Reply};
 
 const WHOLE: &[(&str, &str)] = &[
     ("+OK\r\n", "+OK"),
@@ -23,30 +23,30 @@ fn every_type_is_read_to_its_last_byte() {
         let followed = format!("{wire}+NEXT\r\n");
         let (reply, used) = Reply::parse(followed.as_bytes()).unwrap();
         assert_eq!(used, wire.len(), "{wire:?}");
-        assert_eq!(reply.shown(), *shown);
+        assert_eq!(reply.to_line(), *shown);
     }
 }
 
 #[test]
-fn a_cut_reply_is_incomplete_at_every_byte() {
+fn a_truncated_reply_is_incomplete_at_every_byte() {
     for (wire, _) in WHOLE {
         for end in 0..wire.len() {
             let cut = Reply::parse(&wire.as_bytes()[..end]);
-            assert_eq!(cut.err(), Some(Trouble::Incomplete), "{wire:?} cut at {end}");
+            assert_eq!(cut.err(), Some(ParseError::Incomplete), "{wire:?} cut at {end}");
         }
     }
 }
 
 #[test]
-fn nonsense_is_malformed() {
+fn invalid_bytes_are_malformed() {
     for wire in ["?x\r\n", "$x\r\n", "$-2\r\n", "$1\r\nabc\r\n", "\r\n", "*1\r\n?\r\n"] {
         let result = Reply::parse(wire.as_bytes());
-        assert!(matches!(result, Err(Trouble::Malformed(_))), "{wire:?}: {result:?}");
+        assert!(matches!(result, Err(ParseError::Malformed(_))), "{wire:?}: {result:?}");
     }
 }
 
 #[test]
-fn accessors() {
+fn accessors_return_text_and_items() {
     let (error, _) = Reply::parse(b"-ERR x\r\n").unwrap();
     assert!(error.is_error());
     assert_eq!(error.text(), b"ERR x");

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use weft_reactor::{Listener, Output, Reactor, Received, Socket};
+use weft_reactor::{Listener, Output, Reactor, ReceiveOutcome, Socket};
 
 use crate::cluster::links::LinkAddresses;
 use crate::cluster::message::{BusMessage, InvalidMessage, MessageType, decode, kind, length};
@@ -191,9 +191,9 @@ impl BusLinks {
             Some(tls) => tls.receive(reactor, token, &mut link.received, RECEIVE_BUFFER_BYTES),
         };
         match received {
-            Ok(Received::Bytes { count, .. }) => taken.bytes = count as u64,
-            Ok(Received::WouldBlock) => {}
-            Ok(Received::Closed) => taken.is_closed = true,
+            Ok(ReceiveOutcome::Bytes { count, .. }) => taken.bytes = count as u64,
+            Ok(ReceiveOutcome::WouldBlock) => {}
+            Ok(ReceiveOutcome::Closed) => taken.is_closed = true,
             Err(error) => {
                 if link.tls.is_some() {
                     log::verbose!("Error accepting or connecting to a cluster node: {error}");

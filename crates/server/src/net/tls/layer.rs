@@ -5,7 +5,7 @@ use std::io::{self, BufRead as _, Write as _};
 use std::sync::{Arc, Mutex};
 
 use rustls::Connection as Session;
-use weft_reactor::{Output, Reactor, Received, Sent, Token, Unsent};
+use weft_reactor::{Output, Reactor, ReceiveOutcome, SendOutcome, SendQueue, Token};
 
 use crate::observability::lock;
 
@@ -31,7 +31,7 @@ struct TlsLayerState {
     session: Session,
     /// The plain output that is encrypted when the socket accepts more. If it is not empty, either output is in flight
     /// or the reactor was asked to report when the socket is writable.
-    waiting: Unsent,
+    waiting: SendQueue,
     /// Set once the peer has announced the end of its data (`close_notify`).
     is_peer_closed: bool,
     /// The error that the client gets instead of service once the handshake has ended.
@@ -45,7 +45,7 @@ impl TlsLayer {
         session.set_buffer_limit(None);
         TlsLayer(Arc::new(Mutex::new(TlsLayerState {
             session,
-            waiting: Unsent::default(),
+            waiting: SendQueue::default(),
             is_peer_closed: false,
             refusal: None,
         })))
@@ -97,16 +97,16 @@ impl TlsLayer {
         token: Token,
         into: &mut Vec<u8>,
         room: usize,
-    ) -> io::Result<Received> {
+    ) -> io::Result<ReceiveOutcome> {
         let mut layer = lock(&self.0);
         if layer.is_peer_closed {
-            return Ok(Received::Closed);
+            return Ok(ReceiveOutcome::Closed);
         }
         RECORDS.with_borrow_mut(|records| {
             records.clear();
             let more = match reactor.receive(token, records, room)? {
-                Received::Bytes { more, .. } => more,
-                nothing @ (Received::WouldBlock | Received::Closed) => return Ok(nothing),
+                ReceiveOutcome::Bytes { more, .. } => more,
+                nothing @ (ReceiveOutcome::WouldBlock | ReceiveOutcome::Closed) => return Ok(nothing),
             };
             let before = into.len();
             let taken = layer.decrypt_into(records, into);
@@ -119,9 +119,9 @@ impl TlsLayer {
             said?;
             if layer.is_peer_closed {
                 // No further event of the socket will report the end.
-                reactor.report_again(token);
+                reactor.request_readable(token);
             }
-            Ok(Received::Bytes {
+            Ok(ReceiveOutcome::Bytes {
                 count: into.len() - before,
                 more,
             })
@@ -132,7 +132,7 @@ impl TlsLayer {
     ///
     /// # Errors
     /// If the connection is broken.
-    pub fn send(&self, reactor: &mut Reactor, token: Token, output: &mut Output) -> io::Result<Sent> {
+    pub fn send(&self, reactor: &mut Reactor, token: Token, output: &mut Output) -> io::Result<SendOutcome> {
         let mut layer = lock(&self.0);
         let length = output.len();
         let waits = !layer.waiting.is_empty() || (length > SMALL_BYTES && reactor.in_flight(token) > 0);
@@ -153,7 +153,7 @@ impl TlsLayer {
     ///
     /// # Errors
     /// If the connection is broken.
-    pub fn continue_sending(&self, reactor: &mut Reactor, token: Token) -> io::Result<Sent> {
+    pub fn continue_sending(&self, reactor: &mut Reactor, token: Token) -> io::Result<SendOutcome> {
         let mut layer = lock(&self.0);
         layer.go_on(reactor, token)?;
         Ok(layer.send_result(reactor, token))
@@ -166,11 +166,11 @@ impl TlsLayer {
     pub fn resume_on_reactor(&self, reactor: &mut Reactor, token: Token) -> io::Result<()> {
         let layer = lock(&self.0);
         if layer.is_peer_closed {
-            reactor.report_again(token);
+            reactor.request_readable(token);
         }
         match layer.waiting.is_empty() {
             true => Ok(()),
-            false => reactor.ask_writable(token),
+            false => reactor.request_writable(token),
         }
     }
 
@@ -234,7 +234,7 @@ impl TlsLayerState {
         Ok(records)
     }
 
-    fn send_encrypted(&mut self, reactor: &mut Reactor, token: Token) -> io::Result<Sent> {
+    fn send_encrypted(&mut self, reactor: &mut Reactor, token: Token) -> io::Result<SendOutcome> {
         let mut output = Output::new();
         output.bytes = self.take_encrypted()?;
         reactor.send(token, &mut output)
@@ -252,20 +252,20 @@ impl TlsLayerState {
                 part -= count;
                 share -= count;
             }
-            if self.send_encrypted(reactor, token)? != Sent::Done {
+            if self.send_encrypted(reactor, token)? != SendOutcome::Done {
                 return Ok(());
             }
         }
         match self.waiting.is_empty() {
             true => Ok(()),
-            false => reactor.ask_writable(token),
+            false => reactor.request_writable(token),
         }
     }
 
-    fn send_result(&self, reactor: &Reactor, token: Token) -> Sent {
+    fn send_result(&self, reactor: &Reactor, token: Token) -> SendOutcome {
         match reactor.in_flight(token) + self.waiting.len() {
-            0 => Sent::Done,
-            bytes => Sent::InFlight(bytes),
+            0 => SendOutcome::Done,
+            bytes => SendOutcome::InFlight(bytes),
         }
     }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection, StreamOwned};
-use weft_reactor::{Event, Output, Reactor, Received, Sent, Socket};
+use weft_reactor::{Event, Output, Reactor, ReceiveOutcome, SendOutcome, Socket};
 
 use super::layer::TURN_SHARE_BYTES;
 use super::trust::{ServerVerifier, TrustedAuthorities};
@@ -87,7 +87,7 @@ impl ServerSide {
         for event in events {
             match event {
                 Event::Readable(_) => match self.tls.receive(&mut self.reactor, TOKEN, &mut self.input, 4096) {
-                    Ok(Received::Closed) => self.ended = Some(Ok(())),
+                    Ok(ReceiveOutcome::Closed) => self.ended = Some(Ok(())),
                     Ok(_) => {}
                     Err(error) => self.ended = Some(Err(error)),
                 },
@@ -159,7 +159,7 @@ fn large_values_are_sent_as_the_socket_accepts_them_across_reactors() {
     output.bytes.extend_from_slice(b"behind");
     output.push_shared(Box::new(value));
     let sent = served.tls.send(&mut served.reactor, TOKEN, &mut output).expect("sends");
-    let Sent::InFlight(bytes) = sent else {
+    let SendOutcome::InFlight(bytes) = sent else {
         panic!("18 MB were taken at once");
     };
     assert!(output.is_empty() && bytes > 15_000_000, "{bytes}");

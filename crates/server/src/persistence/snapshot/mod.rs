@@ -35,7 +35,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Instant;
 
-use weft_reactor::{parse_cpu_list, pin_to_cpus, step_back, thread_id, unix_ms};
+use weft_reactor::{lower_priority, parse_cpu_list, pin_to_cpus, thread_id, unix_ms};
 
 use crate::config::{Config, id};
 use crate::keyspace::Seat;
@@ -364,7 +364,7 @@ pub fn clock(config: &Config, now_s: u64) -> AccessClock {
 
 /// The calling thread steps back behind the workers, to the CPUs of `bgsave-cpulist` or `aof-rewrite-cpulist`.
 fn enter_background(server: &Server) {
-    if let Err(error) = step_back(NICE) {
+    if let Err(error) = lower_priority(NICE) {
         log::debug!("snapshots are written as urgently as commands run: {error}");
     }
     let list = server.config.text(match server.snapshot.purpose() {

@@ -477,7 +477,9 @@ fn make_consumer(
     place: &mpsc::Receiver<HistoryPosition>,
     with_mark: bool,
 ) -> Result<Box<dyn Consumer>, ConsumerError> {
-    let place = place.recv().map_err(|_| "the replication offset of the dump is unknown")?;
+    let place = place
+        .recv()
+        .map_err(|_| "the replication offset of the dump is unknown")?;
     let running = &server.snapshot;
     targets.announce(&place, running);
     if with_mark {

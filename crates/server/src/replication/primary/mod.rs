@@ -30,7 +30,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use weft_reactor::{Event, Output, Reactor, Received, Sent, unix_ms};
+use weft_reactor::{Event, Output, Reactor, ReceiveOutcome, SendOutcome, unix_ms};
 
 use crate::config::id;
 use crate::keyspace::Seat;
@@ -216,13 +216,13 @@ impl PrimaryThread {
             Some(tls) => tls.receive(&mut self.reactor, token, &mut connection.input, RECEIVE_BUFFER_BYTES),
         };
         match received {
-            Ok(Received::Bytes { count, .. }) => {
+            Ok(ReceiveOutcome::Bytes { count, .. }) => {
                 connection.client.net_input_bytes += count as u64;
                 connection.client.last_interaction_ms = unix_ms();
                 replica.last_heard = Instant::now();
             }
-            Ok(Received::WouldBlock) => return,
-            Ok(Received::Closed) | Err(_) => return self.close_replica(token),
+            Ok(ReceiveOutcome::WouldBlock) => return,
+            Ok(ReceiveOutcome::Closed) | Err(_) => return self.close_replica(token),
         }
         self.process_input(token);
     }
@@ -248,7 +248,7 @@ impl PrimaryThread {
             replica.connection.client.net_output_bytes += length as u64;
         }
         match sent {
-            Ok(Sent::Done | Sent::InFlight(_)) => true,
+            Ok(SendOutcome::Done | SendOutcome::InFlight(_)) => true,
             Err(_) => {
                 self.close_replica(token);
                 false

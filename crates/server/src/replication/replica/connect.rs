@@ -9,7 +9,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect as begin, socket};
 
-use weft_reactor::multipath_socket;
+use weft_reactor::new_multipath_socket;
 
 use super::link::LinkFailure;
 use crate::config::{Config, error_text, id};
@@ -80,7 +80,7 @@ fn connect_to_address(
 /// Creates a non-blocking socket. It uses Multipath TCP if that is configured and the kernel supports it.
 fn new_socket(server: &Server, address: SocketAddr) -> io::Result<OwnedFd> {
     if server.config.boolean(id::REPL_MPTCP) {
-        match multipath_socket(address.ip()) {
+        match new_multipath_socket(address.ip()) {
             Ok(descriptor) => return Ok(descriptor),
             Err(error) => log::warning!("Connecting without Multipath TCP: {}", error_text(&error)),
         }

@@ -318,9 +318,7 @@ impl ReplicaThread {
     fn execute_received(&mut self, stream: &mut Stream) -> Result<(), LinkFailure> {
         stream.run(&mut self.seat).map_err(|broken| match broken {
             StreamError::TermOver => LinkFailure::EpochOver,
-            StreamError::Protocol => {
-                LinkFailure::Protocol("Protocol error from primary, discarding its input".into())
-            }
+            StreamError::Protocol => LinkFailure::Protocol("Protocol error from primary, discarding its input".into()),
         })
     }
 

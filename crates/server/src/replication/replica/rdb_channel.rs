@@ -156,8 +156,9 @@ fn receive_dump_and_stream(
         let spawned = std::thread::Builder::new()
             .name("weft-held".into())
             .spawn_scoped(scope, keep);
-        let keeper = spawned
-            .map_err(|error| LinkFailure::from_io_error("Starting the thread that buffers the stream of the PRIMARY", &error))?;
+        let keeper = spawned.map_err(|error| {
+            LinkFailure::from_io_error("Starting the thread that buffers the stream of the PRIMARY", &error)
+        })?;
         let taken = transfer::receive_in_transfer_phase(server, seat, dump, &place.id, place.offset);
         loaded.store(true, Ordering::Release);
         if taken.is_err() {

@@ -26,7 +26,7 @@ pub fn choose(config: &Config) -> Result<(), Unknown> {
     let name = config.text(id::LOCALE_COLLATE);
     let collation = match is_bytewise(&name) {
         true => None,
-        false => Some(Arc::new(Collation::named(&name).ok_or(Unknown)?)),
+        false => Some(Arc::new(Collation::for_locale(&name).ok_or(Unknown)?)),
     };
     *CURRENT.write().unwrap_or_else(PoisonError::into_inner) = collation;
     Ok(())

@@ -8,7 +8,7 @@ use crate::dispatch::plan::Planner;
 use crate::net::client::ClientFlags;
 use crate::net::connection::ConnectionState;
 use crate::observability::metrics::Counter;
-use weft_reactor::{Output, Received};
+use weft_reactor::{Output, ReceiveOutcome};
 
 /// The unexecuted input that an unauthenticated client may leave, in bytes.
 const STRANGER_QUERY_BYTES: usize = 1 << 20;
@@ -61,9 +61,9 @@ impl Worker {
             ),
         };
         let count = match received {
-            Ok(Received::Bytes { count, .. }) => count,
-            Ok(Received::WouldBlock) => return self.received_nothing(token),
-            Ok(Received::Closed) => return self.input_ended(token),
+            Ok(ReceiveOutcome::Bytes { count, .. }) => count,
+            Ok(ReceiveOutcome::WouldBlock) => return self.received_nothing(token),
+            Ok(ReceiveOutcome::Closed) => return self.input_ended(token),
             Err(_) => return self.lost(token),
         };
         connection.client.net_input_bytes += count as u64;

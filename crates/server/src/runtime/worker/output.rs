@@ -8,7 +8,7 @@ use crate::dispatch::batch::Connections as _;
 use crate::dispatch::tunables::Tunables;
 use crate::net::client::ClientFlags;
 use crate::observability::metrics::Counter;
-use weft_reactor::Sent;
+use weft_reactor::SendOutcome;
 
 /// The output that an unauthenticated client may leave unread, in bytes: Valkey's reply buffer and its limit for such
 /// clients together (CVE-2025-21605).
@@ -70,8 +70,8 @@ impl Worker {
             metrics.add(self.thread.seat, Counter::Writes, 1);
             self.recycle(buffer);
             match sent {
-                Ok(Sent::Done) => self.note_all_sent(token),
-                Ok(Sent::InFlight(bytes)) => return self.check_output_limit(token, bytes),
+                Ok(SendOutcome::Done) => self.note_all_sent(token),
+                Ok(SendOutcome::InFlight(bytes)) => return self.check_output_limit(token, bytes),
                 Err(_) => return self.lost(token),
             }
         }

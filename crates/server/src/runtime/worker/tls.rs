@@ -2,7 +2,7 @@
 
 use std::io;
 
-use weft_reactor::{Reactor, Received, Sent};
+use weft_reactor::{Reactor, ReceiveOutcome, SendOutcome};
 
 use super::Worker;
 use crate::acl::{DenialContext, DenialReason, DeniedAccess};
@@ -64,8 +64,8 @@ impl Worker {
             return true;
         };
         match tls.continue_sending(&mut self.reactor, token) {
-            Ok(Sent::Done) => true,
-            Ok(Sent::InFlight(_)) => {
+            Ok(SendOutcome::Done) => true,
+            Ok(SendOutcome::InFlight(_)) => {
                 self.count_client(token);
                 false
             }
@@ -85,18 +85,20 @@ pub(crate) fn receive(
     (reactor, token): (&mut Reactor, usize),
     (thread, handshakes): (&Thread, &mut u64),
     room: usize,
-) -> io::Result<Received> {
+) -> io::Result<ReceiveOutcome> {
     let handshaking = tls.is_handshaking();
     if handshaking {
         if *handshakes >= thread.server.config.unsigned(id::MAX_NEW_TLS_CONNECTIONS_PER_CYCLE) {
             // The connection stays readable, and is handled in a later turn.
-            return Ok(Received::WouldBlock);
+            return Ok(ReceiveOutcome::WouldBlock);
         }
         *handshakes += 1;
     }
     let received = tls.receive(reactor, token, &mut connection.input, room);
     match &received {
-        Ok(Received::Closed) if handshaking => tell_failure(&connection.client, "unexpected end of the connection"),
+        Ok(ReceiveOutcome::Closed) if handshaking => {
+            tell_failure(&connection.client, "unexpected end of the connection")
+        }
         Err(error) if handshaking => tell_failure(&connection.client, &error.to_string()),
         Err(error) => log::verbose!("Reading from client: {error}"),
         Ok(_) if handshaking && !tls.is_handshaking() => {
@@ -104,14 +106,14 @@ pub(crate) fn receive(
                 connection.input.clear();
                 connection.output.bytes.extend_from_slice(text.as_bytes());
                 connection.client.flags.set(ClientFlags::CLOSE_AFTER_REPLY, true);
-                return Ok(Received::WouldBlock);
+                return Ok(ReceiveOutcome::WouldBlock);
             }
             recognise(tls, &mut connection.client, thread);
         }
         Ok(_) => {}
     }
     match received {
-        Ok(Received::Bytes { count: 0, .. }) => Ok(Received::WouldBlock),
+        Ok(ReceiveOutcome::Bytes { count: 0, .. }) => Ok(ReceiveOutcome::WouldBlock),
         other => other,
     }
 }

@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use mlua::{HookTriggers, Lua, LuaString, MultiValue, Table, Value, VmState};
-use weft_lua::Locals;
+use weft_lua::LocalVariables;
 
 use super::gate::stop_error;
 use super::{Interpreter, InterpreterShared, ScriptKind};
@@ -74,7 +74,7 @@ pub(super) fn add_natives(lua: &Lua, natives: &Table, session: &DebugSession) ->
 struct Inspector {
     session: DebugSession,
     shared: Rc<InterpreterShared>,
-    locals: Locals,
+    locals: LocalVariables,
     /// Runs a function. Returns `true` and its result, or `false` and its error.
     attempt: mlua::Function,
     /// Set while code of the user runs, which is not stopped.
@@ -86,7 +86,7 @@ pub(super) fn install_debug_hook(
     lua: &Lua,
     shared: &Rc<InterpreterShared>,
     program: &Table,
-    (session, locals): (&DebugSession, Locals),
+    (session, locals): (&DebugSession, LocalVariables),
 ) -> mlua::Result<()> {
     set_proxy_targets(lua, program.raw_get("real_of")?)?;
     let inspector = Inspector {
@@ -190,7 +190,7 @@ impl Inspector {
     }
 
     fn variables(&self, level: usize) -> impl Iterator<Item = (Vec<u8>, Value)> + '_ {
-        (1..).map_while(move |index| self.locals.at(level, index))
+        (1..).map_while(move |index| self.locals.get(level, index))
     }
 
     fn print(&self, lua: &Lua, name: Option<&[u8]>) {

@@ -339,7 +339,7 @@ impl Interpreter {
     /// Creates an interpreter for scripts with a debugger attached.
     fn with_debugger(scripts: &Scripts, session: &DebugSession) -> mlua::Result<Self> {
         let (lua, locals) =
-            weft_lua::lua_with_locals(standard_libraries(), LuaOptions::new().catch_rust_panics(false))?;
+            weft_lua::new_state_with_locals(standard_libraries(), LuaOptions::new().catch_rust_panics(false))?;
         let add = |lua: &Lua, natives: &Table| debugging::add_natives(lua, natives, session);
         let (interpreter, program) =
             Interpreter::from_state(lua, ScriptKind::Eval, scripts.cache.flushes(), scripts, add)?;

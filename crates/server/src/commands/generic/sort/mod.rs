@@ -501,7 +501,7 @@ fn collated(texts: &Elements, collation: &Collation) -> Elements {
         key.clear();
         // A string ends at its first zero byte there.
         let text = CString::new(text_of(text)).unwrap_or_default();
-        collation.append_key(&text, &mut key);
+        collation.append_sort_key(&text, &mut key);
         keys.push(Element::Bytes(&key));
     }
     keys

@@ -224,7 +224,7 @@ impl Runner<'_, '_, '_> {
         let now = self.thread.timer.raw();
         let nanoseconds = self.thread.timer.delta_as_nanos(self.thread.ticks, now);
         self.thread.ticks = now;
-        self.output.flatten();
+        self.output.copy_shared();
         let end = match &error {
             None => CallEnd::Done(nanoseconds),
             Some(error) => CallEnd::Failed(nanoseconds, error.code().to_vec()),

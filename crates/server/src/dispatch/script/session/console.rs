@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use weft_reactor::{DetachedConnection, Event, Output, Reactor, Received, Token};
+use weft_reactor::{DetachedConnection, Event, Output, Reactor, ReceiveOutcome, Token};
 
 use crate::scripting::Console;
 use crate::state::Server;
@@ -55,8 +55,8 @@ impl Line {
         for event in self.events.drain(..) {
             match event {
                 Event::Readable(_) => match self.reactor.receive(TOKEN, &mut self.received, PIECE) {
-                    Ok(Received::Bytes { .. } | Received::WouldBlock) => {}
-                    Ok(Received::Closed) | Err(_) => self.is_closed = true,
+                    Ok(ReceiveOutcome::Bytes { .. } | ReceiveOutcome::WouldBlock) => {}
+                    Ok(ReceiveOutcome::Closed) | Err(_) => self.is_closed = true,
                 },
                 Event::Closed(_) | Event::SendFailed(_) => self.is_closed = true,
                 Event::Writable(_) | Event::Accepted(..) | Event::AcceptFailed(..) => {}

@@ -158,7 +158,7 @@ impl Session {
     /// Sends the reply, behind what was replied to commands before.
     fn reply(&self, debugger: &scripting::DebugSession, mut output: Output, reply: &[u8]) {
         output.bytes.extend_from_slice(reply);
-        output.flatten();
+        output.copy_shared();
         debugger.borrow_mut().end(&output.bytes);
     }
 
