@@ -138,7 +138,7 @@ struct CommandCatalogue {
 /// Fails if a server cannot be started or does not describe its commands.
 pub fn run(binaries: &ServerBinaries, seed: u64, duration: Duration, filter: &str) -> Result<GeneratorOutcome, String> {
     // With this frequency, the timeouts of blocked clients are detected soon.
-    let mut servers = ComparedServers::start(binaries, &split_words("--hz 500"))?;
+    let mut servers = ComparedServers::start(binaries, &words_of("--hz 500"))?;
     let book = CommandCatalogue::load(&mut servers, filter)?;
     let start = Instant::now();
     let mut outcome = GeneratorOutcome {
@@ -352,7 +352,7 @@ fn is_about_sorted_sets(command: &GeneratedCommand) -> bool {
     [&b"Z"[..], b"BZ", b"GEO"].iter().any(|start| name.starts_with(start))
 }
 
-fn split_words(text: &str) -> Vec<String> {
+fn words_of(text: &str) -> Vec<String> {
     text.split(' ').map(str::to_string).collect()
 }
 
