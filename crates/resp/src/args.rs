@@ -29,7 +29,7 @@ impl<'a> Args<'a> {
 
     /// The argument at `index`, or an empty slice if `index` is out of range.
     #[inline]
-    pub fn at(self, index: usize) -> &'a [u8] {
+    pub fn argument(self, index: usize) -> &'a [u8] {
         self.ranges.get(index).map_or(&[], |range| range.of(self.request))
     }
 

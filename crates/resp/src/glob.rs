@@ -18,7 +18,7 @@ const STAR_MAX_DEPTH: u32 = 1000;
 pub fn matches(pattern: &[u8], string: &[u8], ignore_case: bool) -> bool {
     Matcher {
         ignore_case,
-        failed: false,
+        has_failed: false,
     }
     .matches(pattern, string, 0)
 }
@@ -26,7 +26,7 @@ pub fn matches(pattern: &[u8], string: &[u8], ignore_case: bool) -> bool {
 struct Matcher {
     ignore_case: bool,
     /// Set once a star has failed at all positions, which means that the whole match fails.
-    failed: bool,
+    has_failed: bool,
 }
 
 impl Matcher {
@@ -36,11 +36,11 @@ impl Matcher {
         }
         while let ([special, rest @ ..], [byte, string_rest @ ..]) = (pattern, string) {
             let (matched, after) = match special {
-                b'*' => return self.star(skip_stars(rest), string, depth),
+                b'*' => return self.match_star(skip_stars(rest), string, depth),
                 b'?' => (true, rest),
-                b'[' => self.class(rest, *byte),
-                b'\\' if !rest.is_empty() => (self.equal(rest[0], *byte), &rest[1..]),
-                _ => (self.equal(*special, *byte), rest),
+                b'[' => self.match_class(rest, *byte),
+                b'\\' if !rest.is_empty() => (self.bytes_equal(rest[0], *byte), &rest[1..]),
+                _ => (self.bytes_equal(*special, *byte), rest),
             };
             if !matched {
                 return false;
@@ -55,7 +55,7 @@ impl Matcher {
     }
 
     /// Matches a star followed by `pattern` against `string`, which must not be empty.
-    fn star(&mut self, pattern: &[u8], string: &[u8], depth: u32) -> bool {
+    fn match_star(&mut self, pattern: &[u8], string: &[u8], depth: u32) -> bool {
         if pattern.is_empty() {
             return true;
         }
@@ -63,17 +63,17 @@ impl Matcher {
             if self.matches(pattern, &string[start..], depth + 1) {
                 return true;
             }
-            if self.failed {
+            if self.has_failed {
                 return false;
             }
         }
-        self.failed = true;
+        self.has_failed = true;
         false
     }
 
     /// Matches `byte` against the class whose pattern after `[` is given. Returns the result and the pattern after the
     /// class.
-    fn class<'p>(&self, pattern: &'p [u8], byte: u8) -> (bool, &'p [u8]) {
+    fn match_class<'p>(&self, pattern: &'p [u8], byte: u8) -> (bool, &'p [u8]) {
         let (negated, mut rest) = match pattern {
             [b'^', rest @ ..] => (true, rest),
             _ => (false, pattern),
@@ -96,7 +96,7 @@ impl Matcher {
                     after
                 }
                 [single, after @ ..] => {
-                    found |= self.equal(*single, byte);
+                    found |= self.bytes_equal(*single, byte);
                     after
                 }
             };
@@ -111,12 +111,12 @@ impl Matcher {
         } else {
             (start, end)
         };
-        (self.rank(low)..=self.rank(high)).contains(&self.rank(byte))
+        (self.range_order(low)..=self.range_order(high)).contains(&self.range_order(byte))
     }
 
     /// The position of a byte in the order that ranges use. Bytes compare as signed. With `ignore_case` they compare as
     /// unsigned, because Valkey applies `tolower` to them, except 0xff, which `tolower` takes for `EOF` (-1).
-    fn rank(&self, byte: u8) -> i16 {
+    fn range_order(&self, byte: u8) -> i16 {
         match byte {
             0xff => -1,
             _ if self.ignore_case => i16::from(byte.to_ascii_lowercase()),
@@ -124,7 +124,7 @@ impl Matcher {
         }
     }
 
-    fn equal(&self, a: u8, b: u8) -> bool {
+    fn bytes_equal(&self, a: u8, b: u8) -> bool {
         if self.ignore_case {
             a.eq_ignore_ascii_case(&b)
         } else {

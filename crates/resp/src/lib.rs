@@ -10,5 +10,5 @@ pub mod request;
 
 pub use args::Args;
 pub use number::LongDouble;
-pub use reply::{Deferred, Protocol, Reply};
-pub use request::{ArgRange, Limits, Parsed, Parser, ProtocolError};
+pub use reply::{DeferredLength, Protocol, Reply};
+pub use request::{ArgRange, ParseOutcome, Parser, ProtocolError, RequestLimits};

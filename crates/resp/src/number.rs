@@ -50,11 +50,11 @@ pub fn parse_i64(text: &[u8]) -> Option<i64> {
 pub fn parse_u64(text: &[u8]) -> Option<u64> {
     match parse_i64(text) {
         Some(number) => u64::try_from(number).ok(),
-        None => parse_loose_u64(text),
+        None => parse_lenient_u64(text),
     }
 }
 
-fn parse_loose_u64(text: &[u8]) -> Option<u64> {
+fn parse_lenient_u64(text: &[u8]) -> Option<u64> {
     let end = memchr::memchr(0, text).unwrap_or(text.len());
     let blanks = text
         .iter()
@@ -96,7 +96,7 @@ fn parse_digits(digits: &[u8]) -> Option<u64> {
 /// underflows to zero.
 #[inline]
 pub fn parse_f64(text: &[u8]) -> Option<f64> {
-    let number = decimal_f64(text)?;
+    let number = parse_decimal_f64(text)?;
     if number == 0.0 || number.is_infinite() {
         return check_extreme_f64(text, number);
     }
@@ -110,12 +110,12 @@ pub fn parse_score_bound(text: &[u8]) -> Option<f64> {
     if end == 0 {
         return Some(0.0);
     }
-    decimal_f64(&text[..end])
+    parse_decimal_f64(&text[..end])
 }
 
 /// Parses the numbers that the standard library accepts, except NaN.
 #[inline]
-fn decimal_f64(text: &[u8]) -> Option<f64> {
+fn parse_decimal_f64(text: &[u8]) -> Option<f64> {
     let number: f64 = std::str::from_utf8(text).ok()?.parse().ok()?;
     (!number.is_nan()).then_some(number)
 }
@@ -191,7 +191,7 @@ pub fn format_f64_shortest(number: f64, out: &mut Vec<u8>) {
     if number == 0.0 || !number.is_finite() {
         return format_f64(number, out);
     }
-    let mut text = Text {
+    let mut text = FixedText {
         buffer: &mut [0; F64_TEXT_MAX_LEN],
         len: 0,
     };
@@ -204,7 +204,7 @@ pub fn format_f64_shortest(number: f64, out: &mut Vec<u8>) {
 
 /// Writes `number` at the start of `buffer` in the form of [`format_f64`]. Returns the length of the text in bytes.
 pub(crate) fn write_f64(number: f64, buffer: &mut [u8; F64_TEXT_MAX_LEN]) -> usize {
-    let mut text = Text { buffer, len: 0 };
+    let mut text = FixedText { buffer, len: 0 };
     if number.is_nan() {
         text.append(b"nan");
     } else if number.is_infinite() {
@@ -233,14 +233,14 @@ fn exact_integer(number: f64) -> Option<i64> {
 }
 
 /// The decimal digits of a number: `digits` (without leading zeros) times ten to the power of `exponent`.
-pub(crate) struct Decimal {
+pub(crate) struct DecimalDigits {
     digits: [u8; 18],
     count: usize,
     exponent: i32,
 }
 
 /// Appends a number as an integer, as a fraction or with an exponent.
-fn append_digits(decimal: &Decimal, text: &mut Text) {
+fn append_digits(decimal: &DecimalDigits, text: &mut FixedText) {
     let digits = &decimal.digits[..decimal.count];
     let count = decimal.count as i32;
     let exponent = decimal.exponent;
@@ -273,12 +273,12 @@ fn append_digits(decimal: &Decimal, text: &mut Text) {
 }
 
 /// A text that is written into a fixed-size buffer.
-struct Text<'a> {
+struct FixedText<'a> {
     buffer: &'a mut [u8; F64_TEXT_MAX_LEN],
     len: usize,
 }
 
-impl Text<'_> {
+impl FixedText<'_> {
     fn append(&mut self, bytes: &[u8]) {
         self.buffer[self.len..][..bytes.len()].copy_from_slice(bytes);
         self.len += bytes.len();

@@ -21,7 +21,7 @@ pub fn split_arguments(line: &[u8]) -> Option<Vec<Vec<u8>>> {
         if rest.is_empty() {
             return Some(arguments);
         }
-        let (argument, used) = one_argument(rest)?;
+        let (argument, used) = read_argument(rest)?;
         arguments.push(argument);
         rest = &rest[used..];
     }
@@ -29,16 +29,16 @@ pub fn split_arguments(line: &[u8]) -> Option<Vec<Vec<u8>>> {
 
 /// The outcome of [`plain_arguments`]: `Yes` if it could split the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Plain {
+pub(crate) enum PlainSplit {
     Yes,
     No,
 }
 
 /// Splits `line` if its arguments are slices of it, that is, if it contains no quotes, no 0xff and no zero byte. Calls
 /// `argument` with the offset and length of each. Otherwise `argument` is not called.
-pub(crate) fn plain_arguments(line: &[u8], mut argument: impl FnMut(usize, usize)) -> Plain {
+pub(crate) fn split_plain_arguments(line: &[u8], mut argument: impl FnMut(usize, usize)) -> PlainSplit {
     if line.iter().any(|&byte| matches!(byte, b'"' | b'\'' | 0xff | 0)) {
-        return Plain::No;
+        return PlainSplit::No;
     }
     let mut rest = skip_blanks(line);
     while !rest.is_empty() {
@@ -46,7 +46,7 @@ pub(crate) fn plain_arguments(line: &[u8], mut argument: impl FnMut(usize, usize
         argument(line.len() - rest.len(), len);
         rest = skip_blanks(&rest[len..]);
     }
-    Plain::Yes
+    PlainSplit::Yes
 }
 
 /// Appends `bytes` to `out` in double quotes, so that [`split_arguments`] returns them unchanged.
@@ -94,7 +94,7 @@ fn ends_argument(byte: u8) -> bool {
 }
 
 /// Reads the argument at the start of `line`. Returns it and the number of bytes of the line that it takes.
-fn one_argument(line: &[u8]) -> Option<(Vec<u8>, usize)> {
+fn read_argument(line: &[u8]) -> Option<(Vec<u8>, usize)> {
     let mut argument = Vec::new();
     let mut quote = None;
     let mut at = 0;
@@ -104,12 +104,12 @@ fn one_argument(line: &[u8]) -> Option<(Vec<u8>, usize)> {
             None if matches!(byte, b'"' | b'\'') => quote = Some(byte),
             Some(open) if byte == open => quote = None,
             Some(open) if byte == b'\\' => {
-                let (escaped, len) = escape(&line[at..], open);
+                let (escaped, len) = read_escape(&line[at..], open);
                 argument.extend(escaped);
                 at += len;
                 continue;
             }
-            _ => argument.extend(raw(byte)),
+            _ => argument.extend(literal_byte(byte)),
         }
         at += 1;
     }
@@ -118,7 +118,7 @@ fn one_argument(line: &[u8]) -> Option<(Vec<u8>, usize)> {
 
 /// Reads the escape sequence at the start of `line`, inside quotes opened by `quote`. Returns the byte it stands for
 /// and the length of the sequence.
-fn escape(line: &[u8], quote: u8) -> (Option<u8>, usize) {
+fn read_escape(line: &[u8], quote: u8) -> (Option<u8>, usize) {
     let double = quote == b'"';
     match *line {
         [_, b'x', high, low, ..] if double && high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
@@ -131,7 +131,7 @@ fn escape(line: &[u8], quote: u8) -> (Option<u8>, usize) {
                 b't' => b'\t',
                 b'b' => 0x08,
                 b'a' => 0x07,
-                other => return (raw(other), 2),
+                other => return (literal_byte(other), 2),
             };
             (Some(byte), 2)
         }
@@ -141,7 +141,7 @@ fn escape(line: &[u8], quote: u8) -> (Option<u8>, usize) {
 }
 
 /// Returns the byte that an unescaped `byte` adds to an argument, which is none for 0xff.
-fn raw(byte: u8) -> Option<u8> {
+fn literal_byte(byte: u8) -> Option<u8> {
     (byte != 0xff).then_some(byte)
 }
 

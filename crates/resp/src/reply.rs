@@ -32,7 +32,7 @@ pub struct Reply<'a> {
 /// function that corresponds to the `begin_` function that returned it.
 #[derive(Debug)]
 #[must_use = "a collection that is begun must be ended"]
-pub struct Deferred {
+pub struct DeferredLength {
     position: usize,
 }
 
@@ -60,7 +60,7 @@ impl Reply<'_> {
     /// Writes a simple string. The text must be a single line.
     pub fn simple(&mut self, text: &str) {
         debug_assert!(!text.contains(['\r', '\n']), "a simple string is one line");
-        self.line(b'+', text.as_bytes());
+        self.write_line(b'+', text.as_bytes());
     }
 
     /// Writes an error. The text begins with its error code, such as `ERR` or `WRONGTYPE`. Trailing line breaks are
@@ -84,20 +84,20 @@ impl Reply<'_> {
 
     /// Writes the error reply to malformed input. The connection is closed after it.
     pub fn protocol_error(&mut self, error: &ProtocolError) {
-        self.line(b'-', &[b"ERR ", &*error.message()].concat());
+        self.write_line(b'-', &[b"ERR ", &*error.message()].concat());
     }
 
     /// Writes an integer.
     #[inline]
     pub fn integer(&mut self, number: i64) {
         match usize::try_from(number) {
-            Ok(number) => self.header(b':', number),
+            Ok(number) => self.write_header(b':', number),
             Err(_) => self.negative_integer(number),
         }
     }
 
     fn negative_integer(&mut self, number: i64) {
-        self.line(b':', itoa::Buffer::new().format(number).as_bytes());
+        self.write_line(b':', itoa::Buffer::new().format(number).as_bytes());
     }
 
     /// Writes a bulk string.
@@ -119,7 +119,7 @@ impl Reply<'_> {
     /// [`Self::crlf`].
     #[inline]
     pub fn bulk_header(&mut self, len: usize) {
-        self.header(b'$', len);
+        self.write_header(b'$', len);
     }
 
     /// Appends `bytes` unchanged.
@@ -155,35 +155,35 @@ impl Reply<'_> {
     /// Writes the header of an array of `len` elements, which must follow.
     #[inline]
     pub fn array(&mut self, len: usize) {
-        self.header(b'*', len);
+        self.write_header(b'*', len);
     }
 
     /// Writes the header of a map of `len` pairs of a key and a value, which must follow.
     #[inline]
     pub fn map(&mut self, len: usize) {
         let (prefix, len) = self.map_header(len);
-        self.header(prefix, len);
+        self.write_header(prefix, len);
     }
 
     /// Writes the header of a set of `len` elements, which must follow.
     #[inline]
     pub fn set(&mut self, len: usize) {
-        self.header(self.set_prefix(), len);
+        self.write_header(self.set_prefix(), len);
     }
 
     /// Writes the header of an out-of-band message of `len` elements, which must follow.
     #[inline]
     pub fn push(&mut self, len: usize) {
         match self.protocol {
-            Protocol::Resp2 => self.header(b'*', len),
-            Protocol::Resp3 => self.header(b'>', len),
+            Protocol::Resp2 => self.write_header(b'*', len),
+            Protocol::Resp3 => self.write_header(b'>', len),
         }
     }
 
     /// Writes the header of `len` attribute pairs that describe the reply after them. Only valid in RESP3.
     pub fn attribute(&mut self, len: usize) {
         debug_assert!(self.protocol == Protocol::Resp3, "RESP2 has no attributes");
-        self.header(b'|', len);
+        self.write_header(b'|', len);
     }
 
     /// Writes a floating-point number.
@@ -198,7 +198,7 @@ impl Reply<'_> {
     /// do not appear.
     pub fn long_double(&mut self, number: LongDouble) {
         let mut text = Vec::new();
-        number.format_human(&mut text);
+        number.append_human_readable(&mut text);
         self.number_text(&text);
     }
 
@@ -206,7 +206,7 @@ impl Reply<'_> {
     fn number_text(&mut self, text: &[u8]) {
         match self.protocol {
             Protocol::Resp2 => self.bulk(text),
-            Protocol::Resp3 => self.line(b',', text),
+            Protocol::Resp3 => self.write_line(b',', text),
         }
     }
 
@@ -214,7 +214,7 @@ impl Reply<'_> {
     pub fn big_number(&mut self, digits: &str) {
         match self.protocol {
             Protocol::Resp2 => self.bulk(digits.as_bytes()),
-            Protocol::Resp3 => self.line(b'(', digits.as_bytes()),
+            Protocol::Resp3 => self.write_line(b'(', digits.as_bytes()),
         }
     }
 
@@ -239,7 +239,7 @@ impl Reply<'_> {
         for (target, byte) in name[..3].iter_mut().zip(extension.bytes()) {
             *target = byte;
         }
-        self.header(b'=', text.len() + name.len());
+        self.write_header(b'=', text.len() + name.len());
         self.raw(&name);
         self.raw(text);
         self.crlf();
@@ -247,40 +247,40 @@ impl Reply<'_> {
 
     /// Begins an array whose length is not known yet. Its elements must follow. Collections begun inside it must be
     /// ended first.
-    pub fn begin_array(&mut self) -> Deferred {
-        Deferred {
+    pub fn begin_array(&mut self) -> DeferredLength {
+        DeferredLength {
             position: self.out.len(),
         }
     }
 
     /// Ends an array of `len` elements.
-    pub fn end_array(&mut self, begun: Deferred, len: usize) {
-        self.insert_header(begun, b'*', len);
+    pub fn end_array(&mut self, deferred: DeferredLength, len: usize) {
+        self.insert_header(deferred, b'*', len);
     }
 
     /// Begins a map whose length is not known yet. The rules of [`Self::begin_array`] apply.
-    pub fn begin_map(&mut self) -> Deferred {
-        Deferred {
+    pub fn begin_map(&mut self) -> DeferredLength {
+        DeferredLength {
             position: self.out.len(),
         }
     }
 
     /// Ends a map of `len` pairs.
-    pub fn end_map(&mut self, begun: Deferred, len: usize) {
+    pub fn end_map(&mut self, deferred: DeferredLength, len: usize) {
         let (prefix, len) = self.map_header(len);
-        self.insert_header(begun, prefix, len);
+        self.insert_header(deferred, prefix, len);
     }
 
     /// Begins a set whose length is not known yet. The rules of [`Self::begin_array`] apply.
-    pub fn begin_set(&mut self) -> Deferred {
-        Deferred {
+    pub fn begin_set(&mut self) -> DeferredLength {
+        DeferredLength {
             position: self.out.len(),
         }
     }
 
     /// Ends a set of `len` elements.
-    pub fn end_set(&mut self, begun: Deferred, len: usize) {
-        self.insert_header(begun, self.set_prefix(), len);
+    pub fn end_set(&mut self, deferred: DeferredLength, len: usize) {
+        self.insert_header(deferred, self.set_prefix(), len);
     }
 
     /// The length of the output buffer in bytes.
@@ -312,7 +312,7 @@ impl Reply<'_> {
     }
 
     /// Writes a reply of a type that consists of one line.
-    fn line(&mut self, prefix: u8, text: &[u8]) {
+    fn write_line(&mut self, prefix: u8, text: &[u8]) {
         self.out.reserve(text.len() + 3);
         self.out.push(prefix);
         self.raw(text);
@@ -321,15 +321,15 @@ impl Reply<'_> {
 
     /// Writes a line that consists of a prefix and a number.
     #[inline]
-    fn header(&mut self, prefix: u8, number: usize) {
+    fn write_header(&mut self, prefix: u8, number: usize) {
         match number {
-            0..10 => self.raw(&[prefix, ascii(number), b'\r', b'\n']),
-            10..100 => self.raw(&[prefix, ascii(number / 10), ascii(number % 10), b'\r', b'\n']),
+            0..10 => self.raw(&[prefix, ascii_digit(number), b'\r', b'\n']),
+            10..100 => self.raw(&[prefix, ascii_digit(number / 10), ascii_digit(number % 10), b'\r', b'\n']),
             100..1000 => self.raw(&[
                 prefix,
-                ascii(number / 100),
-                ascii(number / 10 % 10),
-                ascii(number % 10),
+                ascii_digit(number / 100),
+                ascii_digit(number / 10 % 10),
+                ascii_digit(number % 10),
                 b'\r',
                 b'\n',
             ]),
@@ -338,22 +338,23 @@ impl Reply<'_> {
     }
 
     fn long_header(&mut self, prefix: u8, number: usize) {
-        self.line(prefix, itoa::Buffer::new().format(number).as_bytes());
+        self.write_line(prefix, itoa::Buffer::new().format(number).as_bytes());
     }
 
     /// Inserts a header at the position of `begun` by moving the bytes after it.
-    fn insert_header(&mut self, begun: Deferred, prefix: u8, len: usize) {
+    fn insert_header(&mut self, deferred: DeferredLength, prefix: u8, len: usize) {
         let end = self.out.len();
         assert!(
-            begun.position <= end,
+            deferred.position <= end,
             "the output was cut below a collection that is open"
         );
-        self.header(prefix, len);
+        self.write_header(prefix, len);
         let mut header = [0; HEADER_MAX_LEN];
         let header_len = self.out.len() - end;
         header[..header_len].copy_from_slice(&self.out[end..]);
-        self.out.copy_within(begun.position..end, begun.position + header_len);
-        self.out[begun.position..][..header_len].copy_from_slice(&header[..header_len]);
+        self.out
+            .copy_within(deferred.position..end, deferred.position + header_len);
+        self.out[deferred.position..][..header_len].copy_from_slice(&header[..header_len]);
     }
 }
 
@@ -362,7 +363,7 @@ const HEADER_MAX_LEN: usize = 23;
 
 /// Returns the ASCII digit of a number below ten.
 #[inline]
-fn ascii(digit: usize) -> u8 {
+fn ascii_digit(digit: usize) -> u8 {
     b'0' + digit as u8
 }
 

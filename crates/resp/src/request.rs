@@ -29,7 +29,7 @@ use std::borrow::Cow;
 use memchr::{memchr, memchr2};
 
 use crate::number::parse_i64;
-use crate::quote::{Plain, plain_arguments, split_arguments};
+use crate::quote::{PlainSplit, split_arguments, split_plain_arguments};
 
 /// The maximum length of a line in bytes, without its line end. It applies to an inline request and to the count of an
 /// array or a bulk string.
@@ -39,7 +39,7 @@ const UNAUTHENTICATED_BULK_MAX_LEN: u64 = 16384;
 /// The maximum number of arguments of a request before the connection is authenticated.
 const UNAUTHENTICATED_MAX_ARGS: i64 = 10;
 /// The maximum capacity, in arguments, that a parser keeps between requests that arrive in pieces.
-const KEPT_PARTIAL_ARGS: usize = 64;
+const MAX_KEPT_PARTIAL_ARGS: usize = 64;
 
 /// One argument: a range of the connection's input buffer, relative to the start of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,21 +64,21 @@ impl ArgRange {
 
 /// The limits on the input of a connection.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct RequestLimits {
     /// The maximum length of a bulk string in bytes (`proto-max-bulk-len`).
     pub max_bulk_len: u64,
     /// `true` if the connection is authenticated or no authentication is required. Otherwise it may send at most 10
     /// arguments of at most 16384 bytes.
-    pub authenticated: bool,
+    pub is_authenticated: bool,
 }
 
 /// The outcome of one call of [`Parser::parse`].
 #[derive(Debug, PartialEq, Eq)]
-pub enum Parsed {
+pub enum ParseOutcome {
     /// More bytes are needed.
     Incomplete {
         /// The number of missing bytes of the current bulk string including its line end, or 0 if unknown.
-        wanted: usize,
+        missing_bytes: usize,
     },
     /// A request of `consumed` bytes is complete and its arguments were appended to `args`.
     Request {
@@ -158,11 +158,11 @@ enum ParseStop {
     Error(ProtocolError),
 }
 
-impl From<ParseStop> for Parsed {
+impl From<ParseStop> for ParseOutcome {
     #[inline]
     fn from(stop: ParseStop) -> Self {
         match stop {
-            ParseStop::Incomplete { wanted } => Self::Incomplete { wanted },
+            ParseStop::Incomplete { wanted } => Self::Incomplete { missing_bytes: wanted },
             ParseStop::Error(error) => Self::Error(error),
         }
     }
@@ -178,7 +178,7 @@ pub struct Parser {
     /// The number of missing arguments, or 0 while the first line is incomplete.
     remaining: u32,
     /// Set if the inline request contains a zero byte, so that it never ends.
-    endless: bool,
+    is_endless: bool,
     /// The length of the bulk string at `position`, once its header is parsed.
     bulk_len: Option<u32>,
     /// The complete arguments of an incomplete request.
@@ -196,14 +196,14 @@ impl Parser {
     ///
     /// Panics if a call that continues a request passes fewer bytes than the parser has already examined.
     #[inline]
-    pub fn parse(&mut self, request: &[u8], args: &mut Vec<ArgRange>, limits: &Limits) -> Parsed {
+    pub fn parse(&mut self, request: &[u8], args: &mut Vec<ArgRange>, limits: &RequestLimits) -> ParseOutcome {
         if !self.is_idle() {
             return self.resume(request, args, limits);
         }
         match request.first() {
-            Some(b'*') => self.array(request, args, limits),
-            Some(_) => self.inline(request, args),
-            None => Parsed::Incomplete { wanted: 0 },
+            Some(b'*') => self.parse_array(request, args, limits),
+            Some(_) => self.parse_inline(request, args),
+            None => ParseOutcome::Incomplete { missing_bytes: 0 },
         }
     }
 
@@ -218,9 +218,9 @@ impl Parser {
         self.position = 0;
         self.scanned = 0;
         self.remaining = 0;
-        self.endless = false;
+        self.is_endless = false;
         self.bulk_len = None;
-        if self.partial.capacity() > KEPT_PARTIAL_ARGS {
+        if self.partial.capacity() > MAX_KEPT_PARTIAL_ARGS {
             self.partial = Vec::new();
         } else {
             self.partial.clear();
@@ -230,10 +230,10 @@ impl Parser {
     /// Parses an array from its first byte. Its arguments go directly to `args`; they move into the parser only if the
     /// request turns out to be incomplete.
     #[inline]
-    fn array(&mut self, request: &[u8], args: &mut Vec<ArgRange>, limits: &Limits) -> Parsed {
+    fn parse_array(&mut self, request: &[u8], args: &mut Vec<ArgRange>, limits: &RequestLimits) -> ParseOutcome {
         let base = args.len();
-        match self.elements(request, args, limits) {
-            Ok(consumed) => Parsed::Request {
+        match self.parse_elements(request, args, limits) {
+            Ok(consumed) => ParseOutcome::Request {
                 consumed,
                 argc: args.len() - base,
             },
@@ -256,23 +256,23 @@ impl Parser {
     }
 
     /// Continues a request of which a part was already parsed.
-    fn resume(&mut self, request: &[u8], args: &mut Vec<ArgRange>, limits: &Limits) -> Parsed {
+    fn resume(&mut self, request: &[u8], args: &mut Vec<ArgRange>, limits: &RequestLimits) -> ParseOutcome {
         assert!(
             request.len() >= self.position + self.scanned,
             "a resumed request must begin with the bytes of the call before"
         );
         if request[0] != b'*' {
-            return self.inline(request, args);
+            return self.parse_inline(request, args);
         }
         let mut partial = std::mem::take(&mut self.partial);
-        let outcome = self.elements(request, &mut partial, limits);
+        let outcome = self.parse_elements(request, &mut partial, limits);
         self.partial = partial;
         match outcome {
             Ok(consumed) => {
                 let argc = self.partial.len();
                 args.extend_from_slice(&self.partial);
                 self.reset();
-                Parsed::Request { consumed, argc }
+                ParseOutcome::Request { consumed, argc }
             }
             Err(stop) => {
                 if matches!(stop, ParseStop::Error(_)) {
@@ -286,9 +286,14 @@ impl Parser {
     /// Parses an array from the position at which it stopped: the count if it is not known yet, then the bulk strings.
     /// Returns the length of the request and leaves the parser idle except for `partial`.
     #[inline]
-    fn elements(&mut self, request: &[u8], sink: &mut Vec<ArgRange>, limits: &Limits) -> Result<usize, ParseStop> {
+    fn parse_elements(
+        &mut self,
+        request: &[u8],
+        sink: &mut Vec<ArgRange>,
+        limits: &RequestLimits,
+    ) -> Result<usize, ParseStop> {
         if self.remaining == 0 {
-            let (count, end) = self.array_count(request, limits)?;
+            let (count, end) = self.parse_array_count(request, limits)?;
             self.position = end;
             self.scanned = 0;
             self.remaining = count;
@@ -298,11 +303,11 @@ impl Parser {
             let len = match self.bulk_len.take() {
                 Some(len) => len,
                 None => {
-                    let (len, end) = match short_bulk_len(request, position) {
+                    let (len, end) = match parse_short_bulk_len(request, position) {
                         Some((len, end)) if u64::from(len) <= limits.max_bulk_len => (len, end),
                         _ => {
                             self.position = position;
-                            self.bulk_len(request, limits)?
+                            self.parse_bulk_len(request, limits)?
                         }
                     };
                     self.scanned = 0;
@@ -333,42 +338,42 @@ impl Parser {
     /// Parses `*<count>\r\n` at the start of the request. Returns the count and the end of the line. A negative count
     /// is returned as 0.
     #[inline]
-    fn array_count(&mut self, request: &[u8], limits: &Limits) -> Result<(u32, usize), ParseStop> {
+    fn parse_array_count(&mut self, request: &[u8], limits: &RequestLimits) -> Result<(u32, usize), ParseStop> {
         if let [b'*', digit @ b'0'..=b'9', b'\r', b'\n', ..] = request {
             return Ok((u32::from(digit - b'0'), 4));
         }
-        self.long_array_count(request, limits)
+        self.parse_long_array_count(request, limits)
     }
 
-    fn long_array_count(&mut self, request: &[u8], limits: &Limits) -> Result<(u32, usize), ParseStop> {
-        let line = self.count_line(request, ProtocolError::TooBigArrayCount)?;
-        if !line.ends_well {
+    fn parse_long_array_count(&mut self, request: &[u8], limits: &RequestLimits) -> Result<(u32, usize), ParseStop> {
+        let line = self.find_count_line(request, ProtocolError::TooBigArrayCount)?;
+        if !line.has_crlf {
             return Err(ParseStop::Error(ProtocolError::InvalidLineEnd));
         }
         let count = parse_i64(&line.text[1..])
             .filter(|&count| count <= i64::from(i32::MAX))
             .ok_or(ParseStop::Error(ProtocolError::InvalidArrayLength))?;
-        if count > UNAUTHENTICATED_MAX_ARGS && !limits.authenticated {
+        if count > UNAUTHENTICATED_MAX_ARGS && !limits.is_authenticated {
             return Err(ParseStop::Error(ProtocolError::UnauthenticatedArrayLength));
         }
         Ok((u32::try_from(count).unwrap_or(0), line.end))
     }
 
     /// Parses `$<len>\r\n` at `self.position`. Returns the length and the end of the line.
-    fn bulk_len(&mut self, request: &[u8], limits: &Limits) -> Result<(u32, usize), ParseStop> {
-        let line = self.count_line(request, ProtocolError::TooBigBulkCount)?;
+    fn parse_bulk_len(&mut self, request: &[u8], limits: &RequestLimits) -> Result<(u32, usize), ParseStop> {
+        let line = self.find_count_line(request, ProtocolError::TooBigBulkCount)?;
         let first = line.text.first().copied().unwrap_or(b'\r');
         if first != b'$' {
             return Err(ParseStop::Error(ProtocolError::ExpectedBulk(first)));
         }
-        if !line.ends_well {
+        if !line.has_crlf {
             return Err(ParseStop::Error(ProtocolError::InvalidLineEnd));
         }
         let len = parse_i64(&line.text[1..])
             .and_then(|len| u64::try_from(len).ok())
             .filter(|&len| len <= limits.max_bulk_len)
             .ok_or(ParseStop::Error(ProtocolError::InvalidBulkLength))?;
-        if len > UNAUTHENTICATED_BULK_MAX_LEN && !limits.authenticated {
+        if len > UNAUTHENTICATED_BULK_MAX_LEN && !limits.is_authenticated {
             return Err(ParseStop::Error(ProtocolError::UnauthenticatedBulkLength));
         }
         let request_len = (line.end as u64).saturating_add(len).saturating_add(2);
@@ -380,7 +385,7 @@ impl Parser {
 
     /// Returns the line at `self.position` once the byte after its `\r` has been received. Fails with `too_big` if the
     /// line is longer than 64 KiB.
-    fn count_line<'b>(&mut self, request: &'b [u8], too_big: ProtocolError) -> Result<CountLine<'b>, ParseStop> {
+    fn find_count_line<'b>(&mut self, request: &'b [u8], too_big: ProtocolError) -> Result<CountLine<'b>, ParseStop> {
         let rest = &request[self.position..];
         let Some(found) = memchr(b'\r', &rest[self.scanned..]) else {
             if rest.len() > LINE_MAX_LEN {
@@ -400,35 +405,35 @@ impl Parser {
         let end = self.position + len + 2;
         Ok(CountLine {
             text: &rest[..len],
-            ends_well: next == b'\n',
+            has_crlf: next == b'\n',
             end,
         })
     }
 
     /// Parses an inline request.
-    fn inline(&mut self, request: &[u8], args: &mut Vec<ArgRange>) -> Parsed {
+    fn parse_inline(&mut self, request: &[u8], args: &mut Vec<ArgRange>) -> ParseOutcome {
         let newline = self.find_inline_end(request);
         if newline.unwrap_or(request.len()) > LINE_MAX_LEN {
             self.reset();
-            return Parsed::Error(ProtocolError::TooBigInlineRequest);
+            return ParseOutcome::Error(ProtocolError::TooBigInlineRequest);
         }
         let Some(newline) = newline else {
             self.scanned = request.len();
-            return Parsed::Incomplete { wanted: 0 };
+            return ParseOutcome::Incomplete { missing_bytes: 0 };
         };
         self.reset();
         let line = &request[..newline];
-        inline_arguments(line.strip_suffix(b"\r").unwrap_or(line), newline + 1, args)
+        split_inline(line.strip_suffix(b"\r").unwrap_or(line), newline + 1, args)
     }
 
     /// Returns the offset of the `\n` that ends an inline request.
     fn find_inline_end(&mut self, request: &[u8]) -> Option<usize> {
-        if self.endless {
+        if self.is_endless {
             return None;
         }
         let found = self.scanned + memchr2(b'\n', 0, &request[self.scanned..])?;
-        self.endless = request[found] == 0;
-        (!self.endless).then_some(found)
+        self.is_endless = request[found] == 0;
+        (!self.is_endless).then_some(found)
     }
 }
 
@@ -437,41 +442,43 @@ struct CountLine<'b> {
     /// The bytes before `\r`.
     text: &'b [u8],
     /// `true` if `\n` follows the `\r`.
-    ends_well: bool,
+    has_crlf: bool,
     /// The offset in the request of the byte after the line end.
     end: usize,
 }
 
 /// Splits the inline request `line`, which takes `consumed` bytes of the buffer.
-fn inline_arguments(line: &[u8], consumed: usize, args: &mut Vec<ArgRange>) -> Parsed {
+fn split_inline(line: &[u8], consumed: usize, args: &mut Vec<ArgRange>) -> ParseOutcome {
     let base = args.len();
-    let plain = plain_arguments(line, |start, len| {
+    let plain = split_plain_arguments(line, |start, len| {
         // A line is at most 64 KiB long.
         args.push(ArgRange {
             start: start as u32,
             len: len as u32,
         });
     });
-    if plain == Plain::Yes {
-        return Parsed::Request {
+    if plain == PlainSplit::Yes {
+        return ParseOutcome::Request {
             consumed,
             argc: args.len() - base,
         };
     }
     match split_arguments(line) {
-        None => Parsed::Error(ProtocolError::UnbalancedQuotes),
-        Some(args) if args.is_empty() => Parsed::Request { consumed, argc: 0 },
-        Some(args) => Parsed::Inline { consumed, args },
+        None => ParseOutcome::Error(ProtocolError::UnbalancedQuotes),
+        Some(args) if args.is_empty() => ParseOutcome::Request { consumed, argc: 0 },
+        Some(args) => ParseOutcome::Inline { consumed, args },
     }
 }
 
 /// Parses the header `$<len>\r\n` at `position` if it is complete and has one to four digits, as almost every header
 /// has. Returns the length and the end of the header.
 #[inline]
-fn short_bulk_len(request: &[u8], position: usize) -> Option<(u32, usize)> {
+fn parse_short_bulk_len(request: &[u8], position: usize) -> Option<(u32, usize)> {
     match *request.get(position..)? {
-        [b'$', a @ b'0'..=b'9', b'\r', b'\n', ..] => Some((digit(a), position + 4)),
-        [b'$', a @ b'1'..=b'9', b @ b'0'..=b'9', b'\r', b'\n', ..] => Some((digit(a) * 10 + digit(b), position + 5)),
+        [b'$', a @ b'0'..=b'9', b'\r', b'\n', ..] => Some((digit_value(a), position + 4)),
+        [b'$', a @ b'1'..=b'9', b @ b'0'..=b'9', b'\r', b'\n', ..] => {
+            Some((digit_value(a) * 10 + digit_value(b), position + 5))
+        }
         [
             b'$',
             a @ b'1'..=b'9',
@@ -480,7 +487,10 @@ fn short_bulk_len(request: &[u8], position: usize) -> Option<(u32, usize)> {
             b'\r',
             b'\n',
             ..,
-        ] => Some((digit(a) * 100 + digit(b) * 10 + digit(c), position + 6)),
+        ] => Some((
+            digit_value(a) * 100 + digit_value(b) * 10 + digit_value(c),
+            position + 6,
+        )),
         [
             b'$',
             a @ b'1'..=b'9',
@@ -491,7 +501,7 @@ fn short_bulk_len(request: &[u8], position: usize) -> Option<(u32, usize)> {
             b'\n',
             ..,
         ] => Some((
-            digit(a) * 1000 + digit(b) * 100 + digit(c) * 10 + digit(d),
+            digit_value(a) * 1000 + digit_value(b) * 100 + digit_value(c) * 10 + digit_value(d),
             position + 7,
         )),
         _ => None,
@@ -499,7 +509,7 @@ fn short_bulk_len(request: &[u8], position: usize) -> Option<(u32, usize)> {
 }
 
 #[inline]
-fn digit(byte: u8) -> u32 {
+fn digit_value(byte: u8) -> u32 {
     u32::from(byte - b'0')
 }
 

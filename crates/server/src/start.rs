@@ -402,7 +402,7 @@ fn hasher(config: &Config) -> KeyHasher {
         return KeyHasher::from_os(clustered);
     }
     let secrets = secrets_of(&seed);
-    weft_values::records::set_secrets(secrets);
+    weft_values::records::set_hash_secrets(secrets);
     KeyHasher::with_secrets(secrets, clustered)
 }
 

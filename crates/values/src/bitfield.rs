@@ -3,14 +3,14 @@
 //! Bit 0 is the most significant bit of byte 0. The most significant bit of an integer comes first.
 /// The type of an integer: `i1` to `i64`, `u1` to `u63`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Form {
+pub struct IntegerType {
     signed: bool,
     bits: u32,
 }
 
 /// The overflow behavior of BITFIELD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Overflow {
+pub enum OverflowBehavior {
     /// Keeps the lowest bits of the result (WRAP).
     Wrap,
     /// Clamps the result to the nearest number that fits (SAT).
@@ -19,11 +19,11 @@ pub enum Overflow {
     Fail,
 }
 
-impl Form {
+impl IntegerType {
     /// Returns the type with this width, or `None` if the width is not supported.
     pub fn new(signed: bool, bits: i64) -> Option<Self> {
         let widest = if signed { 64 } else { 63 };
-        (1..=widest).contains(&bits).then_some(Form {
+        (1..=widest).contains(&bits).then_some(IntegerType {
             signed,
             bits: bits as u32,
         })
@@ -34,17 +34,17 @@ impl Form {
         self.bits
     }
 
-    fn smallest(self) -> i128 {
+    fn min_value(self) -> i128 {
         if self.signed { -(1 << (self.bits - 1)) } else { 0 }
     }
 
-    fn largest(self) -> i128 {
+    fn max_value(self) -> i128 {
         let value_bits = if self.signed { self.bits - 1 } else { self.bits };
         (1 << value_bits) - 1
     }
 
     /// Interprets the lowest bits of `raw` as a number of this type.
-    fn number(self, raw: u64) -> i64 {
+    fn sign_extend(self, raw: u64) -> i64 {
         let unused = 64 - self.bits;
         if self.signed {
             ((raw << unused) as i64) >> unused
@@ -61,7 +61,7 @@ impl Form {
         let count = available.len().min(9);
         window[..count].copy_from_slice(&available[..count]);
         let shifted = u128::from_be_bytes(window) << (offset & 7);
-        self.number((shifted >> (128 - self.bits)) as u64)
+        self.sign_extend((shifted >> (128 - self.bits)) as u64)
     }
 
     /// Writes the lowest bits of `number` at bit `offset`. Bits beyond the end of the string are dropped.
@@ -79,39 +79,39 @@ impl Form {
     }
 
     /// Returns the number to store for SET with `value`. Returns `None` on overflow with [`Overflow::Fail`].
-    pub fn assign(self, value: i64, overflow: Overflow) -> Option<i64> {
+    pub fn value_to_set(self, value: i64, overflow: OverflowBehavior) -> Option<i64> {
         // For an unsigned type, a negative value means the large number with the same bits.
         let wide = if self.signed {
             i128::from(value)
         } else {
             i128::from(value as u64)
         };
-        if self.signed && self.bits < 64 && overflow == Overflow::Saturate {
+        if self.signed && self.bits < 64 && overflow == OverflowBehavior::Saturate {
             // Valkey computes the distance from `value` to the maximum in 64 bits. If `value` is so far below the range
             // that this overflows, Valkey treats it as above the range.
-            let room = (self.largest() as i64).wrapping_sub(value);
+            let room = (self.max_value() as i64).wrapping_sub(value);
             if room < 0 {
-                return Some(self.largest() as i64);
+                return Some(self.max_value() as i64);
             }
         }
-        self.fit(wide, overflow)
+        self.apply_overflow(wide, overflow)
     }
 
     /// Returns the number to store for INCRBY, which adds `increment` to `value`. Returns `None` on overflow with
     /// [`Overflow::Fail`].
-    pub fn add(self, value: i64, increment: i64, overflow: Overflow) -> Option<i64> {
-        self.fit(i128::from(value) + i128::from(increment), overflow)
+    pub fn value_to_increment(self, value: i64, increment: i64, overflow: OverflowBehavior) -> Option<i64> {
+        self.apply_overflow(i128::from(value) + i128::from(increment), overflow)
     }
 
-    fn fit(self, result: i128, overflow: Overflow) -> Option<i64> {
-        let (smallest, largest) = (self.smallest(), self.largest());
+    fn apply_overflow(self, result: i128, overflow: OverflowBehavior) -> Option<i64> {
+        let (smallest, largest) = (self.min_value(), self.max_value());
         if (smallest..=largest).contains(&result) {
             return Some(result as i64);
         }
         match overflow {
-            Overflow::Wrap => Some(self.number(result as u64)),
-            Overflow::Saturate => Some(result.clamp(smallest, largest) as i64),
-            Overflow::Fail => None,
+            OverflowBehavior::Wrap => Some(self.sign_extend(result as u64)),
+            OverflowBehavior::Saturate => Some(result.clamp(smallest, largest) as i64),
+            OverflowBehavior::Fail => None,
         }
     }
 }

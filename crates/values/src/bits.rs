@@ -8,12 +8,12 @@ pub fn bit_at(bytes: &[u8], offset: u64) -> bool {
     usize::try_from(offset >> 3)
         .ok()
         .and_then(|index| bytes.get(index))
-        .is_some_and(|byte| byte & mask_of(offset) != 0)
+        .is_some_and(|byte| byte & bit_mask(offset) != 0)
 }
 
 /// Returns the mask of the bit at `offset` within its byte.
 #[inline]
-pub fn mask_of(offset: u64) -> u8 {
+pub fn bit_mask(offset: u64) -> u8 {
     0x80 >> (offset & 7)
 }
 
@@ -36,10 +36,11 @@ pub fn count_ones(bytes: &[u8]) -> u64 {
     let mut columns = Columns::default();
     let mut sixteens = 0;
     for step in steps {
-        sixteens += ones_in(columns.add(step));
+        sixteens += count_ones_in_lanes(columns.add(step));
     }
-    let [ones, twos, fours, eights] = [columns.ones, columns.twos, columns.fours, columns.eights].map(ones_in);
-    16 * sixteens + 8 * eights + 4 * fours + 2 * twos + ones + count_short(rest)
+    let [ones, twos, fours, eights] =
+        [columns.ones, columns.twos, columns.fours, columns.eights].map(count_ones_in_lanes);
+    16 * sixteens + 8 * eights + 4 * fours + 2 * twos + ones + count_ones_in_short(rest)
 }
 
 /// The sums of all rows so far, in binary, for each bit position.
@@ -70,8 +71,8 @@ impl Columns {
 
     #[inline(always)]
     fn add_four(&mut self, step: &[u8; STEP_BYTES], row: usize) -> Lanes {
-        let first = carry_save(&mut self.ones, lanes(step, row), lanes(step, row + 1));
-        let second = carry_save(&mut self.ones, lanes(step, row + 2), lanes(step, row + 3));
+        let first = carry_save(&mut self.ones, load_lanes(step, row), load_lanes(step, row + 1));
+        let second = carry_save(&mut self.ones, load_lanes(step, row + 2), load_lanes(step, row + 3));
         carry_save(&mut self.twos, first, second)
     }
 }
@@ -89,17 +90,17 @@ fn carry_save(column: &mut Lanes, first: Lanes, second: Lanes) -> Lanes {
 }
 
 #[inline(always)]
-fn lanes(step: &[u8; STEP_BYTES], row: usize) -> Lanes {
+fn load_lanes(step: &[u8; STEP_BYTES], row: usize) -> Lanes {
     let (words, _) = step.as_chunks::<8>();
     std::array::from_fn(|lane| u64::from_ne_bytes(words[row * LANES + lane]))
 }
 
 #[inline]
-fn ones_in(lanes: Lanes) -> u64 {
+fn count_ones_in_lanes(lanes: Lanes) -> u64 {
     lanes.iter().map(|lane| u64::from(lane.count_ones())).sum()
 }
 
-fn count_short(bytes: &[u8]) -> u64 {
+fn count_ones_in_short(bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<8>();
     let in_words: u64 = words
         .iter()
@@ -110,7 +111,7 @@ fn count_short(bytes: &[u8]) -> u64 {
 
 /// Returns the number of set bits from bit `first` to bit `last`, both inclusive and within the string.
 pub fn count_ones_between(bytes: &[u8], first: u64, last: u64) -> u64 {
-    let Some(range) = edges(bytes, first, last) else {
+    let Some(range) = bit_range(bytes, first, last) else {
         return 0;
     };
     let outside = range.bytes[0] & range.before;
@@ -119,18 +120,18 @@ pub fn count_ones_between(bytes: &[u8], first: u64, last: u64) -> u64 {
 }
 
 /// The bytes that a range of bits touches, and masks of the bits outside the range in the first and the last byte.
-struct Edges<'a> {
+struct BitRange<'a> {
     bytes: &'a [u8],
     before: u8,
     after: u8,
 }
 
-fn edges(bytes: &[u8], first: u64, last: u64) -> Option<Edges<'_>> {
+fn bit_range(bytes: &[u8], first: u64, last: u64) -> Option<BitRange<'_>> {
     if first > last {
         return None;
     }
     let touched = bytes.get((first >> 3) as usize..=(last >> 3) as usize)?;
-    Some(Edges {
+    Some(BitRange {
         bytes: touched,
         before: !(0xff >> (first & 7)),
         after: 0x7f >> (last & 7),
@@ -153,7 +154,7 @@ pub fn find_bit(bytes: &[u8], bit: bool) -> Option<u64> {
 /// Returns the offset of the first bit that equals `bit` from bit `first` to bit `last`, both inclusive and within the
 /// string.
 pub fn find_bit_between(bytes: &[u8], bit: bool, first: u64, last: u64) -> Option<u64> {
-    let range = edges(bytes, first, last)?;
+    let range = bit_range(bytes, first, last)?;
     let base = first & !7;
     let flip = if bit { 0 } else { 0xff };
     let begin = (range.bytes[0] ^ flip) & !range.before;
@@ -168,7 +169,7 @@ pub fn find_bit_between(bytes: &[u8], bit: bool, first: u64, last: u64) -> Optio
 // ---- combining --------------------------------------------------------------------------------------
 /// The operation of BITOP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
+pub enum BitOperation {
     /// Sets the bits that are set in all sources.
     And,
     /// Sets the bits that are set in any source.
@@ -186,7 +187,7 @@ const BLOCK_BYTES: usize = 16 * 1024;
 /// Combines `sources`. The result is as long as the longest source; shorter ones are padded with zero bytes.
 ///
 /// [`Operation::Not`] uses only the first source.
-pub fn combine(operation: Operation, sources: &[&[u8]]) -> Vec<u8> {
+pub fn combine(operation: BitOperation, sources: &[&[u8]]) -> Vec<u8> {
     let length = sources.iter().map(|source| source.len()).max().unwrap_or(0);
     let Some((first, others)) = sources.split_first() else {
         return Vec::new();
@@ -195,37 +196,37 @@ pub fn combine(operation: Operation, sources: &[&[u8]]) -> Vec<u8> {
     while result.len() < length {
         let start = result.len();
         let end = (start + BLOCK_BYTES).min(length);
-        result.extend_from_slice(part(first, start, end));
+        result.extend_from_slice(clamped_slice(first, start, end));
         result.resize(end, 0);
         let block = &mut result[start..end];
-        if operation == Operation::Not {
+        if operation == BitOperation::Not {
             block.iter_mut().for_each(|byte| *byte = !*byte);
             continue;
         }
         for other in others {
-            combine_block(operation, block, part(other, start, end));
+            combine_block(operation, block, clamped_slice(other, start, end));
         }
     }
     result
 }
 
 /// Returns the bytes of `source` from `start` to `end`, or as many of them as exist.
-fn part(source: &[u8], start: usize, end: usize) -> &[u8] {
+fn clamped_slice(source: &[u8], start: usize, end: usize) -> &[u8] {
     &source[start.min(source.len())..end.min(source.len())]
 }
 
-fn combine_block(operation: Operation, block: &mut [u8], source: &[u8]) {
+fn combine_block(operation: BitOperation, block: &mut [u8], source: &[u8]) {
     let (both, alone) = block.split_at_mut(source.len());
     let pairs = both.iter_mut().zip(source);
     match operation {
-        Operation::And => {
+        BitOperation::And => {
             pairs.for_each(|(byte, other)| *byte &= other);
             alone.fill(0);
         }
-        Operation::Or => pairs.for_each(|(byte, other)| *byte |= other),
-        Operation::Xor => pairs.for_each(|(byte, other)| *byte ^= other),
+        BitOperation::Or => pairs.for_each(|(byte, other)| *byte |= other),
+        BitOperation::Xor => pairs.for_each(|(byte, other)| *byte ^= other),
         // NOT has no second source.
-        Operation::Not => {}
+        BitOperation::Not => {}
     }
 }
 

@@ -32,14 +32,14 @@ const ALPHABET: &[u8; 32] = b"0123456789bcdefghjkmnpqrstuvwxyz";
 
 /// A position in degrees.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Position {
+pub struct GeoPosition {
     /// The longitude; east is positive.
     pub longitude: f64,
     /// The latitude; north is positive.
     pub latitude: f64,
 }
 
-impl Position {
+impl GeoPosition {
     /// Returns `true` if the position is within the limits of the map.
     pub fn is_on_map(self) -> bool {
         self.longitude.abs() <= LONGITUDE_MAX && self.latitude.abs() <= LATITUDE_MAX
@@ -51,7 +51,7 @@ impl Position {
     }
 
     /// Returns the position stored under a score, which is the middle of its cell.
-    pub fn of_score(score: f64) -> Self {
+    pub fn from_score(score: f64) -> Self {
         // The bits of a score that is not a position are also used as they are.
         let bits = if score < 0.0 { score as i64 as u64 } else { score as u64 };
         let area = Cell { bits, steps: STEPS }.area();
@@ -118,7 +118,7 @@ const LATITUDE_BITS: u64 = 0x5555_5555_5555_5555;
 const LONGITUDE_BITS: u64 = !LATITUDE_BITS;
 
 /// Moves the bits of a number to the even bit positions.
-fn spread(number: u32) -> u64 {
+fn spread_bits(number: u32) -> u64 {
     let mut bits = u64::from(number);
     for (shift, mask) in [
         (16, 0x0000_FFFF_0000_FFFF),
@@ -133,7 +133,7 @@ fn spread(number: u32) -> u64 {
 }
 
 /// Returns the number formed by the bits at the even bit positions.
-fn gather(bits: u64) -> u32 {
+fn compact_bits(bits: u64) -> u32 {
     let mut number = bits & LATITUDE_BITS;
     for (shift, mask) in [
         (1, 0x3333_3333_3333_3333),
@@ -149,7 +149,7 @@ fn gather(bits: u64) -> u32 {
 
 impl Cell {
     /// Returns the cell of a position on a map that extends to `latitude_max`.
-    fn of(position: Position, steps: u32, latitude_max: f64) -> Self {
+    fn of(position: GeoPosition, steps: u32, latitude_max: f64) -> Self {
         let share = |coordinate: f64, max: f64| {
             let share = (coordinate + max) / (max + max);
             (share * (1u64 << steps) as f64) as u32
@@ -157,7 +157,7 @@ impl Cell {
         let latitude = share(position.latitude, latitude_max);
         let longitude = share(position.longitude, LONGITUDE_MAX);
         Self {
-            bits: spread(latitude) | spread(longitude) << 1,
+            bits: spread_bits(latitude) | spread_bits(longitude) << 1,
             steps,
         }
     }
@@ -165,7 +165,7 @@ impl Cell {
     fn area(self) -> Area {
         let parts = (1u64 << self.steps) as f64;
         let edge = |number: f64, max: f64| -max + (number / parts) * (max - -max);
-        let (latitude, longitude) = (gather(self.bits), gather(self.bits >> 1));
+        let (latitude, longitude) = (compact_bits(self.bits), compact_bits(self.bits >> 1));
         // The number of the next cell wraps around in 32 bits, which matters for scores that are not positions.
         let after = |number: u32| f64::from(number.wrapping_add(1));
         Area {
@@ -197,7 +197,7 @@ impl Cell {
     }
 
     /// Returns the range of scores of the positions in the cell: from the first (inclusive) to the second (exclusive).
-    fn scores(self) -> (f64, f64) {
+    fn score_range(self) -> (f64, f64) {
         let shift = 2 * (STEPS - self.steps);
         ((self.bits << shift) as f64, ((self.bits + 1) << shift) as f64)
     }
@@ -205,7 +205,7 @@ impl Cell {
 
 /// The outline of a search area.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Outline {
+pub enum GeoOutline {
     /// All positions up to a distance from the centre.
     Circle {
         /// The distance in metres.
@@ -219,24 +219,24 @@ pub enum Outline {
         height_m: f64,
     },
     /// The interior of the polygon with these corners, of which there are at least three.
-    Polygon(Vec<Position>),
+    Polygon(Vec<GeoPosition>),
 }
 
 /// An outline and its centre, from which distances are measured.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Shape {
-    centre: Position,
-    outline: Outline,
+pub struct GeoShape {
+    centre: GeoPosition,
+    outline: GeoOutline,
 }
 
-impl Shape {
+impl GeoShape {
     /// Creates a shape from an outline and its centre.
-    pub fn new(centre: Position, outline: Outline) -> Self {
+    pub fn new(centre: GeoPosition, outline: GeoOutline) -> Self {
         Self { centre, outline }
     }
 
     /// Creates a polygon. Its centre is the mean of its corners on the sphere.
-    pub fn polygon(corners: Vec<Position>) -> Self {
+    pub fn polygon(corners: Vec<GeoPosition>) -> Self {
         let (mut x, mut y, mut z) = (0.0, 0.0, 0.0);
         for corner in &corners {
             let (longitude, latitude) = (radians(corner.longitude), radians(corner.latitude));
@@ -245,29 +245,29 @@ impl Shape {
             z += latitude.sin();
         }
         // The sum of the vectors has the same direction as their mean.
-        let centre = Position {
+        let centre = GeoPosition {
             longitude: degrees(f64::atan2(y, x)),
             latitude: degrees(f64::atan2(z, (x * x + y * y).sqrt())),
         };
-        Self::new(centre, Outline::Polygon(corners))
+        Self::new(centre, GeoOutline::Polygon(corners))
     }
 
     /// Returns the distance of a position from the centre in metres, or `None` if it is outside the shape.
-    pub fn distance_m(&self, position: Position) -> Option<f64> {
+    pub fn distance_m(&self, position: GeoPosition) -> Option<f64> {
         let inside = match &self.outline {
-            Outline::Circle { radius_m } => {
+            GeoOutline::Circle { radius_m } => {
                 let distance = self.centre.distance_m(position);
                 return (distance <= *radius_m).then_some(distance);
             }
-            Outline::Box { width_m, height_m } => {
-                let beside = Position {
+            GeoOutline::Box { width_m, height_m } => {
+                let beside = GeoPosition {
                     latitude: position.latitude,
                     ..self.centre
                 };
                 latitude_distance_m(position.latitude, self.centre.latitude) <= height_m / 2.0
                     && position.distance_m(beside) <= width_m / 2.0
             }
-            Outline::Polygon(corners) => is_inside(corners, position),
+            GeoOutline::Polygon(corners) => is_inside(corners, position),
         };
         inside.then(|| self.centre.distance_m(position))
     }
@@ -275,17 +275,17 @@ impl Shape {
     /// Returns half the height and half the width of the outline in metres.
     fn half_extent_m(&self) -> (f64, f64) {
         match &self.outline {
-            Outline::Circle { radius_m } => (*radius_m, *radius_m),
-            Outline::Box { width_m, height_m } => (height_m / 2.0, width_m / 2.0),
-            Outline::Polygon(_) => (0.0, 0.0),
+            GeoOutline::Circle { radius_m } => (*radius_m, *radius_m),
+            GeoOutline::Box { width_m, height_m } => (height_m / 2.0, width_m / 2.0),
+            GeoOutline::Polygon(_) => (0.0, 0.0),
         }
     }
 
     fn bounds(&self) -> Area {
-        if let Outline::Polygon(corners) = &self.outline {
+        if let GeoOutline::Polygon(corners) = &self.outline {
             return bounds_of(corners);
         }
-        let Position { longitude, latitude } = self.centre;
+        let GeoPosition { longitude, latitude } = self.centre;
         let (height, width) = self.half_extent_m();
         let latitude_delta = degrees(height / EARTH_RADIUS_M);
         // A degree of longitude is shorter closer to a pole, so the edge closer to the pole is used: the lower edge on
@@ -305,15 +305,15 @@ impl Shape {
     }
 
     /// Returns the approximate maximum distance of the outline from its centre, in metres.
-    fn reach_m(&self, bounds: &Area) -> f64 {
+    fn max_distance_m(&self, bounds: &Area) -> f64 {
         match &self.outline {
-            Outline::Circle { radius_m } => *radius_m,
-            Outline::Box { width_m, height_m } => {
+            GeoOutline::Circle { radius_m } => *radius_m,
+            GeoOutline::Box { width_m, height_m } => {
                 let (half_width, half_height) = (width_m / 2.0, height_m / 2.0);
                 (half_width * half_width + half_height * half_height).sqrt()
             }
-            Outline::Polygon(_) => {
-                let far = |longitude, latitude| self.centre.distance_m(Position { longitude, latitude });
+            GeoOutline::Polygon(_) => {
+                let far = |longitude, latitude| self.centre.distance_m(GeoPosition { longitude, latitude });
                 // The mean of the corners can be anywhere within their bounds, or even outside if those go around
                 // Earth.
                 [
@@ -337,8 +337,8 @@ impl Shape {
             return Vec::new();
         }
         let bounds = self.bounds();
-        let mut steps = steps_for(self.reach_m(&bounds), self.centre.latitude);
-        if steps > 1 && !self.reaches_over(&bounds, steps) {
+        let mut steps = steps_for_distance(self.max_distance_m(&bounds), self.centre.latitude);
+        if steps > 1 && !self.neighbours_cover(&bounds, steps) {
             steps -= 1;
         }
         let cell = Cell::of(self.centre, steps, LATITUDE_MAX);
@@ -370,12 +370,12 @@ impl Shape {
                 cells.push(neighbour);
             }
         }
-        cells.into_iter().map(Cell::scores).collect()
+        cells.into_iter().map(Cell::score_range).collect()
     }
 
     /// Returns `true` if the cells around the cell of the centre extend beyond the bounds on all sides, with this
     /// number of steps.
-    fn reaches_over(&self, bounds: &Area, steps: u32) -> bool {
+    fn neighbours_cover(&self, bounds: &Area, steps: u32) -> bool {
         let cell = Cell::of(self.centre, steps, LATITUDE_MAX);
         let area = |east, north| cell.neighbour(east, north).area();
         area(0, 1).north >= bounds.north
@@ -385,7 +385,7 @@ impl Shape {
     }
 }
 
-fn bounds_of(corners: &[Position]) -> Area {
+fn bounds_of(corners: &[GeoPosition]) -> Area {
     let start = Area {
         west: f64::INFINITY,
         east: f64::NEG_INFINITY,
@@ -402,7 +402,7 @@ fn bounds_of(corners: &[Position]) -> Area {
 
 /// Returns `true` if a position is inside a polygon, that is, if a line from it to the east crosses an odd number of
 /// edges.
-fn is_inside(corners: &[Position], position: Position) -> bool {
+fn is_inside(corners: &[GeoPosition], position: GeoPosition) -> bool {
     let mut inside = false;
     let mut before = corners.last();
     for corner in corners {
@@ -420,7 +420,7 @@ fn is_inside(corners: &[Position], position: Position) -> bool {
 
 /// Returns the number of times the map must be halved so that the nine cells around a centre contain everything within
 /// a distance of it.
-fn steps_for(reach_m: f64, latitude: f64) -> u32 {
+fn steps_for_distance(reach_m: f64, latitude: f64) -> u32 {
     if reach_m == 0.0 {
         return STEPS;
     }
@@ -440,18 +440,18 @@ fn steps_for(reach_m: f64, latitude: f64) -> u32 {
 mod tests {
     use super::*;
 
-    fn at(longitude: f64, latitude: f64) -> Position {
-        Position { longitude, latitude }
+    fn at(longitude: f64, latitude: f64) -> GeoPosition {
+        GeoPosition { longitude, latitude }
     }
 
     #[test]
-    fn known_places_have_their_known_scores() {
+    fn known_positions_have_their_known_scores() {
         let palermo = at(13.361389, 38.115556);
         let catania = at(15.087269, 37.502669);
         assert_eq!(palermo.score(), 3479099956230698.0);
         assert_eq!(catania.score(), 3479447370796909.0);
-        assert_eq!(&Position::of_score(palermo.score()).geohash(), b"sqc8b49rny0");
-        let distance = Position::of_score(palermo.score()).distance_m(Position::of_score(catania.score()));
+        assert_eq!(&GeoPosition::from_score(palermo.score()).geohash(), b"sqc8b49rny0");
+        let distance = GeoPosition::from_score(palermo.score()).distance_m(GeoPosition::from_score(catania.score()));
         assert_eq!((distance * 10_000.0).round(), 1_662_741_516.0);
     }
 
@@ -459,21 +459,21 @@ mod tests {
     /// the diagonal of the bounds is then too short to reach the positions inside.
     #[test]
     fn a_polygon_whose_edges_go_around_earth_is_searched_as_far_as_its_bounds() {
-        let shape = Shape::polygon(vec![
+        let shape = GeoShape::polygon(vec![
             at(179.5, 41.902782),
             at(180.0, 37.502669),
             at(-180.0, 38.115556),
             at(180.0, 59.91),
         ]);
         let palermo = at(13.361389, 38.115556);
-        assert!(shape.distance_m(Position::of_score(palermo.score())).is_some());
+        assert!(shape.distance_m(GeoPosition::from_score(palermo.score())).is_some());
         let score = palermo.score();
         let holds = |(from, to): &(f64, f64)| (*from..*to).contains(&score);
         assert_eq!(shape.score_ranges().iter().filter(|range| holds(range)).count(), 1);
     }
 
     #[test]
-    fn every_place_inside_a_shape_is_in_one_of_its_ranges() {
+    fn every_position_inside_a_shape_is_in_one_of_its_ranges() {
         let seed = fastrand::u64(..);
         println!("seed {seed}");
         let mut random = fastrand::Rng::with_seed(seed);
@@ -482,10 +482,10 @@ mod tests {
             let centre = at(random.f64() * 340.0 - 170.0, random.f64() * 120.0 - 60.0);
             let reach = 10f64.powf(random.f64() * 5.0 + 1.0);
             let shape = match random.u8(..3) {
-                0 => Shape::new(centre, Outline::Circle { radius_m: reach }),
-                1 => Shape::new(
+                0 => GeoShape::new(centre, GeoOutline::Circle { radius_m: reach }),
+                1 => GeoShape::new(
                     centre,
-                    Outline::Box {
+                    GeoOutline::Box {
                         width_m: reach * random.f64(),
                         height_m: reach,
                     },
@@ -494,7 +494,7 @@ mod tests {
                     let size = reach / 150_000.0;
                     let mut near = || random.f64() * size;
                     let corners = [(-1.0, -1.0), (1.0, -1.0), (1.0, 1.0), (-1.0, 1.0)];
-                    Shape::polygon(
+                    GeoShape::polygon(
                         corners
                             .map(|(x, y)| at(centre.longitude + x * near(), centre.latitude + y * near()))
                             .to_vec(),
@@ -505,7 +505,7 @@ mod tests {
             for _ in 0..20 {
                 let mut near = || (random.f64() - 0.5) * reach / 50_000.0;
                 let place = at(centre.longitude + near(), centre.latitude + near());
-                let stored = Position::of_score(place.score());
+                let stored = GeoPosition::from_score(place.score());
                 if place.is_on_map() && shape.distance_m(stored).is_some() {
                     inside += 1;
                     let score = place.score();

@@ -16,9 +16,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::listpack::{self, Element, Run};
+use crate::listpack::{self, Element, ElementRun};
 use crate::packed::PackedKind;
-use crate::records::{Id, Record, Records, Shape, hash_of};
+use crate::records::{Record, RecordId, RecordShape, Records, hash_of};
 
 /// Returns `true` if an expiry time has passed. A field is still valid in the millisecond in which it expires.
 #[inline]
@@ -28,7 +28,7 @@ fn is_expired(expire_at_ms: Option<u64>, now_ms: u64) -> bool {
 
 /// The encoding that a hash reports. The actual layout is independent of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reported {
+pub enum HashEncoding {
     /// `listpack`
     Listpack,
     /// `hashtable`
@@ -37,7 +37,7 @@ pub enum Reported {
 
 /// The limits within which a hash reports `listpack`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct HashLimits {
     /// The maximum number of fields.
     pub fields: usize,
     /// The maximum length of a field name or value in bytes.
@@ -68,7 +68,7 @@ pub enum PreviousField {
 
 /// A field in its stored form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Field<'a> {
+pub struct HashField<'a> {
     /// The name of the field.
     pub name: Element<'a>,
     /// The value of the field.
@@ -80,13 +80,13 @@ pub struct Field<'a> {
 pub struct Hash {
     records: Records,
     /// The fields that expire; `None` if the hash never had such a field.
-    expiring: Option<Box<Queue>>,
-    reported: Reported,
+    expiring: Option<Box<ExpiryQueue>>,
+    encoding: HashEncoding,
 }
 
 /// The fields that expire, ordered by expiry time in milliseconds and hash of the field.
 #[derive(Clone, Debug, Default)]
-struct Queue {
+struct ExpiryQueue {
     times: BTreeSet<(u64, u64)>,
 }
 
@@ -95,27 +95,27 @@ const QUEUE_ENTRY_BYTES: usize = 24;
 
 /// The maximum number of fields up to which their order is kept. Above it, a change would take too long, whatever the
 /// configured limit of a listpack is.
-const ORDERED_FIELDS: usize = 512;
+const MAX_ORDERED_FIELDS: usize = 512;
 
-fn ignore_moves(_: Id, _: Id, _: Record<'_>) {}
+fn ignore_move(_: RecordId, _: RecordId, _: Record<'_>) {}
 
 impl Hash {
     /// Creates an empty hash.
-    pub fn new(reported: Reported) -> Self {
+    pub fn new(reported: HashEncoding) -> Self {
         Hash::with_capacity(reported, 0, 0)
     }
 
     /// Creates an empty hash with capacity for `fields` fields, whose names and values take `bytes` bytes in total.
-    pub fn with_capacity(reported: Reported, fields: usize, bytes: usize) -> Self {
+    pub fn with_capacity(reported: HashEncoding, fields: usize, bytes: usize) -> Self {
         Hash {
-            records: Records::with_capacity(Shape::Fields, fields, bytes),
+            records: Records::with_capacity(RecordShape::Fields, fields, bytes),
             expiring: None,
-            reported,
+            encoding: reported,
         }
     }
 
     /// Creates a hash from the run of a packed hash.
-    pub fn from_run(run: Run<'_>, reported: Reported) -> Self {
+    pub fn from_run(run: ElementRun<'_>, reported: HashEncoding) -> Self {
         let mut hash = Hash::with_capacity(reported, run.count() / 2, run.bytes().len());
         let (mut name_digits, mut value_digits) = ([0; 20], [0; 20]);
         for field in fields_of(run) {
@@ -128,28 +128,27 @@ impl Hash {
 
     /// The name of the encoding that Valkey would report.
     pub fn encoding_name(&self) -> &'static str {
-        match self.reported {
-            Reported::Listpack => "listpack",
-            Reported::Hashtable => "hashtable",
+        match self.encoding {
+            HashEncoding::Listpack => "listpack",
+            HashEncoding::Hashtable => "hashtable",
         }
     }
 
     /// The encoding that the hash reports.
-    pub fn reported(&self) -> Reported {
-        self.reported
+    pub fn encoding(&self) -> HashEncoding {
+        self.encoding
     }
 
     /// Makes the hash report `hashtable` from now on.
-    pub fn report_hashtable(&mut self) {
-        self.reported = Reported::Hashtable;
+    pub fn set_hashtable_encoding(&mut self) {
+        self.encoding = HashEncoding::Hashtable;
     }
 
     /// The number of bytes allocated in addition to the value itself.
     pub fn allocated_bytes(&self) -> usize {
-        let queue = self
-            .expiring
-            .as_ref()
-            .map_or(0, |queue| size_of::<Queue>() + queue.times.len() * QUEUE_ENTRY_BYTES);
+        let queue = self.expiring.as_ref().map_or(0, |queue| {
+            size_of::<ExpiryQueue>() + queue.times.len() * QUEUE_ENTRY_BYTES
+        });
         self.records.allocated_bytes() + queue
     }
 
@@ -167,13 +166,13 @@ impl Hash {
 
     /// Returns `true` if some field has an expiry.
     #[inline]
-    pub fn is_volatile(&self) -> bool {
+    pub fn has_expiring_fields(&self) -> bool {
         self.expiring.as_ref().is_some_and(|queue| !queue.times.is_empty())
     }
 
     /// Returns the earliest expiry of all fields, in milliseconds since the Unix epoch.
     #[inline]
-    pub fn next_due_ms(&self) -> Option<u64> {
+    pub fn next_expiry_ms(&self) -> Option<u64> {
         let first = self.expiring.as_ref()?.times.first()?;
         Some(first.0)
     }
@@ -181,7 +180,7 @@ impl Hash {
     /// Returns `true` if some field has expired.
     #[inline]
     pub fn has_expired_fields(&self, now_ms: u64) -> bool {
-        is_expired(self.next_due_ms(), now_ms)
+        is_expired(self.next_expiry_ms(), now_ms)
     }
 
     /// The records, which contain everything that is stored, including expired fields.
@@ -221,7 +220,7 @@ impl Hash {
                 expire_at_ms,
             };
             self.records.insert(hash, &record);
-            self.requeue(hash, None, expire_at_ms);
+            self.update_expiry_queue(hash, None, expire_at_ms);
             return PreviousField::Absent;
         };
         let old = self.records.record(id).expire_at_ms;
@@ -236,12 +235,12 @@ impl Hash {
             value,
             expire_at_ms: new,
         };
-        if self.keeps_order() && value.len() != self.records.record(id).value.len() {
+        if self.is_ordered() && value.len() != self.records.record(id).value.len() {
             self.rewrite(name, Some(value));
             return PreviousField::Present;
         }
-        self.records.replace(hash, id, &record, ignore_moves);
-        self.requeue(hash, old, new);
+        self.records.replace(hash, id, &record, ignore_move);
+        self.update_expiry_queue(hash, old, new);
         if expired {
             PreviousField::Expired
         } else {
@@ -254,12 +253,12 @@ impl Hash {
         let hash = hash_of(name);
         if let Some(id) = self.records.find(hash, name) {
             let old = self.records.record(id).expire_at_ms;
-            self.records.set_expiry(hash, id, expire_at_ms, ignore_moves);
-            self.requeue(hash, old, expire_at_ms);
+            self.records.set_expiry(hash, id, expire_at_ms, ignore_move);
+            self.update_expiry_queue(hash, old, expire_at_ms);
         }
     }
 
-    fn requeue(&mut self, hash: u64, old: Option<u64>, new: Option<u64>) {
+    fn update_expiry_queue(&mut self, hash: u64, old: Option<u64>, new: Option<u64>) {
         if old == new {
             return;
         }
@@ -270,7 +269,7 @@ impl Hash {
         if let Some(at_ms) = new {
             times.insert((at_ms, hash));
             // Valkey's listpacks cannot store an expiry.
-            self.reported = Reported::Hashtable;
+            self.encoding = HashEncoding::Hashtable;
         }
     }
 
@@ -284,24 +283,24 @@ impl Hash {
         if is_expired(expire_at_ms, now_ms) {
             return PreviousField::Expired;
         }
-        if self.keeps_order() {
+        if self.is_ordered() {
             self.rewrite(name, None);
         } else {
-            self.take_out(hash, id);
+            self.remove_record(hash, id);
         }
         PreviousField::Present
     }
 
     /// Returns `true` if the fields stay in insertion order, as in a listpack. In this case no field has an expiry, and
     /// there are few enough fields to rewrite all of them.
-    fn keeps_order(&self) -> bool {
-        self.reported == Reported::Listpack && self.expiring.is_none() && self.len() <= ORDERED_FIELDS
+    fn is_ordered(&self) -> bool {
+        self.encoding == HashEncoding::Listpack && self.expiring.is_none() && self.len() <= MAX_ORDERED_FIELDS
     }
 
     /// Rewrites all fields in their order. The field `name` gets another value, or is left out if `value` is `None`.
     fn rewrite(&mut self, name: &[u8], value: Option<&[u8]>) {
         let bytes = self.records.stored_bytes() + value.map_or(0, <[u8]>::len);
-        let mut records = Records::with_capacity(Shape::Fields, self.len(), bytes);
+        let mut records = Records::with_capacity(RecordShape::Fields, self.len(), bytes);
         for (_, record) in self.records.iter() {
             let record = match value {
                 _ if record.key != name => record,
@@ -313,17 +312,17 @@ impl Hash {
         self.records = records;
     }
 
-    fn take_out(&mut self, hash: u64, id: Id) {
+    fn remove_record(&mut self, hash: u64, id: RecordId) {
         let expire_at_ms = self.records.record(id).expire_at_ms;
-        self.records.remove(hash, id, ignore_moves);
-        self.requeue(hash, expire_at_ms, None);
+        self.records.remove(hash, id, ignore_move);
+        self.update_expiry_queue(hash, expire_at_ms, None);
     }
 
     /// Removes up to `at_most` fields that have expired. Calls `visit` with the name of each before its removal.
     /// Returns the number of removed fields.
-    pub fn remove_expired(&mut self, now_ms: u64, at_most: usize, mut visit: impl FnMut(&[u8])) -> usize {
+    pub fn remove_expired(&mut self, now_ms: u64, limit: usize, mut visit: impl FnMut(&[u8])) -> usize {
         let mut removed = 0;
-        while removed < at_most
+        while removed < limit
             && let Some(&(at_ms, hash)) = self.expiring.as_ref().and_then(|queue| queue.times.first())
             && is_expired(Some(at_ms), now_ms)
         {
@@ -334,10 +333,10 @@ impl Hash {
             match found {
                 Some(id) => {
                     visit(self.records.record(id).key);
-                    self.take_out(hash, id);
+                    self.remove_record(hash, id);
                     removed += 1;
                 }
-                None => self.requeue(hash, Some(at_ms), None),
+                None => self.update_expiry_queue(hash, Some(at_ms), None),
             }
         }
         removed
@@ -353,44 +352,44 @@ impl Hash {
     }
 
     /// Returns a random field, which may have expired.
-    pub fn random(&self, below: impl FnMut(usize) -> usize) -> Option<Record<'_>> {
-        self.records.random(below).map(|id| self.records.record(id))
+    pub fn random_field(&self, below: impl FnMut(usize) -> usize) -> Option<Record<'_>> {
+        self.records.random_record(below).map(|id| self.records.record(id))
     }
 }
 
 /// Iterates over the fields of a packed hash.
 #[inline]
-pub fn fields_of(run: Run<'_>) -> impl Iterator<Item = Field<'_>> {
+pub fn fields_of(run: ElementRun<'_>) -> impl Iterator<Item = HashField<'_>> {
     let mut elements = run.iter();
     std::iter::from_fn(move || {
         let (_, name) = elements.next()?;
         let (_, value) = elements.next()?;
-        Some(Field { name, value })
+        Some(HashField { name, value })
     })
 }
 
 /// Returns the run of a packed hash.
 #[inline]
-pub fn run_of(packed: &[u8]) -> Run<'_> {
+pub fn run_of(packed: &[u8]) -> ElementRun<'_> {
     debug_assert_eq!(PackedKind::of(packed), PackedKind::Hash);
-    Run::new(packed.get(1..).unwrap_or_default())
+    ElementRun::new(packed.get(1..).unwrap_or_default())
 }
 
 /// A packed hash under construction.
 #[derive(Clone, Debug)]
-pub struct Packing {
+pub struct PackedHashBuilder {
     bytes: Vec<u8>,
     fields: usize,
 }
 
-impl Packing {
+impl PackedHashBuilder {
     /// Starts with the fields of a packed hash, or with none, and reserves space for `more_bytes`.
     pub fn of(packed: Option<&[u8]>, more_bytes: usize) -> Self {
         let before = packed.unwrap_or(&[PackedKind::Hash as u8]);
         let mut bytes = Vec::with_capacity(before.len() + more_bytes);
         bytes.extend_from_slice(before);
         let fields = run_of(&bytes).count() / 2;
-        Packing { bytes, fields }
+        PackedHashBuilder { bytes, fields }
     }
 
     /// Sets a field. Returns `true` if it is new.
@@ -448,7 +447,7 @@ pub fn overwrite(packed: &mut [u8], name: &[u8], value: &[u8]) -> Option<()> {
 #[derive(Clone, Copy, Debug)]
 pub enum HashRef<'a> {
     /// A hash packed in its table entry.
-    Packed(Run<'a>),
+    Packed(ElementRun<'a>),
     /// A hash stored as a value of its own.
     Large(&'a Hash),
 }
@@ -456,10 +455,10 @@ pub enum HashRef<'a> {
 impl<'a> HashRef<'a> {
     /// Returns `true` if some field has an expiry.
     #[inline]
-    pub fn is_volatile(self) -> bool {
+    pub fn has_expiring_fields(self) -> bool {
         match self {
             HashRef::Packed(_) => false,
-            HashRef::Large(hash) => hash.is_volatile(),
+            HashRef::Large(hash) => hash.has_expiring_fields(),
         }
     }
 
@@ -508,8 +507,8 @@ impl<'a> HashRef<'a> {
 
     /// Calls `visit` for the fields that have not expired, with their values.
     #[inline]
-    pub fn for_each(self, now_ms: u64, mut visit: impl FnMut(Field<'a>)) {
-        let stored = |record: Record<'a>| Field {
+    pub fn for_each(self, now_ms: u64, mut visit: impl FnMut(HashField<'a>)) {
+        let stored = |record: Record<'a>| HashField {
             name: Element::Bytes(record.key),
             value: Element::Bytes(record.value),
         };

@@ -34,12 +34,12 @@ const COUNTED_BITS: u32 = 64 - INDEX_BITS;
 const REGISTER_BITS: usize = 6;
 const REGISTER_MAX: u8 = (1 << REGISTER_BITS) - 1;
 const MAGIC: &[u8; 4] = b"HYLL";
-const ENCODING_AT: usize = 4;
+const ENCODING_OFFSET: usize = 4;
 const DENSE: u8 = 0;
 const SPARSE: u8 = 1;
 /// The offset of the highest byte of the cardinality, and its bit that marks the cardinality as stale.
-const OUTDATED_AT: usize = 15;
-const OUTDATED: u8 = 0x80;
+const STALE_BYTE_OFFSET: usize = 15;
+const STALE_BIT: u8 = 0x80;
 
 const VALUE_MAX: u8 = 32;
 const VALUE_RUN_MAX: usize = 4;
@@ -49,74 +49,74 @@ const MERGED_RUNS: usize = 5;
 
 /// The encoding of the registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Encoding {
+pub enum HyperLogLogEncoding {
     /// Six bits per register.
     Dense,
     /// Runs of equal registers.
     Sparse,
 }
 
-impl Encoding {
+impl HyperLogLogEncoding {
     /// The name of the encoding.
     pub const fn name(self) -> &'static str {
         match self {
-            Encoding::Dense => "dense",
-            Encoding::Sparse => "sparse",
+            HyperLogLogEncoding::Dense => "dense",
+            HyperLogLogEncoding::Sparse => "sparse",
         }
     }
 }
 
 /// The error for a sparse HyperLogLog whose runs do not cover its registers exactly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Corrupted;
+pub struct CorruptedHyperLogLog;
 
-impl fmt::Display for Corrupted {
+impl fmt::Display for CorruptedHyperLogLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("corrupted HyperLogLog")
     }
 }
 
-impl std::error::Error for Corrupted {}
+impl std::error::Error for CorruptedHyperLogLog {}
 
 /// Returns a HyperLogLog without elements.
 pub fn empty() -> Vec<u8> {
     let mut bytes = vec![0; HEADER_BYTES];
     bytes[..MAGIC.len()].copy_from_slice(MAGIC);
-    bytes[ENCODING_AT] = SPARSE;
-    Run::Zero(REGISTERS).write(&mut bytes);
+    bytes[ENCODING_OFFSET] = SPARSE;
+    RegisterRun::Zero(REGISTERS).write(&mut bytes);
     bytes
 }
 
 /// Returns the encoding of a string whose header is that of a HyperLogLog, and `None` for any other string. The runs
 /// are not checked.
-pub fn encoding(bytes: &[u8]) -> Option<Encoding> {
+pub fn encoding(bytes: &[u8]) -> Option<HyperLogLogEncoding> {
     if bytes.len() < HEADER_BYTES || !bytes.starts_with(MAGIC) {
         return None;
     }
-    match bytes[ENCODING_AT] {
-        DENSE if bytes.len() == DENSE_BYTES => Some(Encoding::Dense),
-        SPARSE => Some(Encoding::Sparse),
+    match bytes[ENCODING_OFFSET] {
+        DENSE if bytes.len() == DENSE_BYTES => Some(HyperLogLogEncoding::Dense),
+        SPARSE => Some(HyperLogLogEncoding::Sparse),
         _ => None,
     }
 }
 
 /// Returns the cached cardinality unless it is stale.
-pub fn remembered_cardinality(bytes: &[u8]) -> Option<u64> {
+pub fn cached_cardinality(bytes: &[u8]) -> Option<u64> {
     let cardinality: [u8; 8] = bytes.get(8..HEADER_BYTES)?.try_into().ok()?;
-    (cardinality[7] & OUTDATED == 0).then(|| u64::from_le_bytes(cardinality))
+    (cardinality[7] & STALE_BIT == 0).then(|| u64::from_le_bytes(cardinality))
 }
 
 /// Stores the cached cardinality and marks it as valid.
-pub fn remember_cardinality(bytes: &mut [u8], cardinality: u64) {
+pub fn cache_cardinality(bytes: &mut [u8], cardinality: u64) {
     if let Some(place) = bytes.get_mut(8..HEADER_BYTES) {
         place.copy_from_slice(&cardinality.to_le_bytes());
     }
 }
 
 /// Marks the cached cardinality as stale.
-pub fn forget_cardinality(bytes: &mut [u8]) {
-    if let Some(byte) = bytes.get_mut(OUTDATED_AT) {
-        *byte |= OUTDATED;
+pub fn invalidate_cardinality(bytes: &mut [u8]) {
+    if let Some(byte) = bytes.get_mut(STALE_BYTE_OFFSET) {
+        *byte |= STALE_BIT;
     }
 }
 
@@ -170,7 +170,7 @@ fn murmur2(bytes: &[u8]) -> u64 {
 /// Panics if the length of `dense` is not [`DENSE_BYTES`] or the index is out of range.
 #[inline]
 pub fn dense_register(dense: &[u8], index: usize) -> u8 {
-    let (at, shift) = place(index);
+    let (at, shift) = register_position(index);
     let low = u16::from(dense[at]);
     // The last register is contained in one byte.
     let high = dense.get(at + 1).map_or(0, |byte| u16::from(*byte));
@@ -184,10 +184,10 @@ pub fn dense_register(dense: &[u8], index: usize) -> u8 {
 ///
 /// Panics under the same conditions as [`dense_register`].
 #[inline]
-pub fn dense_raise(dense: &mut [u8], mark: RegisterUpdate) -> bool {
+pub fn raise_dense_register(dense: &mut [u8], mark: RegisterUpdate) -> bool {
     let raised = mark.count > dense_register(dense, mark.index);
     if raised {
-        let (at, shift) = place(mark.index);
+        let (at, shift) = register_position(mark.index);
         let mask = u16::from(REGISTER_MAX) << shift;
         let value = u16::from(mark.count & REGISTER_MAX) << shift;
         dense[at] = dense[at] & !(mask as u8) | value as u8;
@@ -201,14 +201,14 @@ pub fn dense_raise(dense: &mut [u8], mark: RegisterUpdate) -> bool {
 /// Returns the index of the first byte that contains bits of a register, and the position of its lowest bit in that
 /// byte.
 #[inline]
-const fn place(index: usize) -> (usize, usize) {
+const fn register_position(index: usize) -> (usize, usize) {
     let bit = index * REGISTER_BITS;
     (HEADER_BYTES + bit / 8, bit % 8)
 }
 
 /// Unpacks sixteen registers from twelve bytes.
 #[inline]
-fn sixteen(bytes: &[u8; 12]) -> [u8; 16] {
+fn unpack_sixteen(bytes: &[u8; 12]) -> [u8; 16] {
     let mut registers = [0; 16];
     for (group, four) in bytes.as_chunks::<3>().0.iter().zip(registers.as_chunks_mut::<4>().0) {
         let bits = u32::from_le_bytes([group[0], group[1], group[2], 0]);
@@ -221,70 +221,70 @@ fn sixteen(bytes: &[u8; 12]) -> [u8; 16] {
 
 /// A run of registers with the same value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Run {
+pub enum RegisterRun {
     /// This number of registers of 0.
     Zero(usize),
     /// A register value, and the number of registers that have it.
     Value(u8, usize),
 }
 
-impl Run {
+impl RegisterRun {
     /// Reads the run at `at`. Returns it and its length in bytes, or `None` at the end or if the run is truncated.
     #[inline]
-    fn read(bytes: &[u8], at: usize) -> Option<(Run, usize)> {
+    fn read(bytes: &[u8], at: usize) -> Option<(RegisterRun, usize)> {
         let mark = *bytes.get(at)?;
         let low = usize::from(mark & 0x3f);
         match mark >> 6 {
-            0 => Some((Run::Zero(low + 1), 1)),
+            0 => Some((RegisterRun::Zero(low + 1), 1)),
             1 => {
                 let more = usize::from(*bytes.get(at + 1)?);
-                Some((Run::Zero((low << 8 | more) + 1), 2))
+                Some((RegisterRun::Zero((low << 8 | more) + 1), 2))
             }
-            _ => Some((Run::Value((mark >> 2 & 0x1f) + 1, usize::from(mark & 3) + 1), 1)),
+            _ => Some((RegisterRun::Value((mark >> 2 & 0x1f) + 1, usize::from(mark & 3) + 1), 1)),
         }
     }
 
     #[inline]
     const fn len(self) -> usize {
         match self {
-            Run::Zero(len) | Run::Value(_, len) => len,
+            RegisterRun::Zero(len) | RegisterRun::Value(_, len) => len,
         }
     }
 
     /// Returns the run with another length.
-    const fn with_len(self, len: usize) -> Run {
+    const fn with_len(self, len: usize) -> RegisterRun {
         match self {
-            Run::Zero(_) => Run::Zero(len),
-            Run::Value(value, _) => Run::Value(value, len),
+            RegisterRun::Zero(_) => RegisterRun::Zero(len),
+            RegisterRun::Value(value, _) => RegisterRun::Value(value, len),
         }
     }
 
     /// Appends the run to `out`, unless it is empty.
     fn write(self, out: &mut Vec<u8>) {
         match self {
-            Run::Zero(0) | Run::Value(_, 0) => {}
-            Run::Zero(len @ ..=SHORT_RUN_MAX) => out.push((len - 1) as u8),
-            Run::Zero(len) => out.extend([0x40 | ((len - 1) >> 8) as u8, (len - 1) as u8]),
-            Run::Value(value, len) => out.push(0x80 | (value - 1) << 2 | (len - 1) as u8),
+            RegisterRun::Zero(0) | RegisterRun::Value(_, 0) => {}
+            RegisterRun::Zero(len @ ..=SHORT_RUN_MAX) => out.push((len - 1) as u8),
+            RegisterRun::Zero(len) => out.extend([0x40 | ((len - 1) >> 8) as u8, (len - 1) as u8]),
+            RegisterRun::Value(value, len) => out.push(0x80 | (value - 1) << 2 | (len - 1) as u8),
         }
     }
 }
 
 /// Iterates over the runs of a sparse HyperLogLog in order. A truncated run at the end gives `Err`.
-pub fn runs(sparse: &[u8]) -> impl Iterator<Item = Result<Run, Corrupted>> + '_ {
+pub fn runs(sparse: &[u8]) -> impl Iterator<Item = Result<RegisterRun, CorruptedHyperLogLog>> + '_ {
     let mut at = HEADER_BYTES;
     std::iter::from_fn(move || {
         if at >= sparse.len() {
             return None;
         }
-        match Run::read(sparse, at) {
+        match RegisterRun::read(sparse, at) {
             Some((run, bytes)) => {
                 at += bytes;
                 Some(Ok(run))
             }
             None => {
                 at = sparse.len();
-                Some(Err(Corrupted))
+                Some(Err(CorruptedHyperLogLog))
             }
         }
     })
@@ -293,17 +293,17 @@ pub fn runs(sparse: &[u8]) -> impl Iterator<Item = Result<Run, Corrupted>> + '_ 
 /// Returns the runs of a sparse HyperLogLog as text for PFDEBUG DECODE: `z` and `Z` for zeros in one and two bytes, `v`
 /// for a value. The runs need not cover all registers. In a long run of zeros that is truncated, the second byte counts
 /// as 0, because Valkey's strings are followed by a zero byte.
-pub fn spelled(sparse: &[u8]) -> String {
+pub fn format_runs(sparse: &[u8]) -> String {
     let padded = [sparse, &[0]].concat();
     let mut words = Vec::new();
     let mut at = HEADER_BYTES;
     while at < sparse.len()
-        && let Some((run, bytes)) = Run::read(&padded, at)
+        && let Some((run, bytes)) = RegisterRun::read(&padded, at)
     {
         words.push(match run {
-            Run::Zero(len) if bytes == 1 => format!("z:{len}"),
-            Run::Zero(len) => format!("Z:{len}"),
-            Run::Value(value, len) => format!("v:{value},{len}"),
+            RegisterRun::Zero(len) if bytes == 1 => format!("z:{len}"),
+            RegisterRun::Zero(len) => format!("Z:{len}"),
+            RegisterRun::Value(value, len) => format!("v:{value},{len}"),
         });
         at += bytes;
     }
@@ -312,17 +312,21 @@ pub fn spelled(sparse: &[u8]) -> String {
 
 /// Calls `visit` for each run with the index of its first register. Fails if the runs do not cover all registers
 /// exactly.
-fn each_run(sparse: &[u8], mut visit: impl FnMut(usize, Run)) -> Result<(), Corrupted> {
+fn try_for_each_run(sparse: &[u8], mut visit: impl FnMut(usize, RegisterRun)) -> Result<(), CorruptedHyperLogLog> {
     let mut first = 0;
     for run in runs(sparse) {
         let run = run?;
         if first + run.len() > REGISTERS {
-            return Err(Corrupted);
+            return Err(CorruptedHyperLogLog);
         }
         visit(first, run);
         first += run.len();
     }
-    if first == REGISTERS { Ok(()) } else { Err(Corrupted) }
+    if first == REGISTERS {
+        Ok(())
+    } else {
+        Err(CorruptedHyperLogLog)
+    }
 }
 
 /// A boundary between two runs. From here, registers with higher indexes are found without a scan from the start.
@@ -342,21 +346,21 @@ const START: RunPosition = RunPosition {
 /// A writer that updates a HyperLogLog of either encoding.
 ///
 /// Registers may be updated in any order. In ascending order, they are found without scanning all runs again.
-pub struct Writer<'a> {
+pub struct HyperLogLogWriter<'a> {
     bytes: &'a mut Vec<u8>,
-    encoding: Encoding,
+    encoding: HyperLogLogEncoding,
     sparse_max_bytes: usize,
     /// The run before the last one that was changed. Merging does not move its start.
     resume: RunPosition,
     scratch: Vec<u8>,
 }
 
-impl<'a> Writer<'a> {
+impl<'a> HyperLogLogWriter<'a> {
     /// Creates a writer for a string that [`encoding`] accepts, and returns `None` for any other string. A sparse
     /// HyperLogLog that would grow above `sparse_max_bytes` (`hll-sparse-max-bytes`) becomes dense.
     pub fn new(bytes: &'a mut Vec<u8>, sparse_max_bytes: usize) -> Option<Self> {
         let encoding = encoding(bytes)?;
-        Some(Writer {
+        Some(HyperLogLogWriter {
             bytes,
             encoding,
             sparse_max_bytes,
@@ -370,13 +374,13 @@ impl<'a> Writer<'a> {
     /// # Errors
     ///
     /// Returns an error if the register is not found. The HyperLogLog is then unchanged.
-    pub fn raise(&mut self, mark: RegisterUpdate) -> Result<bool, Corrupted> {
+    pub fn raise(&mut self, mark: RegisterUpdate) -> Result<bool, CorruptedHyperLogLog> {
         let raised = match self.encoding {
-            Encoding::Dense => dense_raise(self.bytes, mark),
-            Encoding::Sparse => self.raise_sparse(mark)?,
+            HyperLogLogEncoding::Dense => raise_dense_register(self.bytes, mark),
+            HyperLogLogEncoding::Sparse => self.raise_sparse(mark)?,
         };
         if raised {
-            forget_cardinality(self.bytes);
+            invalidate_cardinality(self.bytes);
         }
         Ok(raised)
     }
@@ -386,26 +390,26 @@ impl<'a> Writer<'a> {
     /// # Errors
     ///
     /// Returns an error if the runs do not cover the registers exactly.
-    pub fn make_dense(&mut self) -> Result<bool, Corrupted> {
-        if self.encoding == Encoding::Dense {
+    pub fn make_dense(&mut self) -> Result<bool, CorruptedHyperLogLog> {
+        if self.encoding == HyperLogLogEncoding::Dense {
             return Ok(false);
         }
         let mut dense = vec![0; DENSE_BYTES];
         dense[..HEADER_BYTES].copy_from_slice(&self.bytes[..HEADER_BYTES]);
-        dense[ENCODING_AT] = DENSE;
-        each_run(self.bytes, |first, run| {
-            if let Run::Value(count, len) = run {
+        dense[ENCODING_OFFSET] = DENSE;
+        try_for_each_run(self.bytes, |first, run| {
+            if let RegisterRun::Value(count, len) = run {
                 for index in first..first + len {
-                    dense_raise(&mut dense, RegisterUpdate { index, count });
+                    raise_dense_register(&mut dense, RegisterUpdate { index, count });
                 }
             }
         })?;
         *self.bytes = dense;
-        self.encoding = Encoding::Dense;
+        self.encoding = HyperLogLogEncoding::Dense;
         Ok(true)
     }
 
-    fn raise_sparse(&mut self, mark: RegisterUpdate) -> Result<bool, Corrupted> {
+    fn raise_sparse(&mut self, mark: RegisterUpdate) -> Result<bool, CorruptedHyperLogLog> {
         if mark.count > VALUE_MAX {
             return self.raise_as_dense(mark);
         }
@@ -414,13 +418,13 @@ impl<'a> Writer<'a> {
             place,
             run,
             bytes,
-        } = self.find(mark.index)?;
-        if matches!(run, Run::Value(value, _) if value >= mark.count) {
+        } = self.find_run(mark.index)?;
+        if matches!(run, RegisterRun::Value(value, _) if value >= mark.count) {
             return Ok(false);
         }
         self.scratch.clear();
         run.with_len(mark.index - place.first).write(&mut self.scratch);
-        Run::Value(mark.count, 1).write(&mut self.scratch);
+        RegisterRun::Value(mark.count, 1).write(&mut self.scratch);
         run.with_len(place.first + run.len() - 1 - mark.index)
             .write(&mut self.scratch);
         let grows = self.scratch.len() > bytes;
@@ -430,25 +434,25 @@ impl<'a> Writer<'a> {
         self.bytes
             .splice(place.at..place.at + bytes, self.scratch.iter().copied());
         self.resume = before.unwrap_or(START);
-        self.merge(self.resume.at);
+        self.merge_runs(self.resume.at);
         Ok(true)
     }
 
-    fn raise_as_dense(&mut self, mark: RegisterUpdate) -> Result<bool, Corrupted> {
+    fn raise_as_dense(&mut self, mark: RegisterUpdate) -> Result<bool, CorruptedHyperLogLog> {
         self.make_dense()?;
-        Ok(dense_raise(self.bytes, mark))
+        Ok(raise_dense_register(self.bytes, mark))
     }
 
     /// Finds the run that contains the register at `index`.
-    fn find(&self, index: usize) -> Result<RegisterLocation, Corrupted> {
+    fn find_run(&self, index: usize) -> Result<RegisterLocation, CorruptedHyperLogLog> {
         // An update needs the run before the one that it changes, so the search must start at least one run earlier.
-        let mut place = match Run::read(self.bytes, self.resume.at) {
+        let mut place = match RegisterRun::read(self.bytes, self.resume.at) {
             Some((run, _)) if self.resume.first + run.len() <= index => self.resume,
             _ => START,
         };
         let mut before = None;
         loop {
-            let (run, bytes) = Run::read(self.bytes, place.at).ok_or(Corrupted)?;
+            let (run, bytes) = RegisterRun::read(self.bytes, place.at).ok_or(CorruptedHyperLogLog)?;
             if index < place.first + run.len() {
                 return Ok(RegisterLocation {
                     before,
@@ -466,14 +470,14 @@ impl<'a> Writer<'a> {
     }
 
     /// Merges neighbouring runs of the same value, up to the maximum length of a run.
-    fn merge(&mut self, mut at: usize) {
+    fn merge_runs(&mut self, mut at: usize) {
         for _ in 0..MERGED_RUNS {
-            let Some((run, bytes)) = Run::read(self.bytes, at) else {
+            let Some((run, bytes)) = RegisterRun::read(self.bytes, at) else {
                 return;
             };
-            let next = Run::read(self.bytes, at + bytes);
+            let next = RegisterRun::read(self.bytes, at + bytes);
             match (run, next) {
-                (Run::Value(value, len), Some((Run::Value(next_value, next_len), _)))
+                (RegisterRun::Value(value, len), Some((RegisterRun::Value(next_value, next_len), _)))
                     if value == next_value && len + next_len <= VALUE_RUN_MAX =>
                 {
                     self.bytes.remove(at);
@@ -490,7 +494,7 @@ struct RegisterLocation {
     /// The run before it, or `None` if it is in the first run.
     before: Option<RunPosition>,
     place: RunPosition,
-    run: Run,
+    run: RegisterRun,
     /// The length of the run in bytes.
     bytes: usize,
 }
@@ -566,14 +570,20 @@ fn tau(mut x: f64) -> f64 {
 /// # Errors
 ///
 /// Returns an error if the string is not a HyperLogLog or its runs do not cover the registers exactly.
-pub fn cardinality(bytes: &[u8]) -> Result<u64, Corrupted> {
-    let histogram = match encoding(bytes).ok_or(Corrupted)? {
-        Encoding::Dense => Histogram::of_registers(bytes[HEADER_BYTES..].as_chunks::<12>().0.iter().flat_map(sixteen)),
-        Encoding::Sparse => {
+pub fn cardinality(bytes: &[u8]) -> Result<u64, CorruptedHyperLogLog> {
+    let histogram = match encoding(bytes).ok_or(CorruptedHyperLogLog)? {
+        HyperLogLogEncoding::Dense => Histogram::of_registers(
+            bytes[HEADER_BYTES..]
+                .as_chunks::<12>()
+                .0
+                .iter()
+                .flat_map(unpack_sixteen),
+        ),
+        HyperLogLogEncoding::Sparse => {
             let mut histogram = Histogram::EMPTY;
-            each_run(bytes, |_, run| match run {
-                Run::Zero(len) => histogram.0[0] += len as u32,
-                Run::Value(value, len) => histogram.0[usize::from(value)] += len as u32,
+            try_for_each_run(bytes, |_, run| match run {
+                RegisterRun::Zero(len) => histogram.0[0] += len as u32,
+                RegisterRun::Value(value, len) => histogram.0[usize::from(value)] += len as u32,
             })?;
             histogram
         }
@@ -582,38 +592,38 @@ pub fn cardinality(bytes: &[u8]) -> Result<u64, Corrupted> {
 }
 
 /// The registers of the union of several HyperLogLogs.
-pub struct Union {
+pub struct HyperLogLogUnion {
     registers: Box<[u8; REGISTERS]>,
 }
 
-impl Default for Union {
+impl Default for HyperLogLogUnion {
     fn default() -> Self {
-        Union {
+        HyperLogLogUnion {
             registers: Box::new([0; REGISTERS]),
         }
     }
 }
 
-impl Union {
+impl HyperLogLogUnion {
     /// Adds a HyperLogLog: each register becomes the maximum of both.
     ///
     /// # Errors
     ///
     /// Returns an error if the string is not a HyperLogLog or its runs do not cover the registers exactly. The union
     /// must not be used after that.
-    pub fn merge(&mut self, bytes: &[u8]) -> Result<(), Corrupted> {
-        match encoding(bytes).ok_or(Corrupted)? {
-            Encoding::Dense => {
+    pub fn merge(&mut self, bytes: &[u8]) -> Result<(), CorruptedHyperLogLog> {
+        match encoding(bytes).ok_or(CorruptedHyperLogLog)? {
+            HyperLogLogEncoding::Dense => {
                 let packed = bytes[HEADER_BYTES..].as_chunks::<12>().0;
                 for (registers, bytes) in self.registers.as_chunks_mut::<16>().0.iter_mut().zip(packed) {
-                    for (register, other) in registers.iter_mut().zip(sixteen(bytes)) {
+                    for (register, other) in registers.iter_mut().zip(unpack_sixteen(bytes)) {
                         *register = (*register).max(other);
                     }
                 }
                 Ok(())
             }
-            Encoding::Sparse => each_run(bytes, |first, run| {
-                if let Run::Value(value, len) = run {
+            HyperLogLogEncoding::Sparse => try_for_each_run(bytes, |first, run| {
+                if let RegisterRun::Value(value, len) = run {
                     for register in &mut self.registers[first..first + len] {
                         *register = (*register).max(value);
                     }
@@ -629,7 +639,7 @@ impl Union {
 
     /// Iterates over the registers that are not zero, as marks for another HyperLogLog, in ascending order of their
     /// index.
-    pub fn marks(&self) -> impl Iterator<Item = RegisterUpdate> + '_ {
+    pub fn register_updates(&self) -> impl Iterator<Item = RegisterUpdate> + '_ {
         self.registers
             .iter()
             .enumerate()

@@ -32,14 +32,14 @@ use std::collections::TryReserveError;
 
 /// A stretch of both strings that is equal and part of the subsequence. Both ends are inclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Match {
+pub struct LcsMatch {
     /// The first and last index in the first string.
     pub first: (usize, usize),
     /// The first and last index in the second string.
     pub second: (usize, usize),
 }
 
-impl Match {
+impl LcsMatch {
     /// The length in bytes.
     pub fn length(&self) -> usize {
         self.first.1 - self.first.0 + 1
@@ -48,7 +48,7 @@ impl Match {
 
 /// The number of steps that comparing strings of these lengths takes. A step is a few operations on a word (about 1
 /// ns).
-pub fn steps(first: usize, second: usize) -> u64 {
+pub fn estimate_steps(first: usize, second: usize) -> u64 {
     (first as u64).saturating_mul(second.div_ceil(64) as u64)
 }
 
@@ -59,7 +59,7 @@ pub fn steps(first: usize, second: usize) -> u64 {
 /// Returns an error if memory cannot be allocated.
 pub fn length(first: &[u8], second: &[u8]) -> Result<usize, TryReserveError> {
     let columns = Columns::of(first, second)?;
-    let mut row = columns.top()?;
+    let mut row = columns.top_row()?;
     for byte in first {
         columns.advance(&mut row, *byte);
     }
@@ -85,7 +85,7 @@ impl<'a> Comparison<'a> {
         let columns = Columns::of(first, second)?;
         let mut rows = Vec::new();
         rows.try_reserve_exact(first.len().saturating_mul(columns.words))?;
-        let mut row = columns.top()?;
+        let mut row = columns.top_row()?;
         for byte in first {
             columns.advance(&mut row, *byte);
             rows.extend_from_slice(&row);
@@ -107,20 +107,20 @@ impl<'a> Comparison<'a> {
     /// Returns the longest common subsequence.
     pub fn subsequence(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.length);
-        self.walk_back(|index, _| bytes.push(self.first[index]));
+        self.backtrack(|index, _| bytes.push(self.first[index]));
         bytes.reverse();
         bytes
     }
 
     /// Returns the matches that form the subsequence, from the last to the first.
-    pub fn matches(&self) -> Vec<Match> {
-        let mut matches: Vec<Match> = Vec::new();
-        self.walk_back(|one, other| match matches.last_mut() {
+    pub fn matches(&self) -> Vec<LcsMatch> {
+        let mut matches: Vec<LcsMatch> = Vec::new();
+        self.backtrack(|one, other| match matches.last_mut() {
             Some(last) if last.first.0 == one + 1 && last.second.0 == other + 1 => {
                 last.first.0 = one;
                 last.second.0 = other;
             }
-            _ => matches.push(Match {
+            _ => matches.push(LcsMatch {
                 first: (one, one),
                 second: (other, other),
             }),
@@ -129,14 +129,14 @@ impl<'a> Comparison<'a> {
     }
 
     /// Calls `visit` with the pairs of indexes that form the subsequence, from the last to the first.
-    fn walk_back(&self, mut visit: impl FnMut(usize, usize)) {
+    fn backtrack(&self, mut visit: impl FnMut(usize, usize)) {
         let (mut row, mut column) = (self.first.len(), self.second.len());
         while row > 0 && column > 0 {
             if self.first[row - 1] == self.second[column - 1] {
                 row -= 1;
                 column -= 1;
                 visit(row, column);
-            } else if self.differs(row, column) {
+            } else if self.has_difference(row, column) {
                 row -= 1;
             } else {
                 column -= 1;
@@ -145,7 +145,7 @@ impl<'a> Comparison<'a> {
     }
 
     /// Returns `true` if `h(row, column)` is 1. Both are counted from 1.
-    fn differs(&self, row: usize, column: usize) -> bool {
+    fn has_difference(&self, row: usize, column: usize) -> bool {
         let word = self.rows[(row - 1) * self.words + (column - 1) / 64];
         word >> ((column - 1) % 64) & 1 == 0
     }
@@ -189,7 +189,7 @@ impl Columns {
     }
 
     /// Returns the complement of the row above the first byte, which has no differences.
-    fn top(&self) -> Result<Vec<u64>, TryReserveError> {
+    fn top_row(&self) -> Result<Vec<u64>, TryReserveError> {
         let mut row = Vec::new();
         row.try_reserve_exact(self.words)?;
         row.resize(self.words, u64::MAX);

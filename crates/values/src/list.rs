@@ -36,17 +36,17 @@ use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
-use crate::listpack::{Element, Run};
+use crate::listpack::{Element, ElementRun};
 
 pub use either::{ListMut, ListRef};
-pub use gap::End;
-pub use limits::{Limits, set_alone_from};
-pub use node::Container;
-use node::{Content, Node};
+pub use gap::ListEnd;
+pub use limits::{ListLimits, set_plain_threshold};
+pub use node::NodeKind;
+use node::{Node, NodeContent};
 
 /// The range to which a list clamps `list-max-listpack-size` when it stores it.
-const LARGEST_FILL: i64 = i16::MAX as i64;
-const SMALLEST_FILL: i64 = -5;
+const MAX_FILL: i64 = i16::MAX as i64;
+const MIN_FILL: i64 = -5;
 
 /// The order in which elements are visited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,12 +66,12 @@ pub struct List {
     /// `list-max-listpack-size` and `list-compress-depth` as they were when the list became a quicklist.
     fill: i16,
     depth: u16,
-    quicklist: bool,
+    is_quicklist: bool,
 }
 
 /// A new list in the form in which it will be stored.
 #[derive(Debug)]
-pub enum Form {
+pub enum NewList {
     /// The bytes of a packed list, for a table entry.
     Packed(Vec<u8>),
     /// A list that is stored as a value of its own.
@@ -82,7 +82,7 @@ pub enum Form {
 #[derive(Debug)]
 pub struct StoredNode<'a> {
     /// The type of the node.
-    pub container: Container,
+    pub container: NodeKind,
     /// The LZF data of a node that is compressed in memory, and its uncompressed length in bytes.
     pub compressed: Option<(&'a [u8], usize)>,
     /// The whole listpack or the element. Empty if the node is compressed.
@@ -91,7 +91,7 @@ pub struct StoredNode<'a> {
 
 /// Statistics of the nodes of a list.
 #[derive(Clone, Copy, Debug)]
-pub struct Figures {
+pub struct ListStatistics {
     /// The number of nodes.
     pub nodes: usize,
     /// The total size of the nodes in bytes before compression, as in files.
@@ -111,36 +111,36 @@ impl List {
             node_bytes: 0,
             fill: 0,
             depth: 0,
-            quicklist: false,
+            is_quicklist: false,
         };
-        list.become_quicklist(fill, depth);
+        list.convert_to_quicklist(fill, depth);
         list
     }
 
     /// Creates a list of `count` elements that reports `listpack`.
     pub fn listpack(run: &[u8], count: usize) -> Self {
         let mut list = Self::quicklist(-1, 0);
-        list.quicklist = false;
-        list.put(0, Node::of_run(run, count));
+        list.is_quicklist = false;
+        list.insert_node(0, Node::from_run(run, count));
         list
     }
 
     /// Makes the list report `quicklist` from now on, with these settings.
-    pub fn become_quicklist(&mut self, fill: i64, depth: i64) {
-        self.fill = fill.clamp(SMALLEST_FILL, LARGEST_FILL) as i16;
+    pub fn convert_to_quicklist(&mut self, fill: i64, depth: i64) {
+        self.fill = fill.clamp(MIN_FILL, MAX_FILL) as i16;
         self.depth = depth.clamp(0, i64::from(u16::MAX)) as u16;
-        self.quicklist = true;
+        self.is_quicklist = true;
     }
 
     /// Makes the list report `listpack` from now on.
-    pub fn become_listpack(&mut self) {
+    pub fn convert_to_listpack(&mut self) {
         debug_assert!(self.single_run().is_some());
-        self.quicklist = false;
+        self.is_quicklist = false;
     }
 
     /// Returns `true` if the list reports `quicklist`.
     pub fn is_quicklist(&self) -> bool {
-        self.quicklist
+        self.is_quicklist
     }
 
     /// The number of elements.
@@ -156,7 +156,7 @@ impl List {
 
     /// The name of the encoding that Valkey would report.
     pub fn encoding_name(&self) -> &'static str {
-        if self.quicklist { "quicklist" } else { "listpack" }
+        if self.is_quicklist { "quicklist" } else { "listpack" }
     }
 
     /// The number of bytes allocated in addition to the value itself.
@@ -174,15 +174,15 @@ impl List {
                 whole: if compressed.is_some() {
                     Cow::Borrowed(&[][..])
                 } else {
-                    node.whole()
+                    node.stored_bytes()
                 },
             }
         })
     }
 
     /// Returns statistics of the nodes.
-    pub fn figures(&self) -> Figures {
-        Figures {
+    pub fn statistics(&self) -> ListStatistics {
+        ListStatistics {
             nodes: self.nodes.len(),
             bytes: self.nodes.iter().map(Node::limit_bytes).sum(),
             fill: self.fill,
@@ -191,9 +191,9 @@ impl List {
     }
 
     /// Returns the run of the list if its elements are in a single uncompressed run.
-    pub fn single_run(&self) -> Option<Run<'_>> {
+    pub fn single_run(&self) -> Option<ElementRun<'_>> {
         match &self.nodes {
-            nodes if nodes.len() == 1 && nodes[0].container() == Container::Packed && !nodes[0].is_compressed() => {
+            nodes if nodes.len() == 1 && nodes[0].container() == NodeKind::Packed && !nodes[0].is_compressed() => {
                 Some(nodes[0].run())
             }
             _ => None,
@@ -202,51 +202,51 @@ impl List {
 
     /// Returns `true` if Valkey would convert this quicklist to a listpack. `shrinking` has the meaning it has in
     /// `Limits::allow_listpack`.
-    pub fn fits_listpack(&self, limits: Limits, shrinking: bool) -> bool {
+    pub fn fits_listpack(&self, limits: ListLimits, shrinking: bool) -> bool {
         self.nodes.len() == 1
-            && self.nodes[0].container() == Container::Packed
-            && limits.allow_listpack(self.nodes[0].limit_bytes(), self.count, shrinking)
+            && self.nodes[0].container() == NodeKind::Packed
+            && limits.allows_listpack(self.nodes[0].limit_bytes(), self.count, shrinking)
     }
 
     /// Selects the form of a list that a decoder built node by node.
-    pub fn into_form(mut self, limits: Limits) -> Form {
+    pub fn into_new_list(mut self, limits: ListLimits) -> NewList {
         if self.fits_listpack(limits, false) && self.single_run().is_some() {
-            self.become_listpack();
+            self.convert_to_listpack();
         }
         match self.single_run() {
-            Some(run) if !self.quicklist && run.bytes().len() <= packed::LARGEST_RUN_BYTES => {
+            Some(run) if !self.is_quicklist && run.bytes().len() <= packed::MAX_RUN_BYTES => {
                 let mut bytes = Vec::new();
-                let plan = packed::Plan::of_run(run, self.count);
+                let plan = packed::PackedListPlan::of_run(run, self.count);
                 plan.build(&mut bytes, plan.min_bytes());
-                Form::Packed(bytes)
+                NewList::Packed(bytes)
             }
-            _ => Form::Large(self),
+            _ => NewList::Large(self),
         }
     }
 
     /// Returns the address and length of the memory that a change at one end reads first, apart from the list itself.
     /// The caller prefetches it together with that of other lists.
-    pub fn node_place(&self, end: End) -> Option<(*const u8, usize)> {
+    pub fn node_memory(&self, end: ListEnd) -> Option<(*const u8, usize)> {
         let node = self.end_node(end)?;
         Some((std::ptr::from_ref(node).cast(), size_of::<Node>()))
     }
 
     /// Returns the memory that a change at one end reads and writes next: the last elements at that end, and free
     /// space. It should be called once the memory of [`Self::node_place`] is in the cache.
-    pub fn end_place(&self, end: End) -> Option<&[u8]> {
-        self.end_node(end).map(|node| node.end_place(end))
+    pub fn end_memory(&self, end: ListEnd) -> Option<&[u8]> {
+        self.end_node(end).map(|node| node.end_memory(end))
     }
 
-    fn end_node(&self, end: End) -> Option<&Node> {
+    fn end_node(&self, end: ListEnd) -> Option<&Node> {
         match end {
-            End::Head => self.nodes.front(),
-            End::Tail => self.nodes.back(),
+            ListEnd::Head => self.nodes.front(),
+            ListEnd::Tail => self.nodes.back(),
         }
     }
 
     /// The limits of the nodes of this list.
-    fn limits(&self) -> Limits {
-        Limits::new(i64::from(self.fill))
+    fn limits(&self) -> ListLimits {
+        ListLimits::new(i64::from(self.fill))
     }
 
     /// Returns the node of element `index`, and the number of elements of the node before it.
@@ -275,12 +275,12 @@ impl List {
     }
 
     /// Calls `view` with element `index` and returns its result, or `None` if the index is out of range.
-    pub fn with<R>(&self, index: usize, view: impl FnOnce(Element<'_>) -> R) -> Option<R> {
+    pub fn with_element<R>(&self, index: usize, view: impl FnOnce(Element<'_>) -> R) -> Option<R> {
         let (at, offset) = self.locate(index)?;
         let node = self.nodes.get(at)?;
         match node.content(&mut Vec::new()) {
-            Content::Plain(element) => Some(view(Element::Bytes(element))),
-            Content::Run(run) => run.get(offset, node.len()).map(|(_, element)| view(element)),
+            NodeContent::Plain(element) => Some(view(Element::Bytes(element))),
+            NodeContent::Run(run) => run.get(offset, node.len()).map(|(_, element)| view(element)),
         }
     }
 
@@ -293,8 +293,8 @@ impl List {
         while let Some(node) = self.nodes.get(at) {
             let offset_now = offset.min(node.len() - 1);
             let flow = match node.content(&mut scratch) {
-                Content::Plain(element) => view(Element::Bytes(element)),
-                Content::Run(run) => {
+                NodeContent::Plain(element) => view(Element::Bytes(element)),
+                NodeContent::Run(run) => {
                     let first = run.offset_of(offset_now, node.len()).unwrap_or_default();
                     visit_run(run, first, direction, &mut view)
                 }
@@ -313,7 +313,7 @@ impl List {
 /// Calls `view` for the elements of a run from the one at `offset` on, until it returns `Break`.
 #[inline]
 fn visit_run(
-    run: Run<'_>,
+    run: ElementRun<'_>,
     offset: usize,
     direction: Direction,
     mut view: impl FnMut(Element<'_>) -> ControlFlow<()>,

@@ -30,7 +30,7 @@ use std::ops::Range;
 /// The maximum number of bytes of the decimal form of an integer.
 pub const DECIMAL_MAX_BYTES: usize = 20;
 
-const WHOLE_HEADER_BYTES: usize = 6;
+const LISTPACK_HEADER_BYTES: usize = 6;
 const END: u8 = 0xFF;
 const COUNT_UNKNOWN: usize = u16::MAX as usize;
 
@@ -47,7 +47,7 @@ impl<'a> Element<'a> {
     /// Returns the form in which a string is stored.
     #[inline]
     pub fn of(bytes: &'a [u8]) -> Self {
-        integer_of(bytes).map_or(Self::Bytes(bytes), Self::Int)
+        parse_integer(bytes).map_or(Self::Bytes(bytes), Self::Int)
     }
 
     /// The number of bytes that the element takes in a run.
@@ -67,7 +67,7 @@ impl<'a> Element<'a> {
         'a: 'b,
     {
         match self {
-            Self::Int(number) => decimal(number, scratch),
+            Self::Int(number) => format_decimal(number, scratch),
             Self::Bytes(bytes) => bytes,
         }
     }
@@ -96,13 +96,13 @@ impl<'a> Needle<'a> {
     pub fn new(bytes: &'a [u8]) -> Self {
         Self {
             bytes,
-            number: integer_of(bytes),
+            number: parse_integer(bytes),
         }
     }
 
     /// Returns `true` if the element matches.
     #[inline]
-    pub fn is(&self, element: Element<'_>) -> bool {
+    pub fn matches(&self, element: Element<'_>) -> bool {
         match element {
             Element::Int(number) => self.number == Some(number),
             Element::Bytes(bytes) => self.bytes == bytes,
@@ -113,7 +113,7 @@ impl<'a> Needle<'a> {
 /// Returns the integer whose canonical decimal form the string is: no sign except `-`, no leading zeros, no white
 /// space.
 #[inline]
-pub fn integer_of(bytes: &[u8]) -> Option<i64> {
+pub fn parse_integer(bytes: &[u8]) -> Option<i64> {
     let (negative, digits) = match bytes {
         [] => return None,
         [b'0'] => return Some(0),
@@ -141,7 +141,7 @@ pub fn integer_of(bytes: &[u8]) -> Option<i64> {
 
 /// Writes the decimal form of an integer to the end of `scratch` and returns it.
 #[inline]
-pub fn decimal(number: i64, scratch: &mut [u8; DECIMAL_MAX_BYTES]) -> &[u8] {
+pub fn format_decimal(number: i64, scratch: &mut [u8; DECIMAL_MAX_BYTES]) -> &[u8] {
     let mut start = DECIMAL_MAX_BYTES;
     let mut rest = number.unsigned_abs();
     loop {
@@ -193,7 +193,7 @@ fn backlen_bytes(unmarked: usize) -> usize {
 }
 
 /// An encoded element: the bytes before its body and the bytes after it.
-struct Encoded<'a> {
+struct EncodedElement<'a> {
     header: [u8; 9],
     header_bytes: usize,
     body: &'a [u8],
@@ -201,7 +201,7 @@ struct Encoded<'a> {
     backlen_bytes: usize,
 }
 
-impl<'a> Encoded<'a> {
+impl<'a> EncodedElement<'a> {
     #[inline]
     fn new(element: Element<'a>) -> Self {
         let (header, header_bytes, body) = match element {
@@ -236,7 +236,7 @@ impl<'a> Encoded<'a> {
         run.extend_from_slice(&self.backlen[..self.backlen_bytes]);
     }
 
-    fn fill(&self, place: &mut [u8]) {
+    fn write_element(&self, place: &mut [u8]) {
         let (header, rest) = place.split_at_mut(self.header_bytes);
         let (body, backlen) = rest.split_at_mut(self.body.len());
         header.copy_from_slice(&self.header[..self.header_bytes]);
@@ -317,7 +317,7 @@ pub fn push_int(run: &mut Vec<u8>, number: i64) {
 /// Appends an element in the given form.
 #[inline]
 pub fn push_element(run: &mut Vec<u8>, element: Element<'_>) {
-    Encoded::new(element).append(run);
+    EncodedElement::new(element).append(run);
 }
 
 /// Inserts a string before the element at `offset`, or at the end of the run.
@@ -327,7 +327,7 @@ pub fn insert(run: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
 
 /// Replaces the element at `offset` by a string.
 pub fn replace(run: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
-    let end = Run::new(run).end_of(offset);
+    let end = ElementRun::new(run).end_of(offset);
     splice(run, offset..end, Element::of(bytes));
 }
 
@@ -336,7 +336,7 @@ pub fn remove(run: &mut Vec<u8>, offset: usize, count: usize) -> usize {
     let mut end = offset;
     let mut removed = 0;
     while removed < count && end < run.len() {
-        end = Run::new(run).end_of(end);
+        end = ElementRun::new(run).end_of(end);
         removed += 1;
     }
     run.drain(offset..end);
@@ -345,7 +345,7 @@ pub fn remove(run: &mut Vec<u8>, offset: usize, count: usize) -> usize {
 
 /// Replaces a range of whole elements by one element.
 pub fn splice(run: &mut Vec<u8>, range: Range<usize>, element: Element<'_>) {
-    let encoded = Encoded::new(element);
+    let encoded = EncodedElement::new(element);
     let (old_length, new_end) = (run.len(), range.start + encoded.bytes());
     let length = old_length - range.len() + encoded.bytes();
     if length > old_length {
@@ -353,22 +353,22 @@ pub fn splice(run: &mut Vec<u8>, range: Range<usize>, element: Element<'_>) {
     }
     run.copy_within(range.end..old_length, new_end);
     run.truncate(length);
-    encoded.fill(&mut run[range.start..new_end]);
+    encoded.write_element(&mut run[range.start..new_end]);
 }
 
 /// Overwrites the element at `offset` if the new element has the same encoded size. Returns `true` if it did.
 pub fn overwrite(run: &mut [u8], offset: usize, element: Element<'_>) -> bool {
-    let end = Run::new(run).end_of(offset);
+    let end = ElementRun::new(run).end_of(offset);
     let same = end - offset == element.run_bytes();
     if same {
-        Encoded::new(element).fill(&mut run[offset..end]);
+        EncodedElement::new(element).write_element(&mut run[offset..end]);
     }
     same
 }
 
 /// Writes an element into a slice of exactly its encoded size ([`Element::run_bytes`]).
-pub fn fill(place: &mut [u8], element: Element<'_>) {
-    Encoded::new(element).fill(place);
+pub fn write_element(place: &mut [u8], element: Element<'_>) {
+    EncodedElement::new(element).write_element(place);
 }
 
 /// Decodes the element at the start of `bytes`. Returns it and the length of its header and body, or `None` if it is
@@ -423,11 +423,11 @@ fn decode_backlen(bytes: &[u8]) -> Option<(usize, usize)> {
 
 /// A sequence of consecutive elements.
 #[derive(Clone, Copy, Debug)]
-pub struct Run<'a> {
+pub struct ElementRun<'a> {
     bytes: &'a [u8],
 }
 
-impl<'a> Run<'a> {
+impl<'a> ElementRun<'a> {
     /// Creates a run from bytes that this module wrote or that passed [`validate`].
     #[inline]
     pub fn new(bytes: &'a [u8]) -> Self {
@@ -467,15 +467,15 @@ impl<'a> Run<'a> {
 
     /// Returns the offset of the element that ends at an offset, or `None` at the start.
     #[inline]
-    pub fn before(self, end: usize) -> Option<usize> {
+    pub fn previous_offset(self, end: usize) -> Option<usize> {
         let (unmarked, own) = decode_backlen(self.bytes.get(..end)?)?;
         end.checked_sub(unmarked + own)
     }
 
     /// Iterates over all elements and their offsets, from either end.
     #[inline]
-    pub fn iter(self) -> Iter<'a> {
-        Iter {
+    pub fn iter(self) -> ElementRunIter<'a> {
+        ElementRunIter {
             run: self,
             front: 0,
             back: self.bytes.len(),
@@ -484,8 +484,8 @@ impl<'a> Run<'a> {
 
     /// Iterates over the elements whose offsets are in `range`, which must begin and end at element boundaries.
     #[inline]
-    pub fn range(self, range: Range<usize>) -> Iter<'a> {
-        Iter {
+    pub fn range(self, range: Range<usize>) -> ElementRunIter<'a> {
+        ElementRunIter {
             run: self,
             front: range.start,
             back: range.end,
@@ -513,7 +513,7 @@ impl<'a> Run<'a> {
         } else {
             let mut offset = self.bytes.len();
             for _ in index..count {
-                offset = self.before(offset)?;
+                offset = self.previous_offset(offset)?;
             }
             Some(offset)
         }
@@ -532,7 +532,7 @@ impl<'a> Run<'a> {
         let needle = Needle::new(bytes);
         let mut offset = 0;
         while let Some((element, mut end)) = self.step(offset) {
-            if needle.is(element) {
+            if needle.matches(element) {
                 return Some(offset);
             }
             for _ in 1..stride {
@@ -544,24 +544,24 @@ impl<'a> Run<'a> {
     }
 }
 
-impl<'a> IntoIterator for Run<'a> {
+impl<'a> IntoIterator for ElementRun<'a> {
     type Item = (usize, Element<'a>);
-    type IntoIter = Iter<'a>;
+    type IntoIter = ElementRunIter<'a>;
 
-    fn into_iter(self) -> Iter<'a> {
+    fn into_iter(self) -> ElementRunIter<'a> {
         self.iter()
     }
 }
 
 /// An iterator over the elements of a run and their offsets, from either end.
 #[derive(Clone, Debug)]
-pub struct Iter<'a> {
-    run: Run<'a>,
+pub struct ElementRunIter<'a> {
+    run: ElementRun<'a>,
     front: usize,
     back: usize,
 }
 
-impl<'a> Iterator for Iter<'a> {
+impl<'a> Iterator for ElementRunIter<'a> {
     type Item = (usize, Element<'a>);
 
     #[inline]
@@ -576,22 +576,22 @@ impl<'a> Iterator for Iter<'a> {
     }
 }
 
-impl DoubleEndedIterator for Iter<'_> {
+impl DoubleEndedIterator for ElementRunIter<'_> {
     #[inline]
     fn next_back(&mut self) -> Option<Self::Item> {
         if self.front >= self.back {
             return None;
         }
-        self.back = self.run.before(self.back)?;
+        self.back = self.run.previous_offset(self.back)?;
         Some((self.back, self.run.at(self.back)?))
     }
 }
 
-impl std::iter::FusedIterator for Iter<'_> {}
+impl std::iter::FusedIterator for ElementRunIter<'_> {}
 
 /// Returns the run of a whole listpack and its number of elements, or `None` if any byte is invalid.
-pub fn validate(whole: &[u8]) -> Option<(Run<'_>, usize)> {
-    let (header, rest) = whole.split_first_chunk::<WHOLE_HEADER_BYTES>()?;
+pub fn validate(whole: &[u8]) -> Option<(ElementRun<'_>, usize)> {
+    let (header, rest) = whole.split_first_chunk::<LISTPACK_HEADER_BYTES>()?;
     let (&end, run) = rest.split_last()?;
     let total = u32::from_le_bytes([header[0], header[1], header[2], header[3]]);
     let declared = usize::from(u16::from_le_bytes([header[4], header[5]]));
@@ -599,7 +599,7 @@ pub fn validate(whole: &[u8]) -> Option<(Run<'_>, usize)> {
         return None;
     }
     let count = validate_run(run)?;
-    (declared == COUNT_UNKNOWN || declared == count).then_some((Run::new(run), count))
+    (declared == COUNT_UNKNOWN || declared == count).then_some((ElementRun::new(run), count))
 }
 
 /// Returns the number of elements, or `None` if the bytes are not a valid run.
@@ -620,9 +620,9 @@ pub fn validate_run(bytes: &[u8]) -> Option<usize> {
 }
 
 /// Returns the run of a whole listpack that this module created or validated.
-pub fn run_of_whole(whole: &[u8]) -> Run<'_> {
+pub fn run_of_listpack(whole: &[u8]) -> ElementRun<'_> {
     let end = whole.len().saturating_sub(1);
-    Run::new(whole.get(WHOLE_HEADER_BYTES..end).unwrap_or_default())
+    ElementRun::new(whole.get(LISTPACK_HEADER_BYTES..end).unwrap_or_default())
 }
 
 /// Appends the whole listpack that contains a run of `count` elements.
@@ -630,8 +630,8 @@ pub fn run_of_whole(whole: &[u8]) -> Run<'_> {
 /// # Panics
 ///
 /// Panics if the listpack would have 4 GiB or more. Collections change their encoding long before that.
-pub fn write_whole(out: &mut Vec<u8>, run: &[u8], count: usize) {
-    let total = u32::try_from(whole_bytes(run.len())).expect("a listpack is smaller than 4 GiB");
+pub fn write_listpack(out: &mut Vec<u8>, run: &[u8], count: usize) {
+    let total = u32::try_from(listpack_bytes(run.len())).expect("a listpack is smaller than 4 GiB");
     out.extend_from_slice(&total.to_le_bytes());
     out.extend_from_slice(&(count.min(COUNT_UNKNOWN) as u16).to_le_bytes());
     out.extend_from_slice(run);
@@ -639,8 +639,8 @@ pub fn write_whole(out: &mut Vec<u8>, run: &[u8], count: usize) {
 }
 
 /// The size in bytes of the whole listpack that contains a run of `run` bytes.
-pub const fn whole_bytes(run: usize) -> usize {
-    WHOLE_HEADER_BYTES + run + 1
+pub const fn listpack_bytes(run: usize) -> usize {
+    LISTPACK_HEADER_BYTES + run + 1
 }
 
 #[cfg(test)]

@@ -20,12 +20,12 @@ const OFFSET_MAX: usize = 1 << 13;
 const MATCH_MAX: usize = (1 << 8) + (1 << 3);
 /// The number of bytes that are compared without a check of the maximum length, if the maximum is larger. Such a match
 /// can get longer than one near the end of the input.
-const STRIDE: usize = 16;
+const UNCHECKED_BYTES: usize = 16;
 /// The maximum number of bytes that one byte of compressed data can expand to.
 const EXPANSION_MAX: usize = MATCH_MAX / 3 + 1;
 
 thread_local! {
-    static COMPRESSOR: RefCell<Compressor> = const { RefCell::new(Compressor { seen: Vec::new(), base: 1 }) };
+    static COMPRESSOR: RefCell<Compressor> = const { RefCell::new(Compressor { last_positions: Vec::new(), base: 1 }) };
 }
 
 /// Compresses `input`. Returns `None` if the result would exceed `limit` bytes.
@@ -54,7 +54,7 @@ pub fn decompress(input: &[u8], len: usize) -> Option<Vec<u8>> {
             out.extend_from_slice(literals);
             after
         } else {
-            repeat(&mut out, control, after)?
+            copy_reference(&mut out, control, after)?
         };
         if out.len() > len {
             return None;
@@ -64,7 +64,7 @@ pub fn decompress(input: &[u8], len: usize) -> Option<Vec<u8>> {
 }
 
 /// Performs one back reference. Returns the input after it.
-fn repeat<'a>(out: &mut Vec<u8>, control: usize, after: &'a [u8]) -> Option<&'a [u8]> {
+fn copy_reference<'a>(out: &mut Vec<u8>, control: usize, after: &'a [u8]) -> Option<&'a [u8]> {
     let (longer, after) = match control >> 5 {
         7 => {
             let (longer, after) = after.split_first()?;
@@ -89,7 +89,7 @@ fn repeat<'a>(out: &mut Vec<u8>, control: usize, after: &'a [u8]) -> Option<&'a 
 
 struct Compressor {
     /// The last position of the bytes with each hash, offset by `base`.
-    seen: Vec<u32>,
+    last_positions: Vec<u32>,
     /// The number that stands for the first position of the current string.
     base: u32,
 }
@@ -97,45 +97,48 @@ struct Compressor {
 impl Compressor {
     fn compress(&mut self, input: &[u8], limit: usize) -> Option<Vec<u8>> {
         let len = input.len() as u32;
-        if self.seen.is_empty() || self.base.checked_add(len).is_none() {
-            self.seen.clear();
-            self.seen.resize(1 << HASH_BITS, 0);
+        if self.last_positions.is_empty() || self.base.checked_add(len).is_none() {
+            self.last_positions.clear();
+            self.last_positions.resize(1 << HASH_BITS, 0);
             self.base = 1;
         }
         let mut output = Output::new(limit);
-        let packed = self.pack(input, &mut output);
+        let packed = self.compress_into(input, &mut output);
         // If a string uses up all position numbers, the next string starts with a new table.
         self.base = self.base.saturating_add(len);
         packed?;
         Some(output.finish())
     }
 
-    fn pack(&mut self, input: &[u8], output: &mut Output) -> Option<()> {
+    fn compress_into(&mut self, input: &[u8], output: &mut Output) -> Option<()> {
         let last = input.len().saturating_sub(2);
         let mut at = 0;
         while at < last {
-            let Some(from) = self.note(input, at).filter(|from| is_match(input, *from, at)) else {
-                output.literal(input[at])?;
+            let Some(from) = self
+                .record_position(input, at)
+                .filter(|from| is_match(input, *from, at))
+            else {
+                output.append_literal(input[at])?;
                 at += 1;
                 continue;
             };
             let count = match_len(input, from, at);
-            output.reference(at - from - 1, count)?;
+            output.append_reference(at - from - 1, count)?;
             at += count;
             if at >= last {
                 break;
             }
-            self.note(input, at - 2);
-            self.note(input, at - 1);
+            self.record_position(input, at - 2);
+            self.record_position(input, at - 1);
         }
-        output.rest(&input[at..])
+        output.append_rest(&input[at..])
     }
 
     /// Records the three bytes at `at`. Returns the previous position of bytes with the same hash.
-    fn note(&mut self, input: &[u8], at: usize) -> Option<usize> {
+    fn record_position(&mut self, input: &[u8], at: usize) -> Option<usize> {
         let value = u32::from(input[at]) << 16 | u32::from(input[at + 1]) << 8 | u32::from(input[at + 2]);
         let hash = (value >> (24 - HASH_BITS)).wrapping_sub(value.wrapping_mul(5)) & ((1 << HASH_BITS) - 1);
-        let before = std::mem::replace(&mut self.seen[hash as usize], self.base + at as u32);
+        let before = std::mem::replace(&mut self.last_positions[hash as usize], self.base + at as u32);
         before.checked_sub(self.base).map(|position| position as usize)
     }
 }
@@ -150,8 +153,8 @@ fn is_match(input: &[u8], from: usize, at: usize) -> bool {
 fn match_len(input: &[u8], from: usize, at: usize) -> usize {
     let room = (input.len() - at - 2).min(MATCH_MAX);
     let mut index = 2;
-    if room > STRIDE {
-        for _ in 0..STRIDE {
+    if room > UNCHECKED_BYTES {
+        for _ in 0..UNCHECKED_BYTES {
             index += 1;
             if input[from + index] != input[at + index] {
                 return index;
@@ -183,7 +186,7 @@ impl Output {
     }
 
     /// Appends a literal. Returns `None` if the limit is reached.
-    fn literal(&mut self, byte: u8) -> Option<()> {
+    fn append_literal(&mut self, byte: u8) -> Option<()> {
         if self.bytes.len() >= self.limit {
             return None;
         }
@@ -213,7 +216,7 @@ impl Output {
 
     /// Appends a reference to the `count` bytes that begin `offset + 1` bytes back. Returns `None` if the output could
     /// exceed the limit.
-    fn reference(&mut self, offset: usize, count: usize) -> Option<()> {
+    fn append_reference(&mut self, offset: usize, count: usize) -> Option<()> {
         let closed = self.bytes.len() - usize::from(self.literals == 0);
         if closed + 4 >= self.limit {
             return None;
@@ -229,7 +232,7 @@ impl Output {
     }
 
     /// Appends the last bytes, of which there are at most two.
-    fn rest(&mut self, bytes: &[u8]) -> Option<()> {
+    fn append_rest(&mut self, bytes: &[u8]) -> Option<()> {
         if self.bytes.len() + 3 > self.limit {
             return None;
         }

@@ -10,7 +10,7 @@
 //! never packed again, as in Valkey.
 /// The maximum size of a packed collection in bytes. A larger collection is stored as a value of its own, because a
 /// change rewrites a packed collection completely.
-pub const LARGEST_BYTES: usize = 2048;
+pub const MAX_PACKED_BYTES: usize = 2048;
 
 /// The type of a packed collection, which is its first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

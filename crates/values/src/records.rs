@@ -34,10 +34,10 @@ mod small;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::OnceLock;
 
-pub use encoding::{Record, Shape};
+pub use encoding::{Record, RecordShape};
 
 use chunks::Chunks;
-use encoding::{Header, RecordParts, dig, next_record};
+use encoding::{RecordHeader, RecordParts, next_record, write_hole};
 use large::LargeRecords;
 use small::{SmallChunks, SmallRecords};
 
@@ -49,13 +49,13 @@ const OFFSET_BITS: u32 = 15;
 const CURSOR_BITS: u32 = 48;
 
 /// The number of bytes at the start of a record that a prefetch loads.
-const RECORD_PLACE_BYTES: usize = 64;
+const RECORD_PREFETCH_BYTES: usize = 64;
 
 static STATE: OnceLock<ahash::RandomState> = OnceLock::new();
 
 /// Sets the secrets that key the hash, so that collections of several servers have the same order. Returns `false` if
 /// the hash was already in use, in which case the secrets are ignored.
-pub fn set_secrets([a, b, c, d]: [u64; 4]) -> bool {
+pub fn set_hash_secrets([a, b, c, d]: [u64; 4]) -> bool {
     STATE.set(ahash::RandomState::with_seeds(a, b, c, d)).is_ok()
 }
 
@@ -76,13 +76,13 @@ fn keyed_state() -> ahash::RandomState {
 
 /// The identity of a record within its collection. It is valid until the record is reported as moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Id(u64);
+pub struct RecordId(u64);
 
-impl Id {
+impl RecordId {
     #[inline]
     fn new(chunk: usize, offset: usize) -> Self {
         debug_assert!(offset < CHUNK_BYTES, "records begin within a chunk");
-        Id((chunk as u64) << OFFSET_BITS | offset as u64)
+        RecordId((chunk as u64) << OFFSET_BITS | offset as u64)
     }
 
     #[inline]
@@ -104,7 +104,7 @@ impl Id {
     /// Returns the id with this number.
     #[inline]
     pub fn from_number(number: u64) -> Self {
-        Id(number)
+        RecordId(number)
     }
 }
 
@@ -123,12 +123,12 @@ const _: () = assert!(size_of::<Records>() <= 48);
 
 impl Records {
     /// Creates an empty collection.
-    pub fn new(shape: Shape) -> Self {
+    pub fn new(shape: RecordShape) -> Self {
         Records(Layout::Small(SmallRecords::new(shape)))
     }
 
     /// Creates an empty collection with capacity for `records` records of `bytes` bytes in total.
-    pub fn with_capacity(shape: Shape, records: usize, bytes: usize) -> Self {
+    pub fn with_capacity(shape: RecordShape, records: usize, bytes: usize) -> Self {
         let arena_bytes = bytes.saturating_add(records.saturating_mul(2));
         if records <= small::MAX_RECORDS && arena_bytes <= CHUNK_BYTES {
             Records(Layout::Small(SmallRecords::with_capacity(shape, records, arena_bytes)))
@@ -138,7 +138,7 @@ impl Records {
     }
 
     /// The shape of the records.
-    pub fn shape(&self) -> Shape {
+    pub fn shape(&self) -> RecordShape {
         match &self.0 {
             Layout::Small(small) => small.shape(),
             Layout::Large(large) => large.shape(),
@@ -178,50 +178,50 @@ impl Records {
 
     /// Finds the record with this key, whose hash is `hash`.
     #[inline]
-    pub fn find(&self, hash: u64, key: &[u8]) -> Option<Id> {
+    pub fn find(&self, hash: u64, key: &[u8]) -> Option<RecordId> {
         self.find_where(hash, |record| record.key == key)
     }
 
     /// Finds a record for which `is_it` returns `true`, among the records whose keys may have this hash.
     #[inline]
-    pub fn find_where(&self, hash: u64, is_it: impl FnMut(Record<'_>) -> bool) -> Option<Id> {
+    pub fn find_where(&self, hash: u64, matches: impl FnMut(Record<'_>) -> bool) -> Option<RecordId> {
         match &self.0 {
-            Layout::Small(small) => small.find(hash, is_it),
-            Layout::Large(large) => large.find(hash, is_it),
+            Layout::Small(small) => small.find(hash, matches),
+            Layout::Large(large) => large.find(hash, matches),
         }
     }
 
     /// Returns the memory that a search for a key with this hash reads first, apart from the collection itself. The
     /// caller prefetches it together with that of other searches.
-    pub fn index_place(&self, hash: u64) -> Option<&[u8]> {
+    pub fn index_memory(&self, hash: u64) -> Option<&[u8]> {
         match &self.0 {
-            Layout::Small(small) => Some(small.index_place()),
-            Layout::Large(large) => Some(large.index_place(hash)),
+            Layout::Small(small) => Some(small.index_memory()),
+            Layout::Large(large) => Some(large.index_memory(hash)),
         }
     }
 
     /// Returns the memory that an iteration over all records reads first, in at most two pieces: `piece` 0 and 1. It is
     /// only available for the small layout. The call reads no memory apart from the collection itself.
-    pub fn stream_place(&self, piece: usize) -> Option<&[u8]> {
+    pub fn iteration_memory(&self, piece: usize) -> Option<&[u8]> {
         match &self.0 {
-            Layout::Small(small) => small.stream_place(piece),
+            Layout::Small(small) => small.iteration_memory(piece),
             Layout::Large(_) => None,
         }
     }
 
     /// Returns the memory that a search reads next, the start of a record. It should be called once the memory of
     /// [`Self::index_place`] is in the cache.
-    pub fn record_place(&self, hash: u64) -> Option<&[u8]> {
+    pub fn record_memory(&self, hash: u64) -> Option<&[u8]> {
         let place = match &self.0 {
-            Layout::Small(small) => small.record_place(hash),
-            Layout::Large(large) => large.record_place(hash),
+            Layout::Small(small) => small.record_memory(hash),
+            Layout::Large(large) => large.record_memory(hash),
         }?;
-        Some(&place[..place.len().min(RECORD_PLACE_BYTES)])
+        Some(&place[..place.len().min(RECORD_PREFETCH_BYTES)])
     }
 
     /// Returns the record with this id, which must be valid.
     #[inline]
-    pub fn record(&self, id: Id) -> Record<'_> {
+    pub fn record(&self, id: RecordId) -> Record<'_> {
         match &self.0 {
             Layout::Small(small) => small.record(id),
             Layout::Large(large) => large.chunks.record(id),
@@ -229,27 +229,27 @@ impl Records {
     }
 
     /// Returns the value of a record for modification in place.
-    pub fn value_mut(&mut self, id: Id) -> &mut [u8] {
-        let (bytes, parts) = self.place(id);
+    pub fn value_mut(&mut self, id: RecordId) -> &mut [u8] {
+        let (bytes, parts) = self.locate_mut(id);
         &mut bytes[parts.value_at..parts.end]
     }
 
-    fn place(&mut self, id: Id) -> (&mut [u8], RecordParts) {
+    fn locate_mut(&mut self, id: RecordId) -> (&mut [u8], RecordParts) {
         match &mut self.0 {
-            Layout::Small(small) => small.place(id),
-            Layout::Large(large) => large.chunks.place(id),
+            Layout::Small(small) => small.locate_mut(id),
+            Layout::Large(large) => large.chunks.locate_mut(id),
         }
     }
 
     /// Adds a record whose key is not present yet. `hash` is the hash of the key. No other record moves.
-    pub fn insert(&mut self, hash: u64, record: &Record<'_>) -> Id {
+    pub fn insert(&mut self, hash: u64, record: &Record<'_>) -> RecordId {
         debug_assert!(self.find(hash, record.key).is_none(), "a key is there once");
-        let header = Header::of(self.shape(), record);
+        let header = RecordHeader::of(self.shape(), record);
         if let Layout::Small(small) = &mut self.0 {
             if small.has_room(header.total_bytes(record)) {
                 return small.insert(hash, record, &header);
             }
-            self.enlarge();
+            self.convert_to_large();
         }
         match &mut self.0 {
             Layout::Small(small) => small.insert(hash, record, &header),
@@ -258,18 +258,24 @@ impl Records {
     }
 
     #[cold]
-    fn enlarge(&mut self) {
+    fn convert_to_large(&mut self) {
         if let Layout::Small(small) = &mut self.0 {
-            self.0 = Layout::Large(Box::new(LargeRecords::of(small)));
+            self.0 = Layout::Large(Box::new(LargeRecords::from_small(small)));
         }
     }
 
     /// Replaces a record by another one with the same key, whose hash is `hash`. Returns the id of the new record,
     /// which may differ. `moved` is called with the old and the new id of each other record that moved.
-    pub fn replace(&mut self, hash: u64, id: Id, record: &Record<'_>, mut moved: impl FnMut(Id, Id, Record<'_>)) -> Id {
-        let header = Header::of(self.shape(), record);
+    pub fn replace(
+        &mut self,
+        hash: u64,
+        id: RecordId,
+        record: &Record<'_>,
+        mut moved: impl FnMut(RecordId, RecordId, Record<'_>),
+    ) -> RecordId {
+        let header = RecordHeader::of(self.shape(), record);
         let total = header.total_bytes(record);
-        let (bytes, parts) = self.place(id);
+        let (bytes, parts) = self.locate_mut(id);
         let before = parts.end - id.offset();
         if total > before {
             return self.relocate(hash, id, record, &header, &mut moved);
@@ -277,21 +283,21 @@ impl Records {
         let place = &mut bytes[id.offset()..parts.end];
         header.write(record, place);
         if total < before {
-            dig(&mut place[total..]);
-            return self.note_hole(hash, id, record.key, before - total, &mut moved);
+            write_hole(&mut place[total..]);
+            return self.account_for_hole(hash, id, record.key, before - total, &mut moved);
         }
         id
     }
 
     /// Accounts for the hole that a record left by shrinking. Returns the id of the record after a possible compaction.
-    fn note_hole(
+    fn account_for_hole(
         &mut self,
         hash: u64,
-        id: Id,
+        id: RecordId,
         key: &[u8],
         bytes: usize,
-        moved: &mut impl FnMut(Id, Id, Record<'_>),
-    ) -> Id {
+        moved: &mut impl FnMut(RecordId, RecordId, Record<'_>),
+    ) -> RecordId {
         let mut current = id;
         let mut watch = |from, to, record: Record<'_>| {
             if record.key == key {
@@ -302,13 +308,13 @@ impl Records {
         };
         match &mut self.0 {
             Layout::Small(small) => {
-                small.note_hole(bytes);
+                small.account_for_hole(bytes);
                 if small.is_sparse() {
                     small.compact(&mut watch);
                 }
             }
             Layout::Large(large) => {
-                large.chunks.note_hole(id, bytes);
+                large.chunks.account_for_hole(id, bytes);
                 if large.chunks.is_sparse(id.chunk()) {
                     large.evacuate(id.chunk(), &mut watch);
                 }
@@ -321,16 +327,16 @@ impl Records {
     fn relocate(
         &mut self,
         hash: u64,
-        id: Id,
+        id: RecordId,
         record: &Record<'_>,
-        header: &Header,
-        moved: &mut impl FnMut(Id, Id, Record<'_>),
-    ) -> Id {
+        header: &RecordHeader,
+        moved: &mut impl FnMut(RecordId, RecordId, Record<'_>),
+    ) -> RecordId {
         let total = header.total_bytes(record);
         if let Layout::Small(small) = &mut self.0
             && !small.has_bytes(total)
         {
-            self.enlarge();
+            self.convert_to_large();
         }
         match &mut self.0 {
             Layout::Small(small) => {
@@ -360,11 +366,11 @@ impl Records {
     pub fn set_expiry(
         &mut self,
         hash: u64,
-        id: Id,
+        id: RecordId,
         expire_at_ms: Option<u64>,
-        moved: impl FnMut(Id, Id, Record<'_>),
-    ) -> Id {
-        assert!(self.shape() == Shape::Fields, "only fields expire");
+        moved: impl FnMut(RecordId, RecordId, Record<'_>),
+    ) -> RecordId {
+        assert!(self.shape() == RecordShape::Fields, "only fields expire");
         let record = self.record(id);
         if record.expire_at_ms == expire_at_ms {
             return id;
@@ -380,7 +386,7 @@ impl Records {
 
     /// Removes a record whose key has the hash `hash`. `moved` is called with the old and the new id of each record
     /// that moved.
-    pub fn remove(&mut self, hash: u64, id: Id, mut moved: impl FnMut(Id, Id, Record<'_>)) {
+    pub fn remove(&mut self, hash: u64, id: RecordId, mut moved: impl FnMut(RecordId, RecordId, Record<'_>)) {
         match &mut self.0 {
             Layout::Small(small) => {
                 small.remove(hash, id);
@@ -391,7 +397,7 @@ impl Records {
             Layout::Large(large) => {
                 large.remove(hash, id, &mut moved);
                 if large.fits_small() {
-                    self.diminish(&mut moved);
+                    self.convert_to_small(&mut moved);
                 }
             }
         }
@@ -399,13 +405,13 @@ impl Records {
 
     /// Converts a collection of few records to the small layout. All records move.
     #[cold]
-    fn diminish(&mut self, moved: &mut impl FnMut(Id, Id, Record<'_>)) {
+    fn convert_to_small(&mut self, moved: &mut impl FnMut(RecordId, RecordId, Record<'_>)) {
         let bytes = self
             .iter()
             .map(|(_, record)| record.key.len() + record.value.len() + 26);
         let mut fewer = SmallRecords::with_capacity(self.shape(), self.len(), bytes.sum());
         for (_, record) in self.iter() {
-            let header = Header::of(self.shape(), &record);
+            let header = RecordHeader::of(self.shape(), &record);
             if !fewer.has_room(header.total_bytes(&record)) {
                 return;
             }
@@ -419,7 +425,7 @@ impl Records {
     }
 
     /// Frees the spare capacity of a small collection after it was filled.
-    pub fn shrink(&mut self, mut moved: impl FnMut(Id, Id, Record<'_>)) {
+    pub fn shrink(&mut self, mut moved: impl FnMut(RecordId, RecordId, Record<'_>)) {
         if let Layout::Small(small) = &mut self.0 {
             small.compact(&mut moved);
         }
@@ -427,12 +433,12 @@ impl Records {
 
     /// Iterates over all records in memory order.
     #[inline]
-    pub fn iter(&self) -> Iter<'_> {
+    pub fn iter(&self) -> RecordIter<'_> {
         let (shape, chunks) = match &self.0 {
             Layout::Small(small) => (small.shape(), AllChunks::Small(small.chunks())),
             Layout::Large(large) => (large.shape(), AllChunks::Large(&large.chunks)),
         };
-        let mut iter = Iter {
+        let mut iter = RecordIter {
             shape,
             bytes: &[],
             at: 0,
@@ -465,7 +471,7 @@ impl Records {
     }
 
     /// Selects a random record, each with the same probability. `below` returns a random number below its argument.
-    pub fn random(&self, mut below: impl FnMut(usize) -> usize) -> Option<Id> {
+    pub fn random_record(&self, mut below: impl FnMut(usize) -> usize) -> Option<RecordId> {
         match &self.0 {
             Layout::Small(small) if small.len() == 0 => None,
             Layout::Small(small) => Some(small.id(below(small.len()))),
@@ -476,7 +482,7 @@ impl Records {
     /// Visits records from a cursor on (0 at first), at least `at_least` of them if available. Returns the cursor for
     /// the next call, which is 0 at the end. A record that is present from the first call to the last is visited,
     /// whatever changes happen in between. A small collection is visited in one call.
-    pub fn scan(&self, cursor: u64, at_least: usize, visit: &mut dyn FnMut(Id, Record<'_>)) -> u64 {
+    pub fn scan(&self, cursor: u64, at_least: usize, visit: &mut dyn FnMut(RecordId, Record<'_>)) -> u64 {
         let shift = u64::BITS - CURSOR_BITS;
         if cursor >> CURSOR_BITS != 0 {
             // The cursor is beyond all hashes.
@@ -495,8 +501,8 @@ impl Records {
 
 /// An iterator over the records of a collection in memory order.
 #[derive(Clone)]
-pub struct Iter<'a> {
-    shape: Shape,
+pub struct RecordIter<'a> {
+    shape: RecordShape,
     bytes: &'a [u8],
     at: usize,
     chunk: usize,
@@ -520,8 +526,8 @@ impl<'a> AllChunks<'a> {
     }
 }
 
-impl<'a> Iterator for Iter<'a> {
-    type Item = (Id, Record<'a>);
+impl<'a> Iterator for RecordIter<'a> {
+    type Item = (RecordId, Record<'a>);
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
@@ -529,7 +535,7 @@ impl<'a> Iterator for Iter<'a> {
             if let Some(at) = next_record(self.bytes, self.at) {
                 let parts = RecordParts::of(self.shape, self.bytes, at);
                 self.at = parts.end;
-                return Some((Id::new(self.chunk, at), parts.record(self.bytes)));
+                return Some((RecordId::new(self.chunk, at), parts.record(self.bytes)));
             }
             self.bytes = self.chunks.chunk(self.chunk + 1)?;
             self.chunk += 1;

@@ -27,27 +27,27 @@ mod random;
 mod table;
 mod view;
 
-pub use integers::Integers;
-pub use table::Table;
-pub use view::{Members, SetView};
+pub use integers::PackedIntegers;
+pub use table::SetTable;
+pub use view::{SetMembers, SetView};
 
-use crate::listpack::{self, DECIMAL_MAX_BYTES, Element, Run};
+use crate::listpack::{self, DECIMAL_MAX_BYTES, Element, ElementRun};
 use crate::packed::{self, PackedKind};
 use crate::records::Records;
-use crate::size_class::{self, reserve_class};
+use crate::size_class::{self, reserve_size_class};
 
 /// The maximum number of members of a set of integers, regardless of the configured limit.
-const MOST_INTEGERS: usize = 1 << 30;
+const MAX_INTEGERS: usize = 1 << 30;
 /// The maximum length of a run in bytes.
-const LARGEST_RUN_BYTES: usize = 1 << 30;
+const MAX_RUN_BYTES: usize = 1 << 30;
 /// The number of bytes before the run of a flat set.
 const RUN_HEADER_BYTES: usize = 5;
 /// The size of a listpack's header and end mark in bytes. Valkey's limit includes them.
-const WHOLE_BYTES: usize = 7;
+const LISTPACK_OVERHEAD_BYTES: usize = 7;
 
 /// The limits of the compact forms of a set.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct SetLimits {
     /// `set-max-intset-entries`.
     pub integers: usize,
     /// `set-max-listpack-entries`.
@@ -56,89 +56,89 @@ pub struct Limits {
     pub run_member_bytes: usize,
 }
 
-impl Limits {
-    fn most_integers(self) -> usize {
-        self.integers.min(MOST_INTEGERS)
+impl SetLimits {
+    fn max_integers(self) -> usize {
+        self.integers.min(MAX_INTEGERS)
     }
 }
 
 /// A set that can be changed.
 #[derive(Clone, Debug)]
-pub struct Set(Form);
+pub struct Set(SetForm);
 
 #[derive(Clone, Debug)]
-enum Form {
+enum SetForm {
     /// The bytes of a packed set of any length.
     Flat(Vec<u8>),
     /// A set of arbitrary members.
-    Table(Table),
+    Table(SetTable),
 }
 
 impl Set {
     /// Creates an empty set in the form for about `expected` members, of which `member` is the first. A flat set reuses
     /// the allocation of `room`.
-    pub fn of_first(member: &[u8], expected: usize, limits: Limits, room: Vec<u8>) -> Self {
-        if expected <= limits.integers && listpack::integer_of(member).is_some() {
-            Set(Form::Flat(integers::empty(room)))
+    pub fn for_first_member(member: &[u8], expected: usize, limits: SetLimits, buffer: Vec<u8>) -> Self {
+        if expected <= limits.integers && listpack::parse_integer(member).is_some() {
+            Set(SetForm::Flat(integers::empty_in(buffer)))
         } else if expected <= limits.run_members {
-            Set(Form::Flat(empty_run(room)))
+            Set(SetForm::Flat(empty_run(buffer)))
         } else {
-            Set(Form::Table(Table::default()))
+            Set(SetForm::Table(SetTable::default()))
         }
     }
 
     /// Creates an empty set of integers.
-    pub fn of_integers() -> Self {
-        Set(Form::Flat(integers::empty(Vec::new())))
+    pub fn new_integers() -> Self {
+        Set(SetForm::Flat(integers::empty_in(Vec::new())))
     }
 
     /// Creates an empty set in the form of a run.
-    pub fn of_run() -> Self {
-        Set(Form::Flat(empty_run(Vec::new())))
+    pub fn new_run() -> Self {
+        Set(SetForm::Flat(empty_run(Vec::new())))
     }
 
     /// Creates an empty set in the form of a table, with capacity for `members` members of `bytes` bytes in total.
-    pub fn of_table(members: usize, bytes: usize) -> Self {
-        Set(Form::Table(Table::with_capacity(members, bytes)))
+    pub fn new_table(members: usize, bytes: usize) -> Self {
+        Set(SetForm::Table(SetTable::with_capacity(members, bytes)))
     }
 
     /// Creates a set from a run of external origin, regardless of the length of its members. Returns `None` if a member
     /// occurs twice.
-    pub fn of_foreign_run(run: Run<'_>, limits: Limits) -> Option<Self> {
-        let mut table = Table::default();
+    pub fn from_external_run(run: ElementRun<'_>, limits: SetLimits) -> Option<Self> {
+        let mut table = SetTable::default();
         let mut flat = empty_run(Vec::new());
         for (_, member) in run {
             if !table.insert(member.text(&mut [0; DECIMAL_MAX_BYTES])) {
                 return None;
             }
             // Other servers may store as a string what is an integer here.
-            listpack::push_element(&mut flat, normal(member));
+            listpack::push_element(&mut flat, normalize(member));
         }
         if table.len() > limits.run_members {
-            return Some(Set(Form::Table(table)));
+            return Some(Set(SetForm::Table(table)));
         }
         set_count(&mut flat, table.len());
-        Some(Set(Form::Flat(flat)))
+        Some(Set(SetForm::Flat(flat)))
     }
 
     /// Creates a set from the bytes of a packed set.
-    pub fn unpack(packed: Vec<u8>) -> Self {
-        Set(Form::Flat(packed))
+    pub fn from_packed(packed: Vec<u8>) -> Self {
+        Set(SetForm::Flat(packed))
     }
 
     /// Returns the packed bytes if the set is flat and small enough for a table entry.
     pub fn packed(&self) -> Option<&[u8]> {
         match &self.0 {
-            Form::Flat(flat) if flat.len() <= packed::LARGEST_BYTES => Some(flat),
+            SetForm::Flat(flat) if flat.len() <= packed::MAX_PACKED_BYTES => Some(flat),
             _ => None,
         }
     }
 
     /// Returns the byte vector of a flat set, so that another set can reuse the allocation.
-    pub fn into_room(self) -> Option<Vec<u8>> {
+    pub fn into_buffer(self) -> Option<Vec<u8>> {
         match self.0 {
-            Form::Flat(flat) => Some(flat),
-            Form::Table(_) => None,
+            SetForm::Flat(flat) => Some(flat),
+            SetForm::Table(_) => None,
         }
     }
 
@@ -146,16 +146,16 @@ impl Set {
     #[inline]
     pub fn view(&self) -> SetView<'_> {
         match &self.0 {
-            Form::Flat(flat) => SetView::of_packed(flat),
-            Form::Table(table) => SetView::Table(table),
+            SetForm::Flat(flat) => SetView::of_packed(flat),
+            SetForm::Table(table) => SetView::Table(table),
         }
     }
 
     /// Returns the records if the set is a table.
     pub fn records(&self) -> Option<&Records> {
         match &self.0 {
-            Form::Flat(_) => None,
-            Form::Table(table) => Some(table.records()),
+            SetForm::Flat(_) => None,
+            SetForm::Table(table) => Some(table.records()),
         }
     }
 
@@ -178,75 +178,75 @@ impl Set {
     /// The number of bytes allocated in addition to the value itself.
     pub fn allocated_bytes(&self) -> usize {
         match &self.0 {
-            Form::Flat(flat) => flat.capacity(),
-            Form::Table(table) => table.allocated_bytes(),
+            SetForm::Flat(flat) => flat.capacity(),
+            SetForm::Table(table) => table.allocated_bytes(),
         }
     }
 
     /// Prepares for the addition of `more` members. If this number exceeds the limit of the current form, as Valkey
     /// estimates it, the set becomes a table immediately.
-    pub fn expect(&mut self, more: usize, limits: Limits) {
+    pub fn prepare_for_members(&mut self, more: usize, limits: SetLimits) {
         let becomes_table = match self.view() {
             SetView::Integers(_) => more > limits.integers,
             SetView::Run { .. } => more > limits.run_members,
             SetView::Table(_) => false,
         };
         if becomes_table {
-            self.become_table();
+            self.convert_to_table();
         }
     }
 
     /// Adds a member. Returns `true` if it was not present.
     #[inline]
-    pub fn add(&mut self, member: &[u8], limits: Limits) -> bool {
+    pub fn add(&mut self, member: &[u8], limits: SetLimits) -> bool {
         match &mut self.0 {
-            Form::Table(table) => table.insert(member),
-            Form::Flat(_) => self.add_to_flat(Element::of(member), limits),
+            SetForm::Table(table) => table.insert(member),
+            SetForm::Flat(_) => self.add_to_flat(Element::of(member), limits),
         }
     }
 
     /// Adds a member in the form in which a view returned it. Returns `true` if it was not present.
     #[inline]
-    pub fn add_element(&mut self, member: Element<'_>, limits: Limits) -> bool {
+    pub fn add_element(&mut self, member: Element<'_>, limits: SetLimits) -> bool {
         match &mut self.0 {
-            Form::Table(table) => table.insert(member.text(&mut [0; DECIMAL_MAX_BYTES])),
-            Form::Flat(_) => self.add_to_flat(member, limits),
+            SetForm::Table(table) => table.insert(member.text(&mut [0; DECIMAL_MAX_BYTES])),
+            SetForm::Flat(_) => self.add_to_flat(member, limits),
         }
     }
 
-    fn add_to_flat(&mut self, member: Element<'_>, limits: Limits) -> bool {
+    fn add_to_flat(&mut self, member: Element<'_>, limits: SetLimits) -> bool {
         if self.view().contains_element(member) {
             return false;
         }
-        self.add_missing(member, limits);
+        self.add_new(member, limits);
         true
     }
 
     /// Adds a member that is known not to be present.
-    pub fn add_missing(&mut self, member: Element<'_>, limits: Limits) {
-        if let Form::Table(table) = &mut self.0 {
-            return table.insert_missing(member.text(&mut [0; DECIMAL_MAX_BYTES]));
+    pub fn add_new(&mut self, member: Element<'_>, limits: SetLimits) {
+        if let SetForm::Table(table) = &mut self.0 {
+            return table.insert_new(member.text(&mut [0; DECIMAL_MAX_BYTES]));
         }
-        let member = normal(member);
-        if let (Form::Flat(flat), Element::Int(number)) = (&mut self.0, member)
+        let member = normalize(member);
+        if let (SetForm::Flat(flat), Element::Int(number)) = (&mut self.0, member)
             && PackedKind::of(flat) == PackedKind::IntegerSet
         {
-            reserve_class(flat, 8);
+            reserve_size_class(flat, 8);
             integers::insert(flat, number);
-            if Integers::of_packed(flat).len() > limits.most_integers() {
-                self.become_table();
+            if PackedIntegers::of_packed(flat).len() > limits.max_integers() {
+                self.convert_to_table();
             }
             return;
         }
         match self.view() {
-            SetView::Integers(integers) if integers_fit_run(integers, member, limits) => self.become_run(),
+            SetView::Integers(integers) if integers_fit_run(integers, member, limits) => self.convert_to_run(),
             SetView::Run { count, run } if fits_run(count, run, member, limits) => {}
             SetView::Table(_) => {}
-            _ => self.become_table(),
+            _ => self.convert_to_table(),
         }
         match &mut self.0 {
-            Form::Flat(flat) => push(flat, member),
-            Form::Table(table) => table.insert_missing(member.text(&mut [0; DECIMAL_MAX_BYTES])),
+            SetForm::Flat(flat) => push(flat, member),
+            SetForm::Table(table) => table.insert_new(member.text(&mut [0; DECIMAL_MAX_BYTES])),
         }
     }
 
@@ -254,64 +254,64 @@ impl Set {
     #[inline]
     pub fn remove(&mut self, member: &[u8]) -> bool {
         match &mut self.0 {
-            Form::Table(table) => table.remove(member),
-            Form::Flat(flat) => remove_from_flat(flat, Element::of(member)),
+            SetForm::Table(table) => table.remove(member),
+            SetForm::Flat(flat) => remove_from_flat(flat, Element::of(member)),
         }
     }
 
     /// Removes a member in the form in which a view returned it. Returns `true` if it was present.
     pub fn remove_element(&mut self, member: Element<'_>) -> bool {
         match &mut self.0 {
-            Form::Table(table) => table.remove(member.text(&mut [0; DECIMAL_MAX_BYTES])),
-            Form::Flat(flat) => remove_from_flat(flat, normal(member)),
+            SetForm::Table(table) => table.remove(member.text(&mut [0; DECIMAL_MAX_BYTES])),
+            SetForm::Flat(flat) => remove_from_flat(flat, normalize(member)),
         }
     }
 
     /// Frees spare capacity after many members were added.
     pub fn shrink(&mut self) {
         match &mut self.0 {
-            Form::Flat(flat) => size_class::shrink_to_class(flat),
-            Form::Table(table) => table.shrink(),
+            SetForm::Flat(flat) => size_class::shrink_to_size_class(flat),
+            SetForm::Table(table) => table.shrink(),
         }
     }
 
     /// Converts a set that contains only integers to a set of integers, unless it exceeds the limit.
-    pub fn prefer_integers(&mut self, limits: Limits) {
+    pub fn convert_to_integers_if_possible(&mut self, limits: SetLimits) {
         let view = self.view();
-        if matches!(view, SetView::Integers(_)) || view.len() > limits.most_integers() {
+        if matches!(view, SetView::Integers(_)) || view.len() > limits.max_integers() {
             return;
         }
         let mut numbers: Vec<i64> = Vec::with_capacity(view.len());
         for member in view.iter() {
-            match normal(member) {
+            match normalize(member) {
                 Element::Int(number) => numbers.push(number),
                 Element::Bytes(_) => return,
             }
         }
         numbers.sort_unstable();
-        self.0 = Form::Flat(integers::of_ascending(&numbers));
+        self.0 = SetForm::Flat(integers::from_ascending(&numbers));
     }
 
-    fn become_run(&mut self) {
+    fn convert_to_run(&mut self) {
         let view = self.view();
         let mut flat = empty_run(Vec::new());
         view.iter().for_each(|member| listpack::push_element(&mut flat, member));
         set_count(&mut flat, view.len());
-        self.0 = Form::Flat(flat);
+        self.0 = SetForm::Flat(flat);
     }
 
-    fn become_table(&mut self) {
+    fn convert_to_table(&mut self) {
         let view = self.view();
-        let mut table = Table::with_capacity(view.len() + 1, view.text_bytes());
+        let mut table = SetTable::with_capacity(view.len() + 1, view.max_text_bytes());
         view.iter()
-            .for_each(|member| table.insert_missing(member.text(&mut [0; DECIMAL_MAX_BYTES])));
-        self.0 = Form::Table(table);
+            .for_each(|member| table.insert_new(member.text(&mut [0; DECIMAL_MAX_BYTES])));
+        self.0 = SetForm::Table(table);
     }
 }
 
 /// Converts a member to the form that flat sets store. Tables store integers as bytes.
 #[inline]
-fn normal(member: Element<'_>) -> Element<'_> {
+fn normalize(member: Element<'_>) -> Element<'_> {
     match member {
         Element::Int(_) => member,
         Element::Bytes(bytes) => Element::of(bytes),
@@ -319,7 +319,7 @@ fn normal(member: Element<'_>) -> Element<'_> {
 }
 
 /// Returns `true` if a set of integers may become a run in order to add a member that is not an integer.
-fn integers_fit_run(integers: Integers<'_>, member: Element<'_>, limits: Limits) -> bool {
+fn integers_fit_run(integers: PackedIntegers<'_>, member: Element<'_>, limits: SetLimits) -> bool {
     let ends = [integers.first(), integers.last()].map(|end| end.map_or(0, |end| Element::Int(end).text_bytes()));
     let longest = ends[0].max(ends[1]);
     let bytes = member.text_bytes();
@@ -327,29 +327,29 @@ fn integers_fit_run(integers: Integers<'_>, member: Element<'_>, limits: Limits)
     integers.len() < limits.run_members
         && bytes <= limits.run_member_bytes
         && longest <= limits.run_member_bytes
-        && integers.len() * 10 + bytes + WHOLE_BYTES <= LARGEST_RUN_BYTES
+        && integers.len() * 10 + bytes + LISTPACK_OVERHEAD_BYTES <= MAX_RUN_BYTES
 }
 
 /// Returns `true` if a run may contain one more member.
-fn fits_run(count: usize, run: Run<'_>, member: Element<'_>, limits: Limits) -> bool {
+fn fits_run(count: usize, run: ElementRun<'_>, member: Element<'_>, limits: SetLimits) -> bool {
     let bytes = member.text_bytes();
     count < limits.run_members
         && bytes <= limits.run_member_bytes
-        && run.bytes().len() + bytes + WHOLE_BYTES <= LARGEST_RUN_BYTES
+        && run.bytes().len() + bytes + LISTPACK_OVERHEAD_BYTES <= MAX_RUN_BYTES
 }
 
 /// Creates a flat set without members.
-fn empty_run(mut room: Vec<u8>) -> Vec<u8> {
-    room.clear();
-    room.extend_from_slice(&[PackedKind::Set as u8, 0, 0, 0, 0]);
-    room
+fn empty_run(mut buffer: Vec<u8>) -> Vec<u8> {
+    buffer.clear();
+    buffer.extend_from_slice(&[PackedKind::Set as u8, 0, 0, 0, 0]);
+    buffer
 }
 
 /// Returns the number of members and the run of a flat set in the form of a run.
 #[inline]
-fn run_of(flat: &[u8]) -> (usize, Run<'_>) {
+fn run_of(flat: &[u8]) -> (usize, ElementRun<'_>) {
     match *flat {
-        [_, a, b, c, d, ref run @ ..] => (u32::from_le_bytes([a, b, c, d]) as usize, Run::new(run)),
+        [_, a, b, c, d, ref run @ ..] => (u32::from_le_bytes([a, b, c, d]) as usize, ElementRun::new(run)),
         _ => unreachable!("a flat set begins with its number of members"),
     }
 }
@@ -360,7 +360,7 @@ fn set_count(flat: &mut [u8], count: usize) {
 
 fn push(flat: &mut Vec<u8>, member: Element<'_>) {
     let count = run_of(flat).0;
-    reserve_class(flat, member.run_bytes());
+    reserve_size_class(flat, member.run_bytes());
     listpack::push_element(flat, member);
     set_count(flat, count + 1);
 }

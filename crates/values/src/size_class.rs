@@ -17,7 +17,7 @@ pub const fn size_class(bytes: usize) -> usize {
 
 /// Reserves capacity for `more` bytes after `bytes`, up to the exact end of a size class.
 #[inline]
-pub fn reserve_class(bytes: &mut Vec<u8>, more: usize) {
+pub fn reserve_size_class(bytes: &mut Vec<u8>, more: usize) {
     let wanted = bytes.len() + more;
     if wanted > bytes.capacity() {
         bytes.reserve_exact(size_class(wanted) - bytes.len());
@@ -25,7 +25,7 @@ pub fn reserve_class(bytes: &mut Vec<u8>, more: usize) {
 }
 
 /// Frees the capacity beyond the size class of the bytes in use, if the capacity belongs to a larger class.
-pub fn shrink_to_class(bytes: &mut Vec<u8>) {
+pub fn shrink_to_size_class(bytes: &mut Vec<u8>) {
     let wanted = if bytes.is_empty() { 0 } else { size_class(bytes.len()) };
     if wanted < bytes.capacity() {
         bytes.shrink_to(wanted);
@@ -59,13 +59,13 @@ mod tests {
     #[test]
     fn vectors_grow_and_shrink_by_classes() {
         let mut bytes = vec![1; 100];
-        reserve_class(&mut bytes, 50);
+        reserve_size_class(&mut bytes, 50);
         assert_eq!(bytes.capacity(), 160);
         bytes.truncate(10);
-        shrink_to_class(&mut bytes);
+        shrink_to_size_class(&mut bytes);
         assert_eq!(bytes.capacity(), 16);
         bytes.clear();
-        shrink_to_class(&mut bytes);
+        shrink_to_size_class(&mut bytes);
         assert_eq!(bytes.capacity(), 0);
     }
 }

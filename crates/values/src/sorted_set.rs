@@ -17,27 +17,27 @@ mod room;
 mod tree;
 mod view;
 
-pub use draft::{Draft, Limits, Upsert};
+pub use draft::{DetachedSortedSet, SortedSetLimits, UpsertOutcome};
 pub use gathering::MemberBuilder;
 pub use range::{LexEnd, LexRange, ScoreRange};
-pub use view::{View, ViewWalk};
+pub use view::{SortedSetIter, SortedSetView};
 
 use std::ops::Range;
 
 use crate::listpack::DECIMAL_MAX_BYTES;
 use leaf::{Leaf, MAX_BYTES, MAX_MEMBERS, ScoreOrder};
 use member_hash::{MemberHash, member_hash, tag_of};
-use packed::Packed;
-use tree::{NONE, Tree, TreePosition, slot_after_change};
+use packed::PackedSortedSet;
+use tree::{NO_NODE, Tree, TreePosition, slot_after_change};
 
 /// The maximum length of a member in bytes. Leaves store the size of their contents in 32 bits.
-pub const LONGEST_MEMBER_BYTES: usize = 1 << 30;
+pub const MAX_MEMBER_BYTES: usize = 1 << 30;
 /// The number of members per leaf when a tree is built from sorted members.
-const BUILT_MEMBERS: usize = MAX_MEMBERS * 3 / 4;
+const BULK_LEAF_MEMBERS: usize = MAX_MEMBERS * 3 / 4;
 
 /// The encoding that Valkey would report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Encoding {
+pub enum SortedSetEncoding {
     /// A small set that is nevertheless too large to be packed in Weft.
     Listpack,
     /// Any other set.
@@ -54,17 +54,17 @@ enum Body {
 #[derive(Clone, Debug)]
 pub struct SortedSet {
     body: Body,
-    encoding: Encoding,
+    encoding: SortedSetEncoding,
 }
 
 impl SortedSet {
     /// Creates an empty sorted set.
-    pub fn new(encoding: Encoding) -> Self {
-        Self::of_leaf(Leaf::with_room(0, 0), encoding)
+    pub fn new(encoding: SortedSetEncoding) -> Self {
+        Self::from_leaf(Leaf::with_capacity(0, 0), encoding)
     }
 
-    fn of_leaf(mut leaf: Leaf, encoding: Encoding) -> Self {
-        (leaf.parent, leaf.previous, leaf.next) = (NONE, NONE, NONE);
+    fn from_leaf(mut leaf: Leaf, encoding: SortedSetEncoding) -> Self {
+        (leaf.parent, leaf.previous, leaf.next) = (NO_NODE, NO_NODE, NO_NODE);
         Self {
             body: Body::Leaf(Box::new(leaf)),
             encoding,
@@ -72,24 +72,24 @@ impl SortedSet {
     }
 
     /// Creates a sorted set with the members of a packed one.
-    pub fn of_packed(packed: Packed<'_>, encoding: Encoding) -> Self {
+    pub fn from_packed(packed: PackedSortedSet<'_>, encoding: SortedSetEncoding) -> Self {
         let mut set = Self::new(encoding);
         let mut scratch = [0; DECIMAL_MAX_BYTES];
-        for (member, score) in packed.walk(0..packed.len(), false) {
+        for (member, score) in packed.iter_ranks(0..packed.len(), false) {
             set.insert(member.text(&mut scratch), score);
         }
         set
     }
 
     /// Creates a sorted set from distinct members that are sorted by score and then by their bytes.
-    pub fn of_sorted(members: &[(&[u8], f64)], encoding: Encoding) -> Self {
-        debug_assert!(members.is_sorted_by(|a, b| { a.1.total_cmp_of_scores(b.1).then_with(|| a.0.cmp(b.0)).is_lt() }));
-        let mut leaves = Vec::with_capacity(members.len() / BUILT_MEMBERS + 1);
+    pub fn from_sorted(members: &[(&[u8], f64)], encoding: SortedSetEncoding) -> Self {
+        debug_assert!(members.is_sorted_by(|a, b| { a.1.cmp_score(b.1).then_with(|| a.0.cmp(b.0)).is_lt() }));
+        let mut leaves = Vec::with_capacity(members.len() / BULK_LEAF_MEMBERS + 1);
         let mut rest = members;
         let most = if members.len() <= MAX_MEMBERS {
             MAX_MEMBERS
         } else {
-            BUILT_MEMBERS
+            BULK_LEAF_MEMBERS
         };
         while !rest.is_empty() {
             let mut bytes = 0;
@@ -102,9 +102,9 @@ impl SortedSet {
             rest = behind;
         }
         if leaves.len() <= 1 {
-            return Self::of_leaf(leaves.pop().unwrap_or_default(), encoding);
+            return Self::from_leaf(leaves.pop().unwrap_or_default(), encoding);
         }
-        let tree = Tree::of_leaves(leaves.into_iter(), members.len());
+        let tree = Tree::from_leaves(leaves.into_iter(), members.len());
         Self {
             body: Body::Tree(Box::new(tree)),
             encoding,
@@ -112,24 +112,24 @@ impl SortedSet {
     }
 
     /// The encoding that Valkey would report.
-    pub fn encoding(&self) -> Encoding {
+    pub fn encoding(&self) -> SortedSetEncoding {
         self.encoding
     }
 
     /// The name of the encoding that Valkey would report.
     pub fn encoding_name(&self) -> &'static str {
         match self.encoding {
-            Encoding::Listpack => "listpack",
-            Encoding::Skiplist => "skiplist",
+            SortedSetEncoding::Listpack => "listpack",
+            SortedSetEncoding::Skiplist => "skiplist",
         }
     }
 
     /// Prepares for a set of `members` members, or for the addition of as many, where the longest has `longest_bytes`
     /// bytes. If the limits of a listpack do not admit these, the set no longer reports the listpack encoding.
     #[inline]
-    pub fn expect(&mut self, members: usize, longest_bytes: usize, limits: Limits) {
-        if self.encoding == Encoding::Listpack && !limits.admit(members, longest_bytes) {
-            self.encoding = Encoding::Skiplist;
+    pub fn prepare_for_members(&mut self, members: usize, longest_bytes: usize, limits: SortedSetLimits) {
+        if self.encoding == SortedSetEncoding::Listpack && !limits.admits(members, longest_bytes) {
+            self.encoding = SortedSetEncoding::Skiplist;
         }
     }
 
@@ -160,7 +160,7 @@ impl SortedSet {
         match &self.body {
             Body::Leaf(leaf) => leaf
                 .find(hash.tag(), member)
-                .map(|slot| TreePosition { leaf: NONE, slot }),
+                .map(|slot| TreePosition { leaf: NO_NODE, slot }),
             Body::Tree(tree) => tree.find(hash, member),
         }
     }
@@ -193,19 +193,19 @@ impl SortedSet {
 
     /// Returns the address and length of the memory that a search for a member with this hash reads first, apart from
     /// the set itself. The caller prefetches it together with that of other searches.
-    pub fn index_place(&self, hash: u64) -> (*const u8, usize) {
+    pub fn index_memory(&self, hash: u64) -> (*const u8, usize) {
         match &self.body {
             Body::Leaf(leaf) => (std::ptr::from_ref(&**leaf).cast(), size_of::<Leaf>()),
-            Body::Tree(tree) => tree.index_place(member_hash::of_hash(hash)),
+            Body::Tree(tree) => tree.index_memory(member_hash::of_hash(hash)),
         }
     }
 
     /// Returns the memory that a search reads next. It should be called once the memory of [`Self::index_place`] is in
     /// the cache.
-    pub fn leaf_place(&self, hash: u64) -> Option<&[u8]> {
+    pub fn leaf_memory(&self, hash: u64) -> Option<&[u8]> {
         let leaf = match &self.body {
             Body::Leaf(leaf) => Some(&**leaf),
-            Body::Tree(tree) => tree.likely_leaf(member_hash::of_hash(hash)),
+            Body::Tree(tree) => tree.candidate_leaf(member_hash::of_hash(hash)),
         };
         leaf.map(Leaf::tags)
     }
@@ -219,7 +219,7 @@ impl SortedSet {
         match &self.body {
             Body::Leaf(leaf) => {
                 let slot = leaf.partition(precedes);
-                (TreePosition { leaf: NONE, slot }, slot)
+                (TreePosition { leaf: NO_NODE, slot }, slot)
             }
             Body::Tree(tree) => tree.partition(precedes),
         }
@@ -227,21 +227,21 @@ impl SortedSet {
 
     /// Returns the ranks of the members whose scores are in a range.
     pub fn ranks_of_scores(&self, range: &ScoreRange) -> Range<usize> {
-        let (_, start) = self.partition(|score, _| range.starts_behind(score));
-        let (_, end) = self.partition(|score, _| range.ends_behind(score));
+        let (_, start) = self.partition(|score, _| range.is_before_start(score));
+        let (_, end) = self.partition(|score, _| range.is_before_end(score));
         start..end.max(start)
     }
 
     /// Returns the ranks of the members in a range. The result is only meaningful if all members have the same score.
     pub fn ranks_of_lex(&self, range: &LexRange<'_>) -> Range<usize> {
-        let (_, start) = self.partition(|_, member| range.starts_behind(member()));
-        let (_, end) = self.partition(|_, member| range.ends_behind(member()));
+        let (_, start) = self.partition(|_, member| range.is_before_start(member()));
+        let (_, end) = self.partition(|_, member| range.is_before_end(member()));
         start..end.max(start)
     }
 
     /// Iterates over the members in a range of ranks with their scores, in ascending order or, with `reverse`, in
     /// descending order.
-    pub fn walk(&self, ranks: Range<usize>, reverse: bool) -> Walk<'_> {
+    pub fn iter_ranks(&self, ranks: Range<usize>, reverse: bool) -> LargeSortedSetIter<'_> {
         let ranks = ranks.start.min(self.len())..ranks.end.min(self.len());
         let first = if reverse {
             ranks.end.saturating_sub(1)
@@ -251,11 +251,11 @@ impl SortedSet {
         let (tree, leaf, slot) = match &self.body {
             Body::Leaf(leaf) => (None, &**leaf, first),
             Body::Tree(tree) => {
-                let place = tree.place_of_rank(first);
+                let place = tree.position_of_rank(first);
                 (Some(&**tree), tree.leaf(place.leaf), place.slot)
             }
         };
-        Walk {
+        LargeSortedSetIter {
             tree,
             leaf,
             slot,
@@ -271,7 +271,7 @@ impl SortedSet {
 
     fn insert_hashed(&mut self, hash: MemberHash, member: &[u8], score: f64) {
         let (place, _) = self.partition(|other_score, other| {
-            let order = other_score.total_cmp_of_scores(score);
+            let order = other_score.cmp_score(score);
             order.then_with(|| other().cmp(member)).is_lt()
         });
         match &mut self.body {
@@ -279,7 +279,7 @@ impl SortedSet {
             Body::Leaf(leaf) => {
                 leaf.insert(place.slot, score, member, hash.tag());
                 if leaf.is_too_large() {
-                    self.body = Body::Tree(Box::new(Tree::of_leaf(std::mem::take(leaf))));
+                    self.body = Body::Tree(Box::new(Tree::from_leaf(std::mem::take(leaf))));
                 }
             }
         }
@@ -287,27 +287,32 @@ impl SortedSet {
 
     /// Adds a member or changes its score. `decide` receives the current score if the member is present, and returns
     /// the new score, or `None` to change nothing.
-    pub fn upsert(&mut self, member: &[u8], limits: Limits, decide: impl FnOnce(Option<f64>) -> Option<f64>) -> Upsert {
+    pub fn upsert(
+        &mut self,
+        member: &[u8],
+        limits: SortedSetLimits,
+        decide: impl FnOnce(Option<f64>) -> Option<f64>,
+    ) -> UpsertOutcome {
         let hash = member_hash(member);
         let found = self.find(hash, member);
         let before = found.map(|place| self.leaf_at(place).score(place.slot));
         let Some(mut score) = decide(before) else {
-            return Upsert::Left;
+            return UpsertOutcome::Unchanged;
         };
-        if self.encoding == Encoding::Listpack {
+        if self.encoding == SortedSetEncoding::Listpack {
             // A listpack does not distinguish -0 from 0.
             score += 0.0;
         }
         match found {
             None => {
-                self.expect(self.len() + 1, member.len(), limits);
+                self.prepare_for_members(self.len() + 1, member.len(), limits);
                 self.insert_hashed(hash, member, score);
-                Upsert::Added
+                UpsertOutcome::Added
             }
-            Some(_) if before == Some(score) => Upsert::Left,
+            Some(_) if before == Some(score) => UpsertOutcome::Unchanged,
             Some(place) => {
                 self.change_score(place, hash, member, score);
-                Upsert::Changed
+                UpsertOutcome::Changed
             }
         }
     }
@@ -332,18 +337,18 @@ impl SortedSet {
             Body::Leaf(leaf) => leaf.remove(place.slot),
             Body::Tree(tree) => {
                 tree.remove(place, hash);
-                self.fell_if_small();
+                self.collapse_single_leaf_tree();
             }
         }
     }
 
     /// Converts a tree of a single leaf to a leaf.
-    fn fell_if_small(&mut self) {
+    fn collapse_single_leaf_tree(&mut self) {
         if let Body::Tree(tree) = &mut self.body
             && tree.leaf_count() == 1
         {
-            let tree = std::mem::replace(&mut **tree, Tree::of_leaf(Leaf::default()));
-            *self = Self::of_leaf(tree.into_leaf(), self.encoding);
+            let tree = std::mem::replace(&mut **tree, Tree::from_leaf(Leaf::default()));
+            *self = Self::from_leaf(tree.into_leaf(), self.encoding);
         }
     }
 
@@ -362,7 +367,7 @@ impl SortedSet {
             Body::Leaf(leaf) => leaf.remove_range(ranks),
             Body::Tree(tree) => {
                 tree.remove_ranks(ranks);
-                self.fell_if_small();
+                self.collapse_single_leaf_tree();
             }
         }
     }
@@ -372,10 +377,10 @@ impl SortedSet {
     ///
     /// Members are shown in the order of their hashes, which growth does not change. So a member that is present from
     /// the first call to the last is shown. If the set is one leaf, all members are shown in one call.
-    pub fn scan<'s>(&'s self, cursor: u64, count: usize, mut show: impl FnMut(&'s [u8], f64)) -> u64 {
+    pub fn scan<'s>(&'s self, cursor: u64, count: usize, mut visit: impl FnMut(&'s [u8], f64)) -> u64 {
         let tree = match &self.body {
             Body::Leaf(leaf) => {
-                (0..leaf.len()).for_each(|slot| show(leaf.member(slot), leaf.score(slot)));
+                (0..leaf.len()).for_each(|slot| visit(leaf.member(slot), leaf.score(slot)));
                 return 0;
             }
             Body::Tree(tree) => tree,
@@ -396,7 +401,7 @@ impl SortedSet {
             let leaf = tree.leaf(number);
             for slot in leaf.slots_of_tag(tag_of(hash)) {
                 if member_hash(leaf.member(slot)).prefix() == hash {
-                    show(leaf.member(slot), leaf.score(slot));
+                    visit(leaf.member(slot), leaf.score(slot));
                     shown += 1;
                 }
             }
@@ -406,11 +411,11 @@ impl SortedSet {
     }
 }
 
-fn leaf_of(members: &[(&[u8], f64)], encoding: Encoding) -> Leaf {
+fn leaf_of(members: &[(&[u8], f64)], encoding: SortedSetEncoding) -> Leaf {
     let bytes = members.iter().map(|(member, _)| leaf::record_bytes(member)).sum();
-    let mut leaf = Leaf::with_room(members.len(), bytes);
+    let mut leaf = Leaf::with_capacity(members.len(), bytes);
     for (slot, (member, score)) in members.iter().enumerate() {
-        let score = if encoding == Encoding::Listpack {
+        let score = if encoding == SortedSetEncoding::Listpack {
             *score + 0.0
         } else {
             *score
@@ -422,7 +427,7 @@ fn leaf_of(members: &[(&[u8], f64)], encoding: Encoding) -> Leaf {
 
 /// An iterator over members of a [`SortedSet`] and their scores, in order.
 #[derive(Clone, Debug)]
-pub struct Walk<'a> {
+pub struct LargeSortedSetIter<'a> {
     tree: Option<&'a Tree>,
     leaf: &'a Leaf,
     slot: usize,
@@ -430,7 +435,7 @@ pub struct Walk<'a> {
     reverse: bool,
 }
 
-impl<'a> Iterator for Walk<'a> {
+impl<'a> Iterator for LargeSortedSetIter<'a> {
     type Item = (&'a [u8], f64);
 
     #[inline]
@@ -455,7 +460,7 @@ impl<'a> Iterator for Walk<'a> {
     }
 }
 
-impl Walk<'_> {
+impl LargeSortedSetIter<'_> {
     fn change_leaf(&mut self) {
         let Some(tree) = self.tree else { return };
         if self.reverse {

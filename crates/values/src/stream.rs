@@ -15,13 +15,13 @@ mod id;
 mod radix;
 mod reading;
 
-pub use block::{Block, Entry, Pairs};
-pub use blocks::{BlockRange, Blocks};
-pub use group::{Consumer, ConsumerNumber, Group, NEVER_ACTIVE, Pending};
+pub use block::{FieldValuePairs, StreamBlock, StreamEntry};
+pub use blocks::{BlockRange, StreamBlocks};
+pub use group::{ConsumerGroup, ConsumerNumber, NEVER_ACTIVE, PendingEntry, StreamConsumer};
 pub use id::StreamId;
-pub use reading::{Entries, EntriesBackwards, Lookup};
+pub use reading::{EntryLookup, StreamEntries, StreamEntriesBackward};
 
-use reading::entries_behind;
+use reading::unread_entries;
 
 /// The maximum size of a block in bytes, and the maximum total size of an entry's names and values.
 const BLOCK_MAX_BYTES: usize = 1 << 30;
@@ -36,9 +36,9 @@ pub struct Stream {
 
 #[derive(Clone, Debug, Default)]
 struct StreamData {
-    blocks: Blocks,
-    counters: Counters,
-    groups: Vec<Group>,
+    blocks: StreamBlocks,
+    counters: StreamMetadata,
+    groups: Vec<ConsumerGroup>,
     /// The total allocated size of all runs in bytes.
     run_bytes: usize,
     /// The number of blocks ever removed. A position recorded before the last removal is invalid.
@@ -47,7 +47,7 @@ struct StreamData {
 
 /// The metadata of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct StreamMetadata {
     /// The number of entries.
     pub length: u64,
     /// The ID of the last added entry.
@@ -60,14 +60,14 @@ pub struct Counters {
     pub entries_added: u64,
 }
 
-impl Counters {
+impl StreamMetadata {
     /// Returns `true` if entries with an ID of `start` or larger were deleted.
-    fn has_gaps_from(&self, start: StreamId) -> bool {
+    fn has_deleted_entries_from(&self, start: StreamId) -> bool {
         self.length > 0 && self.max_deleted_id != StreamId::MIN && start <= self.max_deleted_id
     }
 
     /// Returns the number of entries up to `id` that were ever added, or `None` if it cannot be determined.
-    pub fn entries_up_to(&self, id: StreamId) -> Option<i64> {
+    pub fn entries_added_up_to(&self, id: StreamId) -> Option<i64> {
         let added = self.entries_added as i64;
         if self.entries_added == 0 {
             return Some(0);
@@ -90,26 +90,26 @@ impl Counters {
     }
 
     /// Returns the number of entries that a group has not read yet, or `None` if it cannot be determined.
-    pub fn lag(&self, group: &Group) -> Option<i64> {
+    pub fn lag(&self, group: &ConsumerGroup) -> Option<i64> {
         if self.entries_added == 0 {
             return Some(0);
         }
         let read = match group.entries_read {
-            Some(read) if !self.has_gaps_from(group.last_id) => read,
-            _ => self.entries_up_to(group.last_id)?,
+            Some(read) if !self.has_deleted_entries_from(group.last_id) => read,
+            _ => self.entries_added_up_to(group.last_id)?,
         };
         Some((self.entries_added as i64).wrapping_sub(read))
     }
 
     /// Returns the number of entries that a group will have read after the entry `id`, or `None` if it cannot be
     /// determined.
-    fn read_by(&self, group: &Group, id: StreamId) -> Option<i64> {
+    fn entries_read_after(&self, group: &ConsumerGroup, id: StreamId) -> Option<i64> {
         match group.entries_read {
-            Some(read) if group.last_id >= self.first_id && !self.has_gaps_from(group.last_id) => {
+            Some(read) if group.last_id >= self.first_id && !self.has_deleted_entries_from(group.last_id) => {
                 Some(read.wrapping_add(1))
             }
             known if self.entries_added == 0 => known,
-            _ => self.entries_up_to(id),
+            _ => self.entries_added_up_to(id),
         }
     }
 }
@@ -136,18 +136,18 @@ pub enum AppendError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TrimTarget {
     /// Keeps at most this number of entries.
-    Last(u64),
+    MaxLength(u64),
     /// Keeps the entries with this ID or larger.
-    From(StreamId),
+    MinId(StreamId),
 }
 
 /// The parameters of a trim operation.
 #[derive(Clone, Copy, Debug)]
-pub struct Trim {
+pub struct TrimOptions {
     /// The entries to keep.
-    pub keep: TrimTarget,
+    pub strategy: TrimTarget,
     /// `true` if only whole blocks are removed (approximate trimming).
-    pub whole_blocks: bool,
+    pub is_approximate: bool,
     /// The maximum number of entries to remove; 0 for no limit.
     pub limit: u64,
 }
@@ -161,13 +161,13 @@ impl Stream {
     /// The number of bytes allocated in addition to the value itself.
     pub fn allocated_bytes(&self) -> usize {
         let inner = &*self.inner;
-        let groups: usize = inner.groups.iter().map(Group::allocated_bytes).sum();
+        let groups: usize = inner.groups.iter().map(ConsumerGroup::allocated_bytes).sum();
         size_of::<StreamData>() + inner.run_bytes + inner.blocks.len() * BLOCK_OVERHEAD_BYTES + groups
     }
 
     /// The metadata of the stream.
     #[inline]
-    pub fn counters(&self) -> &Counters {
+    pub fn metadata(&self) -> &StreamMetadata {
         &self.inner.counters
     }
 
@@ -185,18 +185,18 @@ impl Stream {
 
     /// Returns the address and length of the memory that adding an entry reads first, apart from the stream itself. The
     /// caller prefetches it together with that of other streams.
-    pub fn counters_place(&self) -> (*const u8, usize) {
+    pub fn metadata_memory(&self) -> (*const u8, usize) {
         (std::ptr::from_ref(&*self.inner).cast(), size_of::<StreamData>())
     }
 
     /// Returns the address and length of the memory that adding an entry reads and writes next: the end of the last
     /// block. It should be called once the memory of [`Self::counters_place`] is in the cache.
-    pub fn end_place(&self) -> Option<(*const u8, usize)> {
-        self.inner.blocks.last().map(Block::end_place)
+    pub fn end_memory(&self) -> Option<(*const u8, usize)> {
+        self.inner.blocks.last().map(StreamBlock::end_memory)
     }
 
     /// The blocks, by the ID of their first entry.
-    pub fn blocks(&self) -> &Blocks {
+    pub fn blocks(&self) -> &StreamBlocks {
         &self.inner.blocks
     }
 
@@ -255,7 +255,7 @@ impl Stream {
     /// [`Self::deleted_some`].
     pub fn delete(&mut self, id: StreamId) -> bool {
         let inner = &mut *self.inner;
-        let Some((base, block)) = inner.blocks.holding_mut(id) else {
+        let Some((base, block)) = inner.blocks.containing_mut(id) else {
             return false;
         };
         let Some(found) = block.find(base, id, block.live_start()) else {
@@ -274,40 +274,40 @@ impl Stream {
     }
 
     /// Recomputes the ID of the first entry after deletions.
-    pub fn deleted_some(&mut self) {
+    pub fn update_first_id(&mut self) {
         let first = self.entries(StreamId::MIN, StreamId::MAX).next();
         self.inner.counters.first_id = first.map_or(StreamId::MIN, |entry| entry.id);
     }
 
     /// Removes entries from the front. Returns the number of removed entries.
-    pub fn trim(&mut self, trim: Trim) -> u64 {
+    pub fn trim(&mut self, trim: TrimOptions) -> u64 {
         let removed = self.inner.trim(trim);
         if removed > 0 {
-            self.deleted_some();
+            self.update_first_id();
         }
         removed
     }
 
     /// Iterates over the entries from `start` to `end`, both inclusive.
     #[inline]
-    pub fn entries(&self, start: StreamId, end: StreamId) -> Entries<'_> {
+    pub fn entries(&self, start: StreamId, end: StreamId) -> StreamEntries<'_> {
         self.inner.entries(start, end)
     }
 
     /// Iterates over the entries from `end` down to `start`, both inclusive.
     #[inline]
-    pub fn entries_backwards(&self, start: StreamId, end: StreamId) -> EntriesBackwards<'_> {
-        EntriesBackwards::between(&self.inner.blocks, start, end)
+    pub fn entries_backwards(&self, start: StreamId, end: StreamId) -> StreamEntriesBackward<'_> {
+        StreamEntriesBackward::between(&self.inner.blocks, start, end)
     }
 
     /// Returns the entry with this ID.
-    pub fn entry(&self, id: StreamId) -> Option<Entry<'_>> {
-        Lookup::new(&self.inner.blocks).find(id)
+    pub fn entry(&self, id: StreamId) -> Option<StreamEntry<'_>> {
+        EntryLookup::new(&self.inner.blocks).find(id)
     }
 
     /// Returns the ID of the last entry, or [`StreamId::MIN`] if there are no entries.
     #[inline]
-    pub fn top_id(&self) -> StreamId {
+    pub fn last_entry_id(&self) -> StreamId {
         self.entries_backwards(StreamId::MIN, StreamId::MAX)
             .next()
             .map_or(StreamId::MIN, |entry| entry.id)
@@ -315,11 +315,16 @@ impl Stream {
 
     /// Returns the total size in bytes of the blocks that contain the entries from `start` to `end`. Counting stops
     /// once `enough` is reached.
-    pub fn bytes_between(&self, start: StreamId, end: StreamId, enough: usize) -> usize {
+    pub fn bytes_between(&self, start: StreamId, end: StreamId, limit: usize) -> usize {
         let mut bytes = 0;
-        for (_, block) in self.inner.blocks.from(start).take_while(|(base, _)| **base <= end) {
+        for (_, block) in self
+            .inner
+            .blocks
+            .range_from(start)
+            .take_while(|(base, _)| **base <= end)
+        {
             bytes += block.run_bytes();
-            if bytes >= enough {
+            if bytes >= limit {
                 break;
             }
         }
@@ -327,42 +332,49 @@ impl Stream {
     }
 
     /// The groups, sorted by name.
-    pub fn groups(&self) -> &[Group] {
+    pub fn groups(&self) -> &[ConsumerGroup] {
         &self.inner.groups
     }
 
-    fn group_place(&self, name: &[u8]) -> Result<usize, usize> {
+    fn find_group_index(&self, name: &[u8]) -> Result<usize, usize> {
         self.inner.groups.binary_search_by(|group| group.name().cmp(name))
     }
 
     /// Returns the group with this name.
-    pub fn group(&self, name: &[u8]) -> Option<&Group> {
-        self.group_place(name).ok().map(|place| &self.inner.groups[place])
+    pub fn group(&self, name: &[u8]) -> Option<&ConsumerGroup> {
+        self.find_group_index(name).ok().map(|place| &self.inner.groups[place])
     }
 
     /// Returns the group with this name for modification.
-    pub fn group_mut(&mut self, name: &[u8]) -> Option<&mut Group> {
-        let place = self.group_place(name).ok()?;
+    pub fn group_mut(&mut self, name: &[u8]) -> Option<&mut ConsumerGroup> {
+        let place = self.find_group_index(name).ok()?;
         Some(&mut self.inner.groups[place])
     }
 
     /// Returns the group with this name for modification, and a lookup for the entries.
-    pub fn group_and_entries(&mut self, name: &[u8]) -> Option<(&mut Group, Lookup<'_>)> {
-        let place = self.group_place(name).ok()?;
+    pub fn group_and_entries(&mut self, name: &[u8]) -> Option<(&mut ConsumerGroup, EntryLookup<'_>)> {
+        let place = self.find_group_index(name).ok()?;
         let inner = &mut *self.inner;
-        Some((&mut inner.groups[place], Lookup::new(&inner.blocks)))
+        Some((&mut inner.groups[place], EntryLookup::new(&inner.blocks)))
     }
 
     /// Creates a group. Returns `None` if a group with this name already exists.
-    pub fn create_group(&mut self, name: &[u8], last_id: StreamId, entries_read: Option<i64>) -> Option<&mut Group> {
-        let place = self.group_place(name).err()?;
-        self.inner.groups.insert(place, Group::new(name, last_id, entries_read));
+    pub fn create_group(
+        &mut self,
+        name: &[u8],
+        last_id: StreamId,
+        entries_read: Option<i64>,
+    ) -> Option<&mut ConsumerGroup> {
+        let place = self.find_group_index(name).err()?;
+        self.inner
+            .groups
+            .insert(place, ConsumerGroup::new(name, last_id, entries_read));
         self.inner.groups.get_mut(place)
     }
 
     /// Removes a group. Returns `true` if it existed.
     pub fn destroy_group(&mut self, name: &[u8]) -> bool {
-        let place = self.group_place(name);
+        let place = self.find_group_index(name);
         if let Ok(place) = place {
             self.inner.groups.remove(place);
         }
@@ -376,10 +388,10 @@ impl Stream {
         &mut self,
         group: &[u8],
         consumer: ConsumerNumber,
-        delivery: Delivery,
-        mut visit: impl FnMut(Entry<'_>),
+        delivery: DeliveryOptions,
+        mut visit: impl FnMut(StreamEntry<'_>),
     ) -> usize {
-        let Ok(place) = self.group_place(group) else {
+        let Ok(place) = self.find_group_index(group) else {
             return 0;
         };
         let StreamData {
@@ -390,26 +402,26 @@ impl Stream {
             ..
         } = &mut *self.inner;
         let group = &mut groups[place];
-        let mut entries = entries_behind(blocks, group, *removals);
+        let mut entries = unread_entries(blocks, group, *removals);
         let mut delivered = 0;
         while delivered < delivery.count
             && let Some(entry) = entries.next()
         {
-            group.entries_read = counters.read_by(group, entry.id);
+            group.entries_read = counters.entries_read_after(group, entry.id);
             group.last_id = entry.id;
             group.position = entries.position(entry.id, *removals);
             visit(entry);
-            if !delivery.acknowledged {
-                let pending = Pending {
+            if !delivery.no_ack {
+                let pending = PendingEntry {
                     delivered_ms: delivery.now_ms,
                     deliveries: 1,
                     consumer,
                 };
-                group.assign(entry.id, pending);
+                group.set_pending(entry.id, pending);
             }
             delivered += 1;
         }
-        if delivered > 0 && !delivery.acknowledged {
+        if delivered > 0 && !delivery.no_ack {
             group.consumer_mut(consumer).active_ms = delivery.now_ms;
         }
         delivered
@@ -418,11 +430,11 @@ impl Stream {
 
 /// The parameters of a delivery.
 #[derive(Clone, Copy, Debug)]
-pub struct Delivery {
+pub struct DeliveryOptions {
     /// The maximum number of entries.
     pub count: usize,
     /// `true` if the entries are acknowledged immediately (NOACK).
-    pub acknowledged: bool,
+    pub no_ack: bool,
     /// The current time in milliseconds since the Unix epoch.
     pub now_ms: i64,
 }
@@ -441,7 +453,7 @@ impl StreamData {
             let before = block.allocated_bytes();
             let full = is_full(block, content_bytes, limits);
             if full {
-                block.seal();
+                block.release_spare_capacity();
                 // The next block will probably become as large.
                 room = room.max(block.run_bytes().min(4096));
             } else {
@@ -453,7 +465,7 @@ impl StreamData {
                 return;
             }
         }
-        let mut block = Block::new(pairs.clone().map(|(name, _)| name), room);
+        let mut block = StreamBlock::new(pairs.clone().map(|(name, _)| name), room);
         block.append(id, id, pairs, content_bytes);
         self.run_bytes += block.allocated_bytes();
         self.blocks.push(id, block);
@@ -466,11 +478,11 @@ impl StreamData {
         }
     }
 
-    fn trim(&mut self, trim: Trim) -> u64 {
+    fn trim(&mut self, trim: TrimOptions) -> u64 {
         let mut removed = 0;
         while let Some((base, block)) = self.blocks.first_mut() {
             let (length, live) = (self.counters.length, block.live());
-            if let TrimTarget::Last(count) = trim.keep
+            if let TrimTarget::MaxLength(count) = trim.strategy
                 && length <= count
             {
                 break;
@@ -478,9 +490,9 @@ impl StreamData {
             if trim.limit > 0 && removed + live > trim.limit {
                 break;
             }
-            let whole = match trim.keep {
-                TrimTarget::Last(count) => length - live >= count,
-                TrimTarget::From(id) => block.last_id(base) < id,
+            let whole = match trim.strategy {
+                TrimTarget::MaxLength(count) => length - live >= count,
+                TrimTarget::MinId(id) => block.last_id(base) < id,
             };
             if whole {
                 self.remove_block(base);
@@ -488,12 +500,12 @@ impl StreamData {
                 removed += live;
                 continue;
             }
-            if trim.whole_blocks {
+            if trim.is_approximate {
                 break;
             }
-            let marked = block.mark_first(base, |id, marked| match trim.keep {
-                TrimTarget::Last(count) => length - marked > count,
-                TrimTarget::From(first) => id < first,
+            let marked = block.mark_deleted_while(base, |id, marked| match trim.strategy {
+                TrimTarget::MaxLength(count) => length - marked > count,
+                TrimTarget::MinId(first) => id < first,
             });
             self.counters.length -= marked;
             removed += marked;
@@ -502,19 +514,19 @@ impl StreamData {
         removed
     }
 
-    fn entries(&self, start: StreamId, end: StreamId) -> Entries<'_> {
-        Entries::between(&self.blocks, start, end)
+    fn entries(&self, start: StreamId, end: StreamId) -> StreamEntries<'_> {
+        StreamEntries::between(&self.blocks, start, end)
     }
 }
 
 /// Returns `true` if an entry must go into a new block.
 #[inline]
-fn is_full(block: &Block, content_bytes: usize, limits: BlockLimits) -> bool {
+fn is_full(block: &StreamBlock, content_bytes: usize, limits: BlockLimits) -> bool {
     let max_bytes = match limits.bytes {
         0 => BLOCK_MAX_BYTES,
         bytes => bytes.min(BLOCK_MAX_BYTES),
     };
-    block.whole_bytes() + content_bytes >= max_bytes
+    block.listpack_bytes() + content_bytes >= max_bytes
         || (limits.entries != 0 && block.entries() as i64 >= limits.entries)
 }
 
@@ -523,19 +535,19 @@ fn is_full(block: &Block, content_bytes: usize, limits: BlockLimits) -> bool {
 pub struct StreamBuilder {
     stream: Stream,
     /// The last ID of all entries so far, including deleted ones.
-    top: StreamId,
+    last_entry_id: StreamId,
 }
 
 impl StreamBuilder {
     /// Adds a block. Returns `None` if the bytes are not a valid block, or if its ID is not after the last entry so
     /// far.
     pub fn add_block(&mut self, base: StreamId, whole: &[u8]) -> Option<()> {
-        let block = Block::read_whole(base, whole)?;
+        let block = StreamBlock::read_listpack(base, whole)?;
         let inner = &mut *self.stream.inner;
-        if !inner.blocks.is_empty() && base <= self.top {
+        if !inner.blocks.is_empty() && base <= self.last_entry_id {
             return None;
         }
-        self.top = self.top.max(block.last_id(base));
+        self.last_entry_id = self.last_entry_id.max(block.last_id(base));
         inner.counters.length += block.live();
         inner.run_bytes += block.allocated_bytes();
         inner.blocks.push(base, block);
@@ -544,14 +556,14 @@ impl StreamBuilder {
 
     /// Returns the stream. Its length, its first ID and the lower bound of its last ID are derived from the entries;
     /// the other metadata is that of `known`.
-    pub fn finish(mut self, known: Counters) -> Stream {
+    pub fn finish(mut self, known: StreamMetadata) -> Stream {
         let length = self.stream.inner.counters.length;
-        self.stream.inner.counters = Counters {
+        self.stream.inner.counters = StreamMetadata {
             length,
-            last_id: known.last_id.max(self.top),
+            last_id: known.last_id.max(self.last_entry_id),
             ..known
         };
-        self.stream.deleted_some();
+        self.stream.update_first_id();
         self.stream
     }
 }

@@ -11,7 +11,7 @@
 //! algorithm stops as soon as the remainder is within the interval, and then decrements the last digit towards the
 //! exact number.
 
-use super::Decimal;
+use super::DecimalDigits;
 
 /// A floating-point number: `fraction` times two to the power of `exponent`.
 #[derive(Clone, Copy)]
@@ -25,7 +25,7 @@ const HIDDEN_BIT: u64 = 1 << FRACTION_BITS;
 const EXPONENT_BIAS: i32 = 1023 + FRACTION_BITS as i32;
 
 /// Returns the decimal digits of `number`, which must be positive and finite.
-pub(super) fn shortest_digits(number: f64) -> Decimal {
+pub(super) fn shortest_digits(number: f64) -> DecimalDigits {
     debug_assert!(number.is_finite() && number > 0.0);
     let exact = unpack(number);
     let (lower, upper) = midpoints(exact);
@@ -38,7 +38,7 @@ pub(super) fn shortest_digits(number: f64) -> Decimal {
         ..upper
     };
     let lower = multiply(lower, power).fraction + 1;
-    generate(exact.fraction, lower, upper, -power_of_ten)
+    generate_digits(exact.fraction, lower, upper, -power_of_ten)
 }
 
 fn unpack(number: f64) -> Scaled {
@@ -112,8 +112,8 @@ fn cached_power(exponent: i32) -> (Scaled, i32) {
 }
 
 /// Generates the digits of a number between `lower` and `upper` that is close to `exact`.
-fn generate(exact: u64, lower: u64, upper: Scaled, exponent: i32) -> Decimal {
-    let mut decimal = Decimal {
+fn generate_digits(exact: u64, lower: u64, upper: Scaled, exponent: i32) -> DecimalDigits {
+    let mut decimal = DecimalDigits {
         digits: [0; 18],
         count: 0,
         exponent,
@@ -132,7 +132,7 @@ fn generate(exact: u64, lower: u64, upper: Scaled, exponent: i32) -> Decimal {
         let left = (whole << point) + fraction;
         if left <= interval {
             decimal.exponent += place as i32;
-            decimal.approach(interval, left, unit << point, distance);
+            decimal.step_towards_exact(interval, left, unit << point, distance);
             return decimal;
         }
     }
@@ -144,13 +144,13 @@ fn generate(exact: u64, lower: u64, upper: Scaled, exponent: i32) -> Decimal {
         decimal.push((fraction >> point) as u8);
         fraction &= one - 1;
         if fraction < interval {
-            decimal.approach(interval, fraction, one, distance);
+            decimal.step_towards_exact(interval, fraction, one, distance);
             return decimal;
         }
     }
 }
 
-impl Decimal {
+impl DecimalDigits {
     /// Appends a digit, unless it is a leading zero.
     fn push(&mut self, digit: u8) {
         if digit != 0 || self.count != 0 {
@@ -162,7 +162,7 @@ impl Decimal {
     /// Decrements the last digit while the number stays in the interval and gets closer to the exact number. The digits
     /// are `left` below the upper end of the interval, the exact number is `distance` below it, and the last digit is
     /// worth `unit`.
-    fn approach(&mut self, interval: u64, mut left: u64, unit: u64, distance: u64) {
+    fn step_towards_exact(&mut self, interval: u64, mut left: u64, unit: u64, distance: u64) {
         let Some(last) = self.digits[..self.count].last_mut() else {
             return;
         };

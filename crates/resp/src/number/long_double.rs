@@ -102,7 +102,7 @@ impl LongDouble {
 
     /// Appends the number to `out` without an exponent, rounded to 17 digits after the point, without trailing zeros.
     /// Infinity is printed as `inf` or `-inf`, NaN as `nan`.
-    pub fn format_human(self, out: &mut Vec<u8>) {
+    pub fn append_human_readable(self, out: &mut Vec<u8>) {
         if self.is_nan() {
             return out.extend_from_slice(b"nan");
         }
@@ -133,7 +133,7 @@ fn parse_decimal(text: &[u8]) -> Option<X87DoubleExtended> {
     if is_zero_mantissa(mantissa) {
         return Some(X87DoubleExtended::ZERO);
     }
-    nonzero(format!("{}e{exponent}", std::str::from_utf8(mantissa).ok()?))
+    parse_nonzero(format!("{}e{exponent}", std::str::from_utf8(mantissa).ok()?))
 }
 
 /// Parses the part of a hexadecimal number after `0x`.
@@ -145,7 +145,7 @@ fn parse_hexadecimal(text: &[u8]) -> Option<X87DoubleExtended> {
     if mantissa.iter().all(|byte| matches!(byte, b'0' | b'.')) {
         return Some(X87DoubleExtended::ZERO);
     }
-    nonzero(format!("0x{}p{exponent}", std::str::from_utf8(mantissa).ok()?))
+    parse_nonzero(format!("0x{}p{exponent}", std::str::from_utf8(mantissa).ok()?))
 }
 
 /// Splits a number at its exponent mark, which is given in lower case. Without a mark the exponent is 0.
@@ -174,7 +174,7 @@ fn is_mantissa(text: &[u8], is_digit: fn(&u8) -> bool) -> bool {
 }
 
 /// Converts a validated text whose number is not zero. Returns `None` if the number is out of range.
-fn nonzero(text: String) -> Option<X87DoubleExtended> {
+fn parse_nonzero(text: String) -> Option<X87DoubleExtended> {
     let number = X87DoubleExtended::from_str_r(&text, Round::NearestTiesToEven)
         .ok()?
         .value;

@@ -62,7 +62,7 @@ fn random_integers_survive_the_round_trip() {
 }
 
 #[test]
-fn unsigned_integers_parse_loosely() {
+fn unsigned_integers_parse_like_strtoull() {
     let cases = [
         ("0", Some(0)),
         ("18446744073709551615", Some(u64::MAX)),
@@ -151,7 +151,7 @@ fn scores_and_range_ends_parse() {
 }
 
 #[test]
-fn doubles_print_as_recorded() {
+fn doubles_print_as_in_valkey() {
     let mut count = 0;
     for line in include_str!("data/doubles.txt").lines() {
         let (bits, expected) = line.split_once(' ').unwrap();
@@ -223,7 +223,7 @@ fn fixed_point_numbers_are_rounded() {
 }
 
 #[test]
-fn amounts_of_memory_have_units() {
+fn memory_amounts_accept_units() {
     let cases = [
         ("", Some(0)),
         ("0", Some(0)),

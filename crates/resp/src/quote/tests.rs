@@ -18,7 +18,7 @@ fn decode(text: &str) -> Vec<u8> {
 }
 
 #[test]
-fn lines_split_as_recorded() {
+fn lines_split_as_in_valkey() {
     let mut count = 0;
     for case in include_str!("data/lines.txt").lines() {
         let mut fields = case.split(' ');
@@ -46,8 +46,8 @@ fn plain_lines_split_the_same_in_place() {
             .map(|_| *random.choice(b"ab \t\r\n\x0b\x0c\\\"\xff\0").unwrap())
             .collect();
         let mut pieces = Vec::new();
-        let plain = plain_arguments(&line, |start, len| pieces.push(line[start..][..len].to_vec()));
-        if plain == Plain::Yes {
+        let plain = split_plain_arguments(&line, |start, len| pieces.push(line[start..][..len].to_vec()));
+        if plain == PlainSplit::Yes {
             assert_eq!(split_arguments(&line), Some(pieces), "{}", line.escape_ascii());
         } else {
             assert!(pieces.is_empty());
@@ -73,7 +73,7 @@ fn quoted_bytes_are_printable() {
 }
 
 #[test]
-fn quoted_bytes_read_back() {
+fn quoted_bytes_survive_the_round_trip() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);

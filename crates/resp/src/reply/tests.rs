@@ -12,7 +12,7 @@ fn write(protocol: Protocol, write: impl FnOnce(&mut Reply)) -> String {
 type Write = fn(&mut Reply);
 
 #[test]
-fn each_type_has_its_form_in_both_protocols() {
+fn every_type_is_written_correctly_in_both_protocols() {
     let cases: &[(Write, &str, &str)] = &[
         (|r| r.ok(), "+OK\r\n", "+OK\r\n"),
         (|r| r.queued(), "+QUEUED\r\n", "+QUEUED\r\n"),
@@ -111,7 +111,7 @@ fn a_bulk_string_can_be_written_in_parts() {
 }
 
 #[test]
-fn collections_get_their_length_at_the_end() {
+fn deferred_lengths_are_inserted_at_the_end() {
     let nested = |reply: &mut Reply| {
         let outer = reply.begin_array();
         reply.integer(1);
@@ -137,7 +137,7 @@ fn collections_get_their_length_at_the_end() {
 }
 
 #[test]
-fn replies_can_be_taken_back() {
+fn replies_can_be_truncated() {
     let text = write(Protocol::Resp3, |reply| {
         reply.ok();
         let len = reply.len();
@@ -149,7 +149,7 @@ fn replies_can_be_taken_back() {
 }
 
 #[test]
-fn errors_may_hold_any_byte() {
+fn errors_may_contain_any_byte() {
     let mut out = Vec::new();
     let mut reply = Reply::new(&mut out, Protocol::Resp2);
     reply.error_bytes(b"ERR unknown command '\xff\n'");

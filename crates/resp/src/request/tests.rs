@@ -2,12 +2,12 @@
 
 use super::*;
 
-const AUTHENTICATED: Limits = Limits {
+const AUTHENTICATED: RequestLimits = RequestLimits {
     max_bulk_len: 512 << 20,
-    authenticated: true,
+    is_authenticated: true,
 };
-const UNAUTHENTICATED: Limits = Limits {
-    authenticated: false,
+const UNAUTHENTICATED: RequestLimits = RequestLimits {
+    is_authenticated: false,
     ..AUTHENTICATED
 };
 
@@ -29,11 +29,11 @@ struct Connection {
     start: usize,
     args: Vec<ArgRange>,
     events: Vec<Event>,
-    limits: Limits,
+    limits: RequestLimits,
 }
 
 impl Connection {
-    fn new(limits: Limits) -> Self {
+    fn new(limits: RequestLimits) -> Self {
         Self {
             parser: Parser::default(),
             buffer: Vec::new(),
@@ -51,25 +51,25 @@ impl Connection {
             let request = &self.buffer[self.start..];
             let before = self.args.len();
             match self.parser.parse(request, &mut self.args, &self.limits) {
-                Parsed::Incomplete { wanted } => {
+                ParseOutcome::Incomplete { missing_bytes: wanted } => {
                     assert_eq!(self.args.len(), before, "an incomplete request leaves no arguments");
                     assert_eq!(self.parser.is_idle(), request.is_empty());
                     assert!(wanted == 0 || wanted <= self.limits.max_bulk_len as usize + 2);
                     return true;
                 }
-                Parsed::Request { consumed, argc } => {
+                ParseOutcome::Request { consumed, argc } => {
                     assert_eq!(self.args.len(), before + argc);
                     let args = self.args[before..].iter().map(|arg| arg.of(request).to_vec());
                     self.events.push(Request(args.collect()));
                     self.start += consumed;
                 }
-                Parsed::Inline { consumed, args } => {
+                ParseOutcome::Inline { consumed, args } => {
                     assert_eq!(self.args.len(), before);
                     assert!(!args.is_empty());
                     self.events.push(Request(args));
                     self.start += consumed;
                 }
-                Parsed::Error(error) => {
+                ParseOutcome::Error(error) => {
                     assert_eq!(self.args.len(), before);
                     let message = error.message().iter().copied().map(char::from).collect();
                     self.events.push(Error(message));
@@ -89,7 +89,7 @@ impl Connection {
     }
 }
 
-fn parse_pieces<'p>(pieces: impl IntoIterator<Item = &'p [u8]>, limits: Limits) -> Vec<Event> {
+fn parse_pieces<'p>(pieces: impl IntoIterator<Item = &'p [u8]>, limits: RequestLimits) -> Vec<Event> {
     let mut connection = Connection::new(limits);
     for piece in pieces {
         if !connection.receive(piece) {
@@ -99,7 +99,7 @@ fn parse_pieces<'p>(pieces: impl IntoIterator<Item = &'p [u8]>, limits: Limits) 
     connection.finish()
 }
 
-fn parse_whole(stream: &[u8], limits: Limits) -> Vec<Event> {
+fn parse_whole(stream: &[u8], limits: RequestLimits) -> Vec<Event> {
     parse_pieces([stream], limits)
 }
 
@@ -113,7 +113,7 @@ fn error(message: &str) -> Event {
     Error(format!("Protocol error: {message}"))
 }
 
-fn check(cases: &[(&str, &[Event])], limits: Limits) {
+fn check(cases: &[(&str, &[Event])], limits: RequestLimits) {
     for (stream, expected) in cases {
         let stream: Vec<u8> = stream.chars().map(|c| c as u8).collect();
         let text = stream.escape_ascii();
@@ -252,7 +252,7 @@ fn inline_lines_are_parsed() {
 }
 
 #[test]
-fn strangers_may_send_little() {
+fn unauthenticated_clients_have_low_limits() {
     check(
         &[
             ("*10\r\n", &[Incomplete]),
@@ -273,10 +273,10 @@ fn strangers_may_send_little() {
 }
 
 #[test]
-fn short_bulk_strings_obey_the_limit_too() {
-    let limits = Limits {
+fn short_bulk_strings_obey_the_limit() {
+    let limits = RequestLimits {
         max_bulk_len: 3,
-        authenticated: true,
+        is_authenticated: true,
     };
     check(
         &[
@@ -302,17 +302,23 @@ fn every_header_length_is_parsed() {
 }
 
 #[test]
-fn an_incomplete_bulk_string_says_how_much_is_missing() {
+fn an_incomplete_bulk_string_reports_the_missing_bytes() {
     let mut parser = Parser::default();
     let mut args = Vec::new();
     let mut parse = |stream: &[u8]| parser.parse(stream, &mut args, &AUTHENTICATED);
-    assert_eq!(parse(b"*1\r\n$10"), Parsed::Incomplete { wanted: 0 });
-    assert_eq!(parse(b"*1\r\n$100\r\n"), Parsed::Incomplete { wanted: 102 });
-    assert_eq!(parse(b"*1\r\n$100\r\nabc"), Parsed::Incomplete { wanted: 99 });
+    assert_eq!(parse(b"*1\r\n$10"), ParseOutcome::Incomplete { missing_bytes: 0 });
+    assert_eq!(
+        parse(b"*1\r\n$100\r\n"),
+        ParseOutcome::Incomplete { missing_bytes: 102 }
+    );
+    assert_eq!(
+        parse(b"*1\r\n$100\r\nabc"),
+        ParseOutcome::Incomplete { missing_bytes: 99 }
+    );
 }
 
 #[test]
-fn a_reset_parser_begins_anew() {
+fn a_reset_parser_starts_over() {
     let mut parser = Parser::default();
     let mut args = Vec::new();
     parser.parse(b"*2\r\n$3\r\nGET\r\n$3\r\nk", &mut args, &AUTHENTICATED);
@@ -320,13 +326,13 @@ fn a_reset_parser_begins_anew() {
     parser.reset();
     assert!(parser.is_idle());
     let outcome = parser.parse(b"PING\r\n", &mut args, &AUTHENTICATED);
-    assert_eq!(outcome, Parsed::Request { consumed: 6, argc: 1 });
+    assert_eq!(outcome, ParseOutcome::Request { consumed: 6, argc: 1 });
     assert_eq!(args, [ArgRange { start: 0, len: 4 }]);
 }
 
 /// Each case consists of the start of a line, the byte that repeats up to the limit, and the error for one byte more.
 #[test]
-fn lines_without_end_are_refused_after_64_kib() {
+fn unterminated_lines_are_refused_after_64_kib() {
     let cases: [(&[u8], u8, &str); 6] = [
         (b"", b'a', "too big inline request"),
         (b"PING ", b'a', "too big inline request"),
@@ -356,9 +362,9 @@ fn lines_without_end_are_refused_after_64_kib() {
 
 #[test]
 fn a_request_above_4_gib_is_refused() {
-    let limits = Limits {
+    let limits = RequestLimits {
         max_bulk_len: u64::MAX,
-        authenticated: true,
+        is_authenticated: true,
     };
     for len in ["4294967295", "4294967296", "9223372036854775807"] {
         let stream = format!("*1\r\n${len}\r\n");
@@ -449,7 +455,7 @@ fn random_pieces<'s>(random: &mut fastrand::Rng, mut stream: &'s [u8]) -> Vec<&'
 }
 
 #[test]
-fn pieces_do_not_change_the_outcome() {
+fn splitting_the_input_does_not_change_the_outcome() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
@@ -469,7 +475,7 @@ fn pieces_do_not_change_the_outcome() {
 }
 
 #[test]
-fn well_formed_requests_come_out_as_they_went_in() {
+fn well_formed_requests_are_parsed_unchanged() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
@@ -489,7 +495,7 @@ fn well_formed_requests_come_out_as_they_went_in() {
 }
 
 #[test]
-fn garbage_does_no_harm() {
+fn malformed_input_does_not_panic() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);

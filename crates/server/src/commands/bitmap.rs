@@ -2,8 +2,8 @@
 
 use weft_resp::number::parse_i64;
 use weft_table::{Blob, NewValue};
-use weft_values::bitfield::{Form, Overflow};
-use weft_values::bits::{self, Operation};
+use weft_values::bitfield::{IntegerType, OverflowBehavior};
+use weft_values::bits::{self, BitOperation};
 
 use super::context::{Binding, CommandResult, Context, SPLICE_BYTES, leased};
 use super::error::CommandError;
@@ -86,7 +86,7 @@ fn setbit(ctx: &mut Context<'_, '_>) -> CommandResult {
         if let Some(byte) = bytes.get_mut(end - 1)
             && was_on != on
         {
-            *byte ^= bits::mask_of(offset);
+            *byte ^= bits::bit_mask(offset);
         }
         was_on
     })
@@ -245,16 +245,16 @@ fn bitpos(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 fn bitop(ctx: &mut Context<'_, '_>) -> CommandResult {
     let operations = [
-        ("AND", Operation::And),
-        ("OR", Operation::Or),
-        ("XOR", Operation::Xor),
-        ("NOT", Operation::Not),
+        ("AND", BitOperation::And),
+        ("OR", BitOperation::Or),
+        ("XOR", BitOperation::Xor),
+        ("NOT", BitOperation::Not),
     ];
     let (_, operation) = operations
         .into_iter()
         .find(|(name, _)| ctx.arg(1).eq_ignore_ascii_case(name.as_bytes()))
         .ok_or(CommandError::SYNTAX)?;
-    if operation == Operation::Not && ctx.argc() != 4 {
+    if operation == BitOperation::Not && ctx.argc() != 4 {
         return Err(CommandError::constant(
             "ERR BITOP NOT must be called with a single source key.",
         ));
@@ -297,7 +297,7 @@ fn bitop(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 /// One operation of BITFIELD.
 struct FieldOperation {
-    form: Form,
+    form: IntegerType,
     offset: u64,
     action: Action,
 }
@@ -305,8 +305,8 @@ struct FieldOperation {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Action {
     Get,
-    Set(i64, Overflow),
-    Increment(i64, Overflow),
+    Set(i64, OverflowBehavior),
+    Increment(i64, OverflowBehavior),
 }
 
 impl FieldOperation {
@@ -315,9 +315,9 @@ impl FieldOperation {
         let before = self.form.read(bytes, self.offset);
         let (after, reply) = match self.action {
             Action::Get => return (Some(before), false),
-            Action::Set(value, overflow) => (self.form.assign(value, overflow), Some(before)),
+            Action::Set(value, overflow) => (self.form.value_to_set(value, overflow), Some(before)),
             Action::Increment(by, overflow) => {
-                let after = self.form.add(before, by, overflow);
+                let after = self.form.value_to_increment(before, by, overflow);
                 (after, after)
             }
         };
@@ -329,7 +329,7 @@ impl FieldOperation {
     }
 }
 
-fn field_form(argument: &[u8]) -> Result<Form, CommandError> {
+fn field_form(argument: &[u8]) -> Result<IntegerType, CommandError> {
     let signed = match argument.first() {
         Some(b'i') => Some(true),
         Some(b'u') => Some(false),
@@ -339,17 +339,17 @@ fn field_form(argument: &[u8]) -> Result<Form, CommandError> {
     let width = argument.get(1..).and_then(|rest| rest.split(|byte| *byte == 0).next());
     signed
         .zip(width.and_then(parse_i64))
-        .and_then(|(signed, bits)| Form::new(signed, bits))
+        .and_then(|(signed, bits)| IntegerType::new(signed, bits))
         .ok_or(CommandError::constant(
             "ERR Invalid bitfield type. Use something like i16 u8. Note that u64 is not supported but i64 is.",
         ))
 }
 
-fn overflow_of(argument: &[u8]) -> Result<Overflow, CommandError> {
+fn overflow_of(argument: &[u8]) -> Result<OverflowBehavior, CommandError> {
     let kinds = [
-        ("WRAP", Overflow::Wrap),
-        ("SAT", Overflow::Saturate),
-        ("FAIL", Overflow::Fail),
+        ("WRAP", OverflowBehavior::Wrap),
+        ("SAT", OverflowBehavior::Saturate),
+        ("FAIL", OverflowBehavior::Fail),
     ];
     kinds
         .into_iter()
@@ -360,7 +360,7 @@ fn overflow_of(argument: &[u8]) -> Result<Overflow, CommandError> {
 
 fn field_operations(ctx: &Context<'_, '_>) -> Result<Vec<FieldOperation>, CommandError> {
     let mut operations = Vec::new();
-    let mut overflow = Overflow::Wrap;
+    let mut overflow = OverflowBehavior::Wrap;
     let mut index = 2;
     while index < ctx.argc() {
         let word = ctx.arg(index);

@@ -4,7 +4,7 @@ use weft_reactor::SharedValues;
 use weft_resp::{Args, Protocol, Reply};
 use weft_table::{EntryRef, ValueRef};
 use weft_values::Value;
-use weft_values::list::End;
+use weft_values::list::ListEnd;
 
 use std::sync::Arc;
 
@@ -91,10 +91,10 @@ impl Binding {
     }
 
     /// The same, for a command that changes one end of a list, or of a stream.
-    pub const fn of_end(self, end: End) -> Self {
+    pub const fn of_end(self, end: ListEnd) -> Self {
         self.of_member(match end {
-            End::Head => HEAD_ELEMENTS,
-            End::Tail => TAIL_ELEMENTS,
+            ListEnd::Head => HEAD_ELEMENTS,
+            ListEnd::Tail => TAIL_ELEMENTS,
         })
     }
 
@@ -193,7 +193,7 @@ impl<'a> Context<'a, '_> {
     /// The n-th argument; empty when there is none.
     #[inline]
     pub fn arg(&self, index: usize) -> &'a [u8] {
-        self.args.at(index)
+        self.args.argument(index)
     }
 
     /// Number of arguments, the command's name included.

@@ -45,7 +45,7 @@ impl Arguments for weft_resp::Args<'_> {
 
     #[inline]
     fn arg(&self, index: usize) -> &[u8] {
-        self.at(index)
+        self.argument(index)
     }
 }
 

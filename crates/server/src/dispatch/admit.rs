@@ -363,7 +363,7 @@ pub const NOT_LOGGED_IN: CommandError = CommandError::constant("NOAUTH Authentic
 /// Returns `true` if the request comes from a program that speaks HTTP, which an attacker may have directed to this
 /// port.
 pub fn is_http(args: Args<'_>) -> bool {
-    let name = args.at(0);
+    let name = args.argument(0);
     name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
 }
 
@@ -378,7 +378,7 @@ pub fn explain_unknown(commands: &Registry<Binding>, args: Args<'_>) -> CommandE
         }
         Lookup::UnknownSubcommand { parent } => {
             let mut text = b"ERR unknown subcommand '".to_vec();
-            text.extend_from_slice(shown_name(args.at(1)));
+            text.extend_from_slice(shown_name(args.argument(1)));
             text.extend_from_slice(b"'. Try ");
             text.extend_from_slice(parent.full_name.to_uppercase().as_bytes());
             text.extend_from_slice(b" HELP.");
@@ -386,7 +386,7 @@ pub fn explain_unknown(commands: &Registry<Binding>, args: Args<'_>) -> CommandE
         }
         Lookup::UnknownCommand => {
             let mut text = b"ERR unknown command '".to_vec();
-            text.extend_from_slice(shown_name(args.at(0)));
+            text.extend_from_slice(shown_name(args.argument(0)));
             text.extend_from_slice(b"', with args beginning with: ");
             let mut words: Vec<u8> = Vec::new();
             for index in 1..args.len() {
@@ -395,7 +395,7 @@ pub fn explain_unknown(commands: &Registry<Binding>, args: Args<'_>) -> CommandE
                 }
                 let room = 128 - words.len();
                 words.push(b'\'');
-                words.extend(shown(args.at(index)).iter().take(room));
+                words.extend(shown(args.argument(index)).iter().take(room));
                 words.extend_from_slice(b"' ");
             }
             text.extend_from_slice(&words);

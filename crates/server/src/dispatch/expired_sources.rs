@@ -106,7 +106,7 @@ fn has_expired(held: &HeldLeases<'_, '_>, key: &PlannedKey, (args, db): (Args<'_
     }
     let table = held.slot(key).and_then(|slot| slot.table(db));
     table.filter(|table| table.with_expiry() > 0).is_some_and(|table| {
-        let entry = table.find(key.hash, args.at(key.argument as usize));
+        let entry = table.find(key.hash, args.argument(key.argument as usize));
         entry.is_some_and(|entry| is_expired(entry.expire_at_ms(), now_ms))
     })
 }

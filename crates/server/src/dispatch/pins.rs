@@ -50,7 +50,7 @@ pub fn changes_lent(
     // These reach other databases.
     let anywhere = spec.group == Group::Generic && matches!(spec.name, "copy" | "move");
     let is_frozen = |key: &PlannedKey| {
-        let name = args.at(key.argument as usize);
+        let name = args.argument(key.argument as usize);
         let is_it = || match anywhere {
             true => keyspace.lent.is_frozen_anywhere(key.slot, name),
             false => keyspace.lent.is_frozen(key.slot, db, name),
@@ -87,7 +87,7 @@ fn is_wanted(keyspace: &Keyspace, key: &PlannedKey, args: Args<'_>, entry: Entry
         return true;
     }
     let named = NamedKey {
-        name: args.at(key.argument as usize),
+        name: args.argument(key.argument as usize),
         hash: key.hash,
         slot: key.slot,
     };

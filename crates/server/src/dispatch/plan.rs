@@ -3,7 +3,7 @@
 //! The plans of a batch share three flat arrays. So planning allocates nothing in the steady state, and the prefetch
 //! stages walk over memory in order.
 
-use weft_resp::{ArgRange, Args, Limits, Parsed, ProtocolError};
+use weft_resp::{ArgRange, Args, ParseOutcome, ProtocolError, RequestLimits};
 
 use crate::commands::context::{ALL_MEMBERS, Binding, HEAD_ELEMENTS, TAIL_ELEMENTS};
 use crate::commands::registry::{Command, Lookup};
@@ -113,9 +113,9 @@ impl Planner<'_> {
         plans: &mut Plans,
     ) -> InputRest {
         let authenticated = connection.client.login.is_authenticated();
-        let limits = Limits {
+        let limits = RequestLimits {
             max_bulk_len: self.max_bulk_len,
-            authenticated,
+            is_authenticated: authenticated,
         };
         // The permissions that AUTH gives must be known before the next request is parsed.
         let share = if authenticated { REQUESTS_A_TURN } else { 1 };
@@ -133,24 +133,24 @@ impl Planner<'_> {
                 .parser
                 .parse(&connection.input[position..], &mut plans.ranges, &limits);
             match parsed {
-                Parsed::Incomplete { wanted } => break InputRest::Partial(wanted),
-                Parsed::Request { consumed, argc: 0 } => {
+                ParseOutcome::Incomplete { missing_bytes: wanted } => break InputRest::Partial(wanted),
+                ParseOutcome::Request { consumed, argc: 0 } => {
                     position += consumed;
                     match plans.list.last_mut() {
                         Some(last) if planned > 0 => last.end = position,
                         _ => connection.consumed = position,
                     }
                 }
-                Parsed::Request { consumed, .. } => {
+                ParseOutcome::Request { consumed, .. } => {
                     let end = position + consumed;
                     self.add::<CLUSTERED>(token, connection, plans, (first_range, position, end));
                     position = end;
                     planned += 1;
                 }
-                Parsed::Inline { consumed, args } => {
+                ParseOutcome::Inline { consumed, args } => {
                     rewrite_as_multibulk(&mut connection.input, position, consumed, &args);
                 }
-                Parsed::Error(error) => {
+                ParseOutcome::Error(error) => {
                     plans.list.push(Plan {
                         token,
                         start: position,
@@ -180,7 +180,7 @@ impl Planner<'_> {
             && let Kind::Command(command, _) = before.kind
             && command.is_named_by_one_word()
             && let Some(name) = plans.ranges.get(before.args.0 as usize)
-            && name.of(&input[before.start..before.end]) == args.at(0)
+            && name.of(&input[before.start..before.end]) == args.argument(0)
         {
             return Lookup::Found(command);
         }
@@ -204,7 +204,7 @@ impl Planner<'_> {
             ) if command.spec.accepts_arg_count(args.len()) => {
                 let binding = *binding;
                 keys::walk(command.spec, &args, &mut |position: keys::KeyPosition| {
-                    let hash = self.keyspace.hasher.hash_in::<CLUSTERED>(args.at(position.index));
+                    let hash = self.keyspace.hasher.hash_in::<CLUSTERED>(args.argument(position.index));
                     let write = binding.writes_all_keys || !position.flags.is_read_only();
                     plans.keys.push(PlannedKey::of_argument(position.index, hash, write));
                 });
@@ -246,7 +246,7 @@ fn member(kind: &Kind, args: &Args<'_>) -> Member {
             ALL_MEMBERS => Member::ALL,
             HEAD_ELEMENTS => Member::HEAD,
             TAIL_ELEMENTS => Member::TAIL,
-            index => Member::named(args.at(usize::from(index))),
+            index => Member::named(args.argument(usize::from(index))),
         },
         Kind::Unknown | Kind::Malformed(_) => Member::NONE,
     }
@@ -266,7 +266,7 @@ fn rewrite_as_multibulk(input: &mut Vec<u8>, position: usize, consumed: usize, a
 /// Adds the keys of a command that is not part of a batch, all of them for writing.
 pub fn plan_to_write(keyspace: &Keyspace, command: &Command<Binding>, args: Args<'_>, planned: &mut Vec<PlannedKey>) {
     keys::walk(command.spec, &args, &mut |position: keys::KeyPosition| {
-        let hash = keyspace.hasher.hash(args.at(position.index));
+        let hash = keyspace.hasher.hash(args.argument(position.index));
         planned.push(PlannedKey::of_argument(position.index, hash, true));
     });
 }

@@ -27,7 +27,7 @@
 //! so that as many page walks as possible overlap.
 
 use weft_table::PrefetchTarget;
-use weft_values::list::End;
+use weft_values::list::ListEnd;
 use weft_values::{Value, records};
 
 use crate::keyspace::prefetch_policy::PrefetchPolicy;
@@ -70,15 +70,15 @@ impl Member {
     /// The memory that leads to it in a large value: an address and a length. Behind the value itself.
     fn first_place(self, value: &Value) -> Option<(*const u8, usize)> {
         match self {
-            Member::HEAD => value.list()?.node_place(End::Head),
+            Member::HEAD => value.list()?.node_memory(ListEnd::Head),
             Member::TAIL => match value {
-                Value::Stream(stream) => Some(stream.counters_place()),
-                value => value.list()?.node_place(End::Tail),
+                Value::Stream(stream) => Some(stream.metadata_memory()),
+                value => value.list()?.node_memory(ListEnd::Tail),
             },
-            Member::ALL => value.records()?.stream_place(0).map(extent),
+            Member::ALL => value.records()?.iteration_memory(0).map(extent),
             Member(hash) => match value {
-                Value::SortedSet(set) => Some(set.index_place(hash)),
-                value => value.records()?.index_place(hash).map(extent),
+                Value::SortedSet(set) => Some(set.index_memory(hash)),
+                value => value.records()?.index_memory(hash).map(extent),
             },
         }
     }
@@ -86,15 +86,15 @@ impl Member {
     /// Returns the memory that a lookup reads after the first, once the first has been fetched.
     fn second_place(self, value: &Value) -> Option<(*const u8, usize)> {
         match self {
-            Member::HEAD => value.list()?.end_place(End::Head).map(extent),
+            Member::HEAD => value.list()?.end_memory(ListEnd::Head).map(extent),
             Member::TAIL => match value {
-                Value::Stream(stream) => stream.end_place(),
-                value => value.list()?.end_place(End::Tail).map(extent),
+                Value::Stream(stream) => stream.end_memory(),
+                value => value.list()?.end_memory(ListEnd::Tail).map(extent),
             },
-            Member::ALL => value.records()?.stream_place(1).map(extent),
+            Member::ALL => value.records()?.iteration_memory(1).map(extent),
             Member(hash) => match value {
-                Value::SortedSet(set) => set.leaf_place(hash).map(extent),
-                value => value.records()?.record_place(hash).map(extent),
+                Value::SortedSet(set) => set.leaf_memory(hash).map(extent),
+                value => value.records()?.record_memory(hash).map(extent),
             },
         }
     }

@@ -148,7 +148,8 @@ pub fn subject_of(command: &Command<Binding>, args: Args<'_>, client: &Client) -
 
 /// Returns `true` if logs must not show this argument.
 pub fn is_secret(full_name: &str, args: Args<'_>, index: usize) -> bool {
-    let word = |back: usize, word: &str| index > back && args.at(index - back).eq_ignore_ascii_case(word.as_bytes());
+    let word =
+        |back: usize, word: &str| index > back && args.argument(index - back).eq_ignore_ascii_case(word.as_bytes());
     match full_name {
         "auth" => index >= 1,
         "hello" => (index > 2 && word(1, "auth")) || (index > 3 && word(2, "auth")),
@@ -157,7 +158,7 @@ pub fn is_secret(full_name: &str, args: Args<'_>, index: usize) -> bool {
         "config|set" => {
             index >= 3
                 && index % 2 == 1
-                && config::find(args.at(index - 1))
+                && config::find(args.argument(index - 1))
                     .is_some_and(|named| named.id.parameter().flags.contains(config::ParameterFlags::SENSITIVE))
         }
         _ => false,

@@ -114,11 +114,11 @@ impl<'a> Collector<'a> {
     /// Adds what a command is about; `planned` are its keys.
     fn add_command(&mut self, view: &ClusterView, command: &Command<Binding>, args: Args<'a>, planned: &[PlannedKey]) {
         for key in planned {
-            self.add(view, key.slot, args.at(key.argument as usize));
+            self.add(view, key.slot, args.argument(key.argument as usize));
         }
         if planned.is_empty() && routes_words(command) {
             keys::walk_routed(command.spec, &args, &mut |position: keys::KeyPosition| {
-                let name = args.at(position.index);
+                let name = args.argument(position.index);
                 self.add(view, cluster_slot(name), name);
             });
         }

@@ -57,7 +57,7 @@ pub fn replay(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize, command
         }
         let args = commands.args();
         let Lookup::Found(command) = crate::commands::registry().lookup(&args) else {
-            let name = String::from_utf8_lossy(args.at(0)).into_owned();
+            let name = String::from_utf8_lossy(args.argument(0)).into_owned();
             return Replayed::Unknown(name);
         };
         let Some(binding) = command.handler.filter(|_| command.spec.accepts_arg_count(args.len())) else {

@@ -47,7 +47,7 @@ pub fn slot_of(command: &Command<Binding>, args: Args<'_>, planned: &[PlannedKey
     }
     let (mut slot, mut crosses) = (None, false);
     keys::walk_routed(command.spec, &args, &mut |position: keys::KeyPosition| {
-        let this = cluster_slot(args.at(position.index));
+        let this = cluster_slot(args.argument(position.index));
         crosses |= slot.is_some_and(|slot| slot != this);
         slot = Some(this);
     });

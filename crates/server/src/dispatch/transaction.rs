@@ -202,7 +202,7 @@ fn db_after(request: &Request<'_>, input: &[u8], ranges: &[ArgRange]) -> Option<
     if request.command.full_name != "select" {
         return None;
     }
-    usize::try_from(parse_i64(Args::new(input, ranges).at(1))?).ok()
+    usize::try_from(parse_i64(Args::new(input, ranges).argument(1))?).ok()
 }
 
 /// Removes watches from their slots. The watches of a slot that is leased by another thread stay for another attempt.
@@ -394,7 +394,7 @@ fn finish_exec(
     if thread.server.keyspace.hooks.now().has(Hooks::MONITOR) {
         let word = connection.input[request.plan.start..request.plan.end].to_vec();
         let ranges = &request.ranges[request.plan.args.0 as usize..request.plan.args.1 as usize];
-        let word = std::iter::once(Args::new(&word, ranges).at(0));
+        let word = std::iter::once(Args::new(&word, ranges).argument(0));
         let line = notifications::line_of_whole(&thread.server, &connection.client, word);
         NotificationSender::new(&thread.server, &mut thread.effects, thread.seat).show(line);
     }

@@ -249,7 +249,7 @@ impl FieldExpiry {
         let Value::Hash(hash) = value else {
             return ValueDue::At(None);
         };
-        let was_volatile = hash.is_volatile();
+        let was_volatile = hash.has_expiring_fields();
         let (mut fields, logs) = (Vec::new(), self.logs);
         let limit = FIELDS_A_LEASE.saturating_sub(self.removed);
         let removed = hash.remove_expired(self.now_ms, limit, |field| {
@@ -266,12 +266,12 @@ impl FieldExpiry {
             });
         }
         self.more |= hash.has_expired_fields(self.now_ms);
-        self.volatile += i64::from(hash.is_volatile()) - i64::from(was_volatile);
+        self.volatile += i64::from(hash.has_expiring_fields()) - i64::from(was_volatile);
         if hash.is_empty() {
             self.emptied += 1;
             return ValueDue::Empty;
         }
-        ValueDue::At(hash.next_due_ms())
+        ValueDue::At(hash.next_expiry_ms())
     }
 }
 

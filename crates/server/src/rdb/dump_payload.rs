@@ -15,8 +15,8 @@ use weft_values::list::ListRef;
 use weft_values::list::packed::PackedList;
 use weft_values::packed::PackedKind;
 use weft_values::set::SetView;
-use weft_values::sorted_set::packed::Packed;
-use weft_values::sorted_set::{Draft, View};
+use weft_values::sorted_set::packed::PackedSortedSet;
+use weft_values::sorted_set::{DetachedSortedSet, SortedSetView};
 use weft_values::stream::Stream;
 
 use super::hashes;
@@ -70,13 +70,15 @@ pub fn write(out: &mut Vec<u8>, value: ValueRef<'_, Value>, compress: bool) {
             PackedKind::List => lists::write(out, ListRef::Packed(PackedList::new(packed)), compress),
             PackedKind::Hash => hashes::write(out, HashRef::Packed(hash::run_of(packed)), compress),
             PackedKind::Set | PackedKind::IntegerSet => sets::write(out, SetView::of_packed(packed), compress),
-            PackedKind::SortedSet => sorted_sets::write(out, View::Packed(Packed::new(packed)), compress),
+            PackedKind::SortedSet => {
+                sorted_sets::write(out, SortedSetView::Packed(PackedSortedSet::new(packed)), compress)
+            }
         },
         ValueRef::Object(object) => match object {
             Value::List(list) => lists::write(out, ListRef::Large(list), compress),
             Value::Hash(hash) => hashes::write(out, HashRef::Large(hash), compress),
             Value::Set(set) => sets::write(out, set.view(), compress),
-            Value::SortedSet(set) => sorted_sets::write(out, View::Large(set), compress),
+            Value::SortedSet(set) => sorted_sets::write(out, SortedSetView::Large(set), compress),
             Value::Stream(stream) => {
                 out.push(streams::TYPE_THIRD);
                 streams::write(out, stream, compress);
@@ -153,10 +155,10 @@ pub fn read<'p>(kind: u8, reader: &mut Reader<'p>, config: &Config) -> Option<Re
     }
 }
 
-fn sorted_set<'p>(draft: Draft) -> RestoredValue<'p> {
+fn sorted_set<'p>(draft: DetachedSortedSet) -> RestoredValue<'p> {
     match draft {
-        Draft::Packed(packed) => RestoredValue::Packed(packed.bytes().to_vec()),
-        Draft::Large(set) => RestoredValue::Object(Value::SortedSet(set)),
+        DetachedSortedSet::Packed(packed) => RestoredValue::Packed(packed.bytes().to_vec()),
+        DetachedSortedSet::Large(set) => RestoredValue::Object(Value::SortedSet(set)),
     }
 }
 
@@ -181,7 +183,7 @@ pub enum PayloadContent<'v> {
     /// A set.
     Set(SetView<'v>),
     /// A sorted set.
-    SortedSet(View<'v>),
+    SortedSet(SortedSetView<'v>),
     /// A hash.
     Hash(HashRef<'v>),
     /// A stream.
@@ -201,13 +203,13 @@ impl RestoredValue<'_> {
                 PackedKind::List => PayloadContent::List(ListRef::Packed(PackedList::new(packed))),
                 PackedKind::Hash => PayloadContent::Hash(HashRef::Packed(hash::run_of(packed))),
                 PackedKind::Set | PackedKind::IntegerSet => PayloadContent::Set(SetView::of_packed(packed)),
-                PackedKind::SortedSet => PayloadContent::SortedSet(View::Packed(Packed::new(packed))),
+                PackedKind::SortedSet => PayloadContent::SortedSet(SortedSetView::Packed(PackedSortedSet::new(packed))),
             },
             RestoredValue::Object(object) => match object {
                 Value::List(list) => PayloadContent::List(ListRef::Large(list)),
                 Value::Hash(hash) => PayloadContent::Hash(HashRef::Large(hash)),
                 Value::Set(set) => PayloadContent::Set(set.view()),
-                Value::SortedSet(set) => PayloadContent::SortedSet(View::Large(set)),
+                Value::SortedSet(set) => PayloadContent::SortedSet(SortedSetView::Large(set)),
                 Value::Stream(stream) => PayloadContent::Stream(stream),
             },
         }

@@ -11,9 +11,9 @@
 
 use std::borrow::Cow;
 
-use weft_values::hash::{self, FieldExpiry, Hash, HashRef, Limits, PreviousField, Reported};
+use weft_values::hash::{self, FieldExpiry, Hash, HashEncoding, HashLimits, HashRef, PreviousField};
 use weft_values::listpack::{self, DECIMAL_MAX_BYTES, Element};
-use weft_values::packed::{LARGEST_BYTES, PackedKind};
+use weft_values::packed::{MAX_PACKED_BYTES, PackedKind};
 
 use super::strings::{Loaded, Reader, write_length, write_string};
 use super::ziplist::{self, Ziplist};
@@ -41,7 +41,7 @@ const CLAIMED_FIELDS_MAX: usize = 1 << 16;
 pub fn write(out: &mut Vec<u8>, hash: HashRef<'_>, compress: bool) {
     match hash {
         HashRef::Packed(run) => write_listpack(out, run.bytes(), compress),
-        HashRef::Large(hash) if hash.reported() == Reported::Listpack => {
+        HashRef::Large(hash) if hash.encoding() == HashEncoding::Listpack => {
             let mut run = Vec::with_capacity(HashRef::Large(hash).stored_bytes() * 2);
             for (_, record) in hash.records().iter() {
                 listpack::push(&mut run, record.key);
@@ -54,14 +54,14 @@ pub fn write(out: &mut Vec<u8>, hash: HashRef<'_>, compress: bool) {
 }
 
 fn write_listpack(out: &mut Vec<u8>, run: &[u8], compress: bool) {
-    let mut whole = Vec::with_capacity(listpack::whole_bytes(run.len()));
-    listpack::write_whole(&mut whole, run, listpack::Run::new(run).count());
+    let mut whole = Vec::with_capacity(listpack::listpack_bytes(run.len()));
+    listpack::write_listpack(&mut whole, run, listpack::ElementRun::new(run).count());
     out.push(TYPE_LISTPACK);
     write_string(out, &whole, compress);
 }
 
 fn write_table(out: &mut Vec<u8>, hash: &Hash, compress: bool) {
-    let volatile = hash.is_volatile();
+    let volatile = hash.has_expiring_fields();
     out.push(if volatile { TYPE_EXPIRING } else { TYPE_HASH });
     write_length(out, hash.len());
     for (_, record) in hash.records().iter() {
@@ -85,7 +85,7 @@ pub enum Read {
 
 /// A hash of any of these types, in the form it has under these limits. `None` if it is damaged, empty, or names a
 /// field twice.
-pub fn read(kind: u8, reader: &mut Reader<'_>, limits: Limits) -> Option<Read> {
+pub fn read(kind: u8, reader: &mut Reader<'_>, limits: HashLimits) -> Option<Read> {
     match kind {
         TYPE_HASH | TYPE_EXPIRING => read_table(reader, limits, kind == TYPE_EXPIRING),
         _ => {
@@ -108,7 +108,7 @@ struct Draft {
 }
 
 impl Draft {
-    fn new(reported: Reported, claimed_fields: usize) -> Self {
+    fn new(reported: HashEncoding, claimed_fields: usize) -> Self {
         let fields = claimed_fields.min(CLAIMED_FIELDS_MAX);
         Draft {
             hash: Hash::with_capacity(reported, fields, 0),
@@ -126,7 +126,7 @@ impl Draft {
         if self.hash.is_empty() {
             return None;
         }
-        if self.hash.reported() == Reported::Hashtable || self.run_bytes >= LARGEST_BYTES {
+        if self.hash.encoding() == HashEncoding::Hashtable || self.run_bytes >= MAX_PACKED_BYTES {
             return Some(Read::Large(self.hash));
         }
         let mut packed = Vec::with_capacity(1 + self.run_bytes);
@@ -139,21 +139,21 @@ impl Draft {
     }
 }
 
-fn read_table(reader: &mut Reader<'_>, limits: Limits, expiring: bool) -> Option<Read> {
+fn read_table(reader: &mut Reader<'_>, limits: HashLimits, expiring: bool) -> Option<Read> {
     let fields = reader.length()?;
     let compact = !expiring && fields <= limits.fields;
     let mut draft = Draft::new(
         if compact {
-            Reported::Listpack
+            HashEncoding::Listpack
         } else {
-            Reported::Hashtable
+            HashEncoding::Hashtable
         },
         fields,
     );
     for _ in 0..fields {
         let (name, value) = (text(reader.string()?), text(reader.string()?));
         if name.len().max(value.len()) > limits.value_bytes {
-            draft.hash.report_hashtable();
+            draft.hash.set_hashtable_encoding();
         }
         let expiry = if expiring { expiry(reader)? } else { FieldExpiry::Never };
         draft.add(&name, &value, expiry)?;
@@ -177,7 +177,7 @@ fn text(loaded: Loaded<'_>) -> Cow<'_, [u8]> {
     }
 }
 
-fn read_listpack(whole: &[u8], limits: Limits) -> Option<Read> {
+fn read_listpack(whole: &[u8], limits: HashLimits) -> Option<Read> {
     let (run, elements) = listpack::validate(whole)?;
     if !elements.is_multiple_of(2) {
         return None;
@@ -195,15 +195,15 @@ fn read_listpack(whole: &[u8], limits: Limits) -> Option<Read> {
 }
 
 /// What a hash of so many fields reports that came in a compact form.
-fn reported(fields: usize, limits: Limits) -> Reported {
+fn reported(fields: usize, limits: HashLimits) -> HashEncoding {
     if fields <= limits.fields {
-        Reported::Listpack
+        HashEncoding::Listpack
     } else {
-        Reported::Hashtable
+        HashEncoding::Hashtable
     }
 }
 
-fn read_ziplist(whole: &[u8], limits: Limits) -> Option<Read> {
+fn read_ziplist(whole: &[u8], limits: HashLimits) -> Option<Read> {
     let list = Ziplist::check(whole)?;
     if !list.len().is_multiple_of(2) {
         return None;
@@ -223,12 +223,12 @@ fn element_text(element: ziplist::Element<'_>) -> Cow<'_, [u8]> {
     }
 }
 
-fn read_zipmap(whole: &[u8], limits: Limits) -> Option<Read> {
+fn read_zipmap(whole: &[u8], limits: HashLimits) -> Option<Read> {
     let map = Zipmap::check(whole)?;
     let mut draft = Draft::new(reported(map.len(), limits), map.len());
     for (name, value) in map.iter() {
         if name.len().max(value.len()) > limits.value_bytes {
-            draft.hash.report_hashtable();
+            draft.hash.set_hashtable_encoding();
         }
         draft.add(name, value, FieldExpiry::Never)?;
     }

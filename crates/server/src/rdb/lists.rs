@@ -8,8 +8,8 @@
 //! ```
 
 use weft_values::Value;
-use weft_values::list::{Container, End, Form, Limits, List, ListRef};
-use weft_values::listpack::{self, DECIMAL_MAX_BYTES, decimal};
+use weft_values::list::{List, ListEnd, ListLimits, ListRef, NewList, NodeKind};
+use weft_values::listpack::{self, DECIMAL_MAX_BYTES, format_decimal};
 
 use super::dump_payload::RestoredValue;
 use super::strings::{Loaded, Reader, write_compressed, write_length, write_string};
@@ -36,7 +36,7 @@ pub fn write(out: &mut Vec<u8>, list: ListRef<'_>, compress: bool) {
             write_length(out, 1);
             write_length(out, PACKED);
             let mut whole = Vec::new();
-            listpack::write_whole(&mut whole, list.run().bytes(), list.len());
+            listpack::write_listpack(&mut whole, list.run().bytes(), list.len());
             write_string(out, &whole, compress);
         }
         ListRef::Large(list) => {
@@ -46,8 +46,8 @@ pub fn write(out: &mut Vec<u8>, list: ListRef<'_>, compress: bool) {
                 write_length(
                     out,
                     match node.container {
-                        Container::Plain => PLAIN,
-                        Container::Packed => PACKED,
+                        NodeKind::Plain => PLAIN,
+                        NodeKind::Packed => PACKED,
                     },
                 );
                 // What is compressed in memory stays so.
@@ -77,18 +77,18 @@ pub fn read<'p>(kind: u8, reader: &mut Reader<'p>, config: &Config) -> Option<Re
     if kind == TYPE_ZIPLIST {
         return Some(RestoredValue::Object(Value::List(list)));
     }
-    Some(match list.into_form(Limits::new(fill)) {
-        Form::Packed(bytes) => RestoredValue::Packed(bytes),
-        Form::Large(list) => RestoredValue::Object(Value::List(list)),
+    Some(match list.into_new_list(ListLimits::new(fill)) {
+        NewList::Packed(bytes) => RestoredValue::Packed(bytes),
+        NewList::Large(list) => RestoredValue::Object(Value::List(list)),
     })
 }
 
 fn read_strings(reader: &mut Reader<'_>, list: &mut List) -> Option<()> {
     for _ in 0..reader.length()? {
         match reader.string()? {
-            Loaded::Int(number) => list.push(End::Tail, decimal(number, &mut [0; DECIMAL_MAX_BYTES])),
-            Loaded::Bytes(bytes) => list.push(End::Tail, bytes),
-            Loaded::Unpacked(bytes) => list.push(End::Tail, &bytes),
+            Loaded::Int(number) => list.push(ListEnd::Tail, format_decimal(number, &mut [0; DECIMAL_MAX_BYTES])),
+            Loaded::Bytes(bytes) => list.push(ListEnd::Tail, bytes),
+            Loaded::Unpacked(bytes) => list.push(ListEnd::Tail, &bytes),
         }
     }
     Some(())
@@ -98,8 +98,8 @@ fn read_ziplist(reader: &mut Reader<'_>, list: &mut List) -> Option<()> {
     let bytes = reader.string()?.into_bytes()?;
     for element in Ziplist::check(&bytes)?.iter() {
         match element {
-            Element::Int(number) => list.push(End::Tail, decimal(number, &mut [0; DECIMAL_MAX_BYTES])),
-            Element::Bytes(bytes) => list.push(End::Tail, bytes),
+            Element::Int(number) => list.push(ListEnd::Tail, format_decimal(number, &mut [0; DECIMAL_MAX_BYTES])),
+            Element::Bytes(bytes) => list.push(ListEnd::Tail, bytes),
         }
     }
     Some(())
@@ -129,7 +129,9 @@ fn read_nodes(reader: &mut Reader<'_>, list: &mut List) -> Option<()> {
         let container = reader.length()?;
         let bytes = match reader.string()? {
             // Only an element that stands alone can be a number.
-            Loaded::Int(number) if container == PLAIN => decimal(number, &mut [0; DECIMAL_MAX_BYTES]).to_vec().into(),
+            Loaded::Int(number) if container == PLAIN => {
+                format_decimal(number, &mut [0; DECIMAL_MAX_BYTES]).to_vec().into()
+            }
             other => other.into_bytes()?,
         };
         match container {

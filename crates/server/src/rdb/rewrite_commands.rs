@@ -16,8 +16,8 @@ use weft_values::hash::HashRef;
 use weft_values::list::{Direction, ListRef};
 use weft_values::listpack::DECIMAL_MAX_BYTES;
 use weft_values::set::SetView;
-use weft_values::sorted_set::View;
-use weft_values::stream::{Group, Stream, StreamId};
+use weft_values::sorted_set::SortedSetView;
+use weft_values::stream::{ConsumerGroup, Stream, StreamId};
 
 use super::dump_payload::{PayloadContent, RestoredValue};
 use crate::propagation::{begin_command, write_command, write_word};
@@ -91,7 +91,7 @@ fn write_set(name: &[u8], set: SetView<'_>, out: &mut Vec<u8>) {
     }
 }
 
-fn write_sorted_set(name: &[u8], set: View<'_>, out: &mut Vec<u8>) {
+fn write_sorted_set(name: &[u8], set: SortedSetView<'_>, out: &mut Vec<u8>) {
     let mut batches = Batches::new(b"ZADD", name, 2, set.len());
     let mut text = Vec::new();
     for (member, score) in set.iter() {
@@ -172,7 +172,7 @@ fn write_stream(name: &[u8], stream: &Stream, out: &mut Vec<u8>) {
             write_word(value.text(&mut [0; DECIMAL_MAX_BYTES]), out);
         }
     }
-    let counters = stream.counters();
+    let counters = stream.metadata();
     let (last, deleted) = (id_text(counters.last_id), id_text(counters.max_deleted_id));
     let added = counters.entries_added.to_string();
     let words: [&[u8]; 7] = [
@@ -190,7 +190,7 @@ fn write_stream(name: &[u8], stream: &Stream, out: &mut Vec<u8>) {
     }
 }
 
-fn write_group(name: &[u8], group: &Group, out: &mut Vec<u8>) {
+fn write_group(name: &[u8], group: &ConsumerGroup, out: &mut Vec<u8>) {
     let last = id_text(group.last_id);
     let read = group.entries_read.unwrap_or(-1).to_string();
     let words: [&[u8]; 7] = [

@@ -8,7 +8,7 @@
 
 use weft_values::Value;
 use weft_values::listpack;
-use weft_values::set::{Integers, Limits, Set, SetView};
+use weft_values::set::{PackedIntegers, Set, SetLimits, SetView};
 
 use super::dump_payload::RestoredValue;
 use super::strings::{Loaded, Reader, write_length, write_string};
@@ -33,8 +33,8 @@ pub fn write(out: &mut Vec<u8>, set: SetView<'_>, compress: bool) {
             write_string(out, &whole, compress);
         }
         SetView::Run { count, run } => {
-            let mut whole = Vec::with_capacity(listpack::whole_bytes(run.bytes().len()));
-            listpack::write_whole(&mut whole, run.bytes(), count);
+            let mut whole = Vec::with_capacity(listpack::listpack_bytes(run.bytes().len()));
+            listpack::write_listpack(&mut whole, run.bytes(), count);
             out.push(TYPE_LISTPACK);
             write_string(out, &whole, compress);
         }
@@ -57,7 +57,7 @@ pub fn read<'p>(kind: u8, reader: &mut Reader<'_>, config: &Config) -> Option<Re
     })
 }
 
-fn read_set(kind: u8, reader: &mut Reader<'_>, limits: Limits) -> Option<Set> {
+fn read_set(kind: u8, reader: &mut Reader<'_>, limits: SetLimits) -> Option<Set> {
     match kind {
         TYPE_SET => read_members(reader, limits),
         TYPE_INTSET => read_intset(&reader.string()?.into_bytes()?, limits),
@@ -67,13 +67,13 @@ fn read_set(kind: u8, reader: &mut Reader<'_>, limits: Limits) -> Option<Set> {
 }
 
 /// A set of [`TYPE_SET`], in the form it has under these limits. `None` if it is empty or names a member twice.
-fn read_members(reader: &mut Reader<'_>, limits: Limits) -> Option<Set> {
+fn read_members(reader: &mut Reader<'_>, limits: SetLimits) -> Option<Set> {
     let members = reader.length()?;
     let mut set = if members > limits.integers {
         // The number may be a lie; what is read is not.
-        Set::of_table(0, 0)
+        Set::new_table(0, 0)
     } else {
-        Set::of_integers()
+        Set::new_integers()
     };
     for _ in 0..members {
         let missing = match reader.string()? {
@@ -90,22 +90,22 @@ fn read_members(reader: &mut Reader<'_>, limits: Limits) -> Option<Set> {
 }
 
 /// A set of [`TYPE_INTSET`]; `None` if it is empty, or not what it should be.
-fn read_intset(whole: &[u8], limits: Limits) -> Option<Set> {
+fn read_intset(whole: &[u8], limits: SetLimits) -> Option<Set> {
     let (width, rest) = whole.split_first_chunk::<4>()?;
     let (members, numbers) = rest.split_first_chunk::<4>()?;
-    let integers = Integers::validate(u32::from_le_bytes(*width) as usize, numbers)?;
+    let integers = PackedIntegers::validate(u32::from_le_bytes(*width) as usize, numbers)?;
     if integers.is_empty() || integers.len() != u32::from_le_bytes(*members) as usize {
         return None;
     }
-    let mut set = Set::unpack(integers.to_packed());
-    set.expect(integers.len(), limits);
+    let mut set = Set::from_packed(integers.to_packed());
+    set.prepare_for_members(integers.len(), limits);
     Some(set)
 }
 
 /// A set of [`TYPE_LISTPACK`]; `None` if it is empty, names a member twice, or is not what it should be.
-fn read_listpack(whole: &[u8], limits: Limits) -> Option<Set> {
+fn read_listpack(whole: &[u8], limits: SetLimits) -> Option<Set> {
     let (run, _) = listpack::validate(whole)?;
-    Set::of_foreign_run(run, limits).filter(|set| !set.is_empty())
+    Set::from_external_run(run, limits).filter(|set| !set.is_empty())
 }
 
 #[cfg(test)]

@@ -11,7 +11,9 @@
 
 use weft_resp::number::{format_f64, parse_score_bound};
 use weft_values::listpack::{self, DECIMAL_MAX_BYTES, Element};
-use weft_values::sorted_set::{Draft, Encoding, LONGEST_MEMBER_BYTES, Limits, MemberBuilder, View};
+use weft_values::sorted_set::{
+    DetachedSortedSet, MAX_MEMBER_BYTES, MemberBuilder, SortedSetEncoding, SortedSetLimits, SortedSetView,
+};
 
 use super::strings::{Loaded, Reader, write_length, write_string};
 use super::ziplist::{self, Ziplist};
@@ -32,12 +34,12 @@ const DECIMAL_NEGATIVE_INFINITY: u8 = 255;
 const INTEGER_MAX: f64 = (1u64 << 62) as f64;
 
 /// Appends a sorted set and its type.
-pub fn write(out: &mut Vec<u8>, set: View<'_>, compress: bool) {
+pub fn write(out: &mut Vec<u8>, set: SortedSetView<'_>, compress: bool) {
     match set {
-        View::Large(large) if large.encoding() == Encoding::Skiplist => {
+        SortedSetView::Large(large) if large.encoding() == SortedSetEncoding::Skiplist => {
             out.push(TYPE_BINARY);
             write_length(out, large.len());
-            for (member, score) in large.walk(0..large.len(), true) {
+            for (member, score) in large.iter_ranks(0..large.len(), true) {
                 write_string(out, member, compress);
                 out.extend(score.to_le_bytes());
             }
@@ -48,8 +50,8 @@ pub fn write(out: &mut Vec<u8>, set: View<'_>, compress: bool) {
                 push_member(&mut run, member);
                 push_score(&mut run, score);
             }
-            let mut whole = Vec::with_capacity(listpack::whole_bytes(run.len()));
-            listpack::write_whole(&mut whole, &run, set.len() * 2);
+            let mut whole = Vec::with_capacity(listpack::listpack_bytes(run.len()));
+            listpack::write_listpack(&mut whole, &run, set.len() * 2);
             out.push(TYPE_LISTPACK);
             write_string(out, &whole, compress);
         }
@@ -76,7 +78,7 @@ fn push_score(run: &mut Vec<u8>, score: f64) {
 
 /// A sorted set of one of the types, in the form it has under these limits. `None` if it is empty, or not what it should
 /// be, or the type is another.
-pub fn read(kind: u8, reader: &mut Reader<'_>, limits: Limits) -> Option<Draft> {
+pub fn read(kind: u8, reader: &mut Reader<'_>, limits: SortedSetLimits) -> Option<DetachedSortedSet> {
     match kind {
         TYPE_DECIMAL => read_members(reader, false, limits),
         TYPE_BINARY => read_members(reader, true, limits),
@@ -86,7 +88,7 @@ pub fn read(kind: u8, reader: &mut Reader<'_>, limits: Limits) -> Option<Draft> 
     }
 }
 
-fn read_members(reader: &mut Reader<'_>, binary: bool, limits: Limits) -> Option<Draft> {
+fn read_members(reader: &mut Reader<'_>, binary: bool, limits: SortedSetLimits) -> Option<DetachedSortedSet> {
     let count = reader.length()?;
     let mut gathering = MemberBuilder::default();
     for _ in 0..count {
@@ -109,13 +111,13 @@ fn read_members(reader: &mut Reader<'_>, binary: bool, limits: Limits) -> Option
 }
 
 fn gather(gathering: &mut MemberBuilder, member: &[u8], score: f64) -> Option<()> {
-    let fits = member.len() <= LONGEST_MEMBER_BYTES && !score.is_nan();
+    let fits = member.len() <= MAX_MEMBER_BYTES && !score.is_nan();
     fits.then(|| gathering.push(member, score))
 }
 
-fn finish(gathering: MemberBuilder, limits: Limits) -> Option<Draft> {
+fn finish(gathering: MemberBuilder, limits: SortedSetLimits) -> Option<DetachedSortedSet> {
     let sound = !gathering.is_empty() && !gathering.has_duplicates();
-    sound.then(|| gathering.into_draft(limits))
+    sound.then(|| gathering.build(limits))
 }
 
 fn read_decimal(reader: &mut Reader<'_>) -> Option<f64> {
@@ -128,19 +130,19 @@ fn read_decimal(reader: &mut Reader<'_>) -> Option<f64> {
 }
 
 /// A listpack or ziplist becomes a skiplist when it has too many members; how long they are does not matter.
-fn limits_of_packed(limits: Limits) -> Limits {
-    Limits {
+fn limits_of_packed(limits: SortedSetLimits) -> SortedSetLimits {
+    SortedSetLimits {
         member_bytes: usize::MAX,
         ..limits
     }
 }
 
-fn read_listpack(whole: &[u8], limits: Limits) -> Option<Draft> {
+fn read_listpack(whole: &[u8], limits: SortedSetLimits) -> Option<DetachedSortedSet> {
     let (run, count) = listpack::validate(whole)?;
     if count % 2 == 1 {
         return None;
     }
-    let mut gathering = MemberBuilder::with_room(count / 2);
+    let mut gathering = MemberBuilder::with_capacity(count / 2);
     let mut elements = run.iter().map(|(_, element)| element);
     while let (Some(member), Some(score)) = (elements.next(), elements.next()) {
         gather_pair(&mut gathering, member, score)?;
@@ -148,7 +150,7 @@ fn read_listpack(whole: &[u8], limits: Limits) -> Option<Draft> {
     finish(gathering, limits_of_packed(limits))
 }
 
-fn read_ziplist(whole: &[u8], limits: Limits) -> Option<Draft> {
+fn read_ziplist(whole: &[u8], limits: SortedSetLimits) -> Option<DetachedSortedSet> {
     let ziplist = Ziplist::check(whole)?;
     let mut gathering = MemberBuilder::default();
     let mut elements = ziplist.iter().map(|element| match element {

@@ -15,8 +15,8 @@
 
 use std::collections::BTreeMap;
 
-use weft_values::listpack::{DECIMAL_MAX_BYTES, decimal};
-use weft_values::stream::{Counters, Group, Pending, Stream, StreamBuilder, StreamId};
+use weft_values::listpack::{DECIMAL_MAX_BYTES, format_decimal};
+use weft_values::stream::{ConsumerGroup, PendingEntry, Stream, StreamBuilder, StreamId, StreamMetadata};
 
 use super::strings::{Loaded, Reader, write_length, write_string};
 
@@ -32,13 +32,13 @@ const UNKNOWN: usize = u64::MAX as usize;
 
 /// Appends a stream in the third version; strings are compressed if `compress` is set.
 pub fn write(out: &mut Vec<u8>, stream: &Stream, compress: bool) {
-    let counters = stream.counters();
+    let counters = stream.metadata();
     write_length(out, stream.blocks().len());
     let mut whole = Vec::new();
     for (base, block) in stream.blocks() {
         write_string(out, &base.to_bytes(), compress);
         whole.clear();
-        block.write_whole(&mut whole);
+        block.write_listpack(&mut whole);
         write_string(out, &whole, compress);
     }
     write_length(out, counters.length as usize);
@@ -57,7 +57,7 @@ fn write_id(out: &mut Vec<u8>, id: StreamId) {
     write_length(out, id.seq as usize);
 }
 
-fn write_group(out: &mut Vec<u8>, group: &Group, compress: bool) {
+fn write_group(out: &mut Vec<u8>, group: &ConsumerGroup, compress: bool) {
     write_string(out, group.name(), compress);
     write_id(out, group.last_id);
     write_length(out, group.entries_read.map_or(UNKNOWN, |read| read as usize));
@@ -93,10 +93,10 @@ pub fn read(reader: &mut Reader<'_>, version: u8) -> Option<Stream> {
     }
     let length = reader.length()? as u64;
     let last_id = read_id(reader)?;
-    let mut counters = Counters {
+    let mut counters = StreamMetadata {
         last_id,
         entries_added: length,
-        ..Counters::default()
+        ..StreamMetadata::default()
     };
     if version >= TYPE_SECOND {
         // The entries tell which of them is the first.
@@ -125,7 +125,7 @@ fn read_time_ms(reader: &mut Reader<'_>) -> Option<i64> {
 
 fn text(loaded: Loaded<'_>) -> Vec<u8> {
     match loaded {
-        Loaded::Int(number) => decimal(number, &mut [0; DECIMAL_MAX_BYTES]).to_vec(),
+        Loaded::Int(number) => format_decimal(number, &mut [0; DECIMAL_MAX_BYTES]).to_vec(),
         Loaded::Bytes(bytes) => bytes.to_vec(),
         Loaded::Unpacked(bytes) => bytes,
     }
@@ -139,7 +139,7 @@ fn read_group(reader: &mut Reader<'_>, version: u8, stream: &mut Stream) -> Opti
             .filter(|read| *read != UNKNOWN)
             .map(|read| read as i64)
     } else {
-        stream.counters().entries_up_to(last_id)
+        stream.metadata().entries_added_up_to(last_id)
     };
     let group = stream.create_group(&name, last_id, entries_read)?;
     let mut unclaimed = BTreeMap::new();
@@ -160,7 +160,7 @@ fn read_group(reader: &mut Reader<'_>, version: u8, stream: &mut Stream) -> Opti
 fn read_consumer(
     reader: &mut Reader<'_>,
     version: u8,
-    group: &mut Group,
+    group: &mut ConsumerGroup,
     unclaimed: &mut BTreeMap<StreamId, (i64, u64)>,
 ) -> Option<()> {
     let name = text(reader.string()?);
@@ -177,12 +177,12 @@ fn read_consumer(
     for _ in 0..reader.length()? {
         let id = read_raw_id(reader)?;
         let (delivered_ms, deliveries) = unclaimed.remove(&id)?;
-        let pending = Pending {
+        let pending = PendingEntry {
             delivered_ms,
             deliveries,
             consumer: number,
         };
-        group.assign(id, pending);
+        group.set_pending(id, pending);
     }
     Some(())
 }

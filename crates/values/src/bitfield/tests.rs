@@ -2,15 +2,15 @@
 
 use super::*;
 
-fn signed(bits: i64) -> Form {
-    Form::new(true, bits).unwrap()
+fn signed(bits: i64) -> IntegerType {
+    IntegerType::new(true, bits).unwrap()
 }
 
-fn unsigned(bits: i64) -> Form {
-    Form::new(false, bits).unwrap()
+fn unsigned(bits: i64) -> IntegerType {
+    IntegerType::new(false, bits).unwrap()
 }
 
-fn model_read(form: Form, bytes: &[u8], offset: u64) -> i64 {
+fn model_read(form: IntegerType, bytes: &[u8], offset: u64) -> i64 {
     let bit = |at: u64| {
         let byte = bytes.get((at / 8) as usize).copied().unwrap_or(0);
         u64::from(byte >> (7 - at % 8) & 1)
@@ -25,7 +25,7 @@ fn model_read(form: Form, bytes: &[u8], offset: u64) -> i64 {
     (raw | filling) as i64
 }
 
-fn model_write(form: Form, bytes: &mut [u8], offset: u64, number: i64) {
+fn model_write(form: IntegerType, bytes: &mut [u8], offset: u64, number: i64) {
     for index in 0..form.bits {
         let at = offset + u64::from(index);
         let Some(byte) = bytes.get_mut((at / 8) as usize) else {
@@ -41,12 +41,12 @@ fn model_write(form: Form, bytes: &mut [u8], offset: u64, number: i64) {
 }
 
 #[test]
-fn only_forms_that_fit_a_reply_exist() {
+fn only_supported_widths_are_accepted() {
     for bits in [-1, 0, 65, i64::MAX, i64::MIN] {
-        assert_eq!(Form::new(true, bits), None);
-        assert_eq!(Form::new(false, bits), None);
+        assert_eq!(IntegerType::new(true, bits), None);
+        assert_eq!(IntegerType::new(false, bits), None);
     }
-    assert_eq!(Form::new(false, 64), None);
+    assert_eq!(IntegerType::new(false, 64), None);
     assert_eq!(signed(64).bits(), 64);
     assert_eq!(unsigned(63).bits(), 63);
 }
@@ -59,7 +59,7 @@ fn reading_and_writing_agree_with_the_model() {
     for _ in 0..20_000 {
         let mut bytes: Vec<u8> = (0..random.usize(0..24)).map(|_| random.u8(..)).collect();
         let is_signed = random.bool();
-        let form = Form::new(is_signed, random.i64(1..=if is_signed { 64 } else { 63 })).unwrap();
+        let form = IntegerType::new(is_signed, random.i64(1..=if is_signed { 64 } else { 63 })).unwrap();
         let offset = random.u64(0..200);
         assert_eq!(
             form.read(&bytes, offset),
@@ -75,7 +75,7 @@ fn reading_and_writing_agree_with_the_model() {
 }
 
 #[test]
-fn what_is_far_beyond_the_end_reads_as_zero() {
+fn bits_far_beyond_the_end_read_as_zero() {
     assert_eq!(signed(64).read(b"abc", u64::MAX), 0);
     let mut bytes = *b"abc";
     signed(64).write(&mut bytes, u64::MAX, -1);
@@ -84,7 +84,7 @@ fn what_is_far_beyond_the_end_reads_as_zero() {
 
 #[test]
 fn results_that_do_not_fit_wrap_saturate_or_fail() {
-    use Overflow::{Fail, Saturate, Wrap};
+    use OverflowBehavior::{Fail, Saturate, Wrap};
     // Type, value, increment; results of WRAP and SAT (FAIL gives none).
     let overflows = [
         (unsigned(8), 255, 1, 0, 255),
@@ -103,27 +103,31 @@ fn results_that_do_not_fit_wrap_saturate_or_fail() {
     ];
     for (form, value, increment, wrapped, saturated) in overflows {
         assert_eq!(
-            form.add(value, increment, Wrap),
+            form.value_to_increment(value, increment, Wrap),
             Some(wrapped),
             "{form:?} {value} + {increment}"
         );
         assert_eq!(
-            form.add(value, increment, Saturate),
+            form.value_to_increment(value, increment, Saturate),
             Some(saturated),
             "{form:?} {value} + {increment}"
         );
-        assert_eq!(form.add(value, increment, Fail), None, "{form:?} {value} + {increment}");
+        assert_eq!(
+            form.value_to_increment(value, increment, Fail),
+            None,
+            "{form:?} {value} + {increment}"
+        );
     }
     for overflow in [Wrap, Saturate, Fail] {
-        assert_eq!(unsigned(8).add(254, 1, overflow), Some(255));
-        assert_eq!(signed(64).add(i64::MAX, i64::MIN, overflow), Some(-1));
-        assert_eq!(signed(8).assign(-128, overflow), Some(-128));
+        assert_eq!(unsigned(8).value_to_increment(254, 1, overflow), Some(255));
+        assert_eq!(signed(64).value_to_increment(i64::MAX, i64::MIN, overflow), Some(-1));
+        assert_eq!(signed(8).value_to_set(-128, overflow), Some(-128));
     }
 }
 
 #[test]
-fn values_that_are_set_overflow_as_in_valkey() {
-    use Overflow::{Fail, Saturate, Wrap};
+fn set_values_overflow_as_in_valkey() {
+    use OverflowBehavior::{Fail, Saturate, Wrap};
     // Type, value; results of WRAP and SAT.
     let overflows = [
         (unsigned(8), 256, 0, 255),
@@ -137,9 +141,9 @@ fn values_that_are_set_overflow_as_in_valkey() {
         (signed(63), i64::MAX, -1, (1 << 62) - 1),
     ];
     for (form, value, wrapped, saturated) in overflows {
-        assert_eq!(form.assign(value, Wrap), Some(wrapped), "{form:?} {value}");
-        assert_eq!(form.assign(value, Saturate), Some(saturated), "{form:?} {value}");
-        assert_eq!(form.assign(value, Fail), None, "{form:?} {value}");
+        assert_eq!(form.value_to_set(value, Wrap), Some(wrapped), "{form:?} {value}");
+        assert_eq!(form.value_to_set(value, Saturate), Some(saturated), "{form:?} {value}");
+        assert_eq!(form.value_to_set(value, Fail), None, "{form:?} {value}");
     }
-    assert_eq!(signed(64).assign(i64::MIN, Saturate), Some(i64::MIN));
+    assert_eq!(signed(64).value_to_set(i64::MIN, Saturate), Some(i64::MIN));
 }

@@ -72,7 +72,7 @@ fn counting_agrees_with_the_model() {
 }
 
 #[test]
-fn ranges_that_are_empty_or_outside_count_and_find_nothing() {
+fn empty_and_out_of_range_ranges_contain_no_bits() {
     assert_eq!(count_ones_between(&[0xff], 5, 4), 0);
     assert_eq!(count_ones_between(&[0xff], 0, 8), 0);
     assert_eq!(find_bit_between(&[0xff], true, 5, 4), None);
@@ -122,16 +122,16 @@ fn combining_agrees_with_the_model() {
             };
             (0..length).map(byte).collect()
         };
-        assert!(combine(Operation::And, &sources) == model(|one, other| one & other));
-        assert!(combine(Operation::Or, &sources) == model(|one, other| one | other));
-        assert!(combine(Operation::Xor, &sources) == model(|one, other| one ^ other));
+        assert!(combine(BitOperation::And, &sources) == model(|one, other| one & other));
+        assert!(combine(BitOperation::Or, &sources) == model(|one, other| one | other));
+        assert!(combine(BitOperation::Xor, &sources) == model(|one, other| one ^ other));
         let inverted: Vec<u8> = bytes.iter().map(|byte| !byte).collect();
-        assert!(combine(Operation::Not, &[bytes]) == inverted);
+        assert!(combine(BitOperation::Not, &[bytes]) == inverted);
     });
 }
 
 #[test]
-fn no_source_combines_to_nothing() {
-    assert_eq!(combine(Operation::And, &[]), Vec::<u8>::new());
-    assert_eq!(combine(Operation::Not, &[b""]), Vec::<u8>::new());
+fn combining_no_sources_gives_an_empty_string() {
+    assert_eq!(combine(BitOperation::And, &[]), Vec::<u8>::new());
+    assert_eq!(combine(BitOperation::Not, &[b""]), Vec::<u8>::new());
 }

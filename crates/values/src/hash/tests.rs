@@ -9,8 +9,8 @@ type Expected = HashMap<Vec<u8>, (Vec<u8>, Option<u64>)>;
 fn check(hash: &Hash, expected: &Expected, now_ms: u64) {
     assert_eq!(hash.len(), expected.len());
     let due = expected.values().filter_map(|(_, expiry)| *expiry).min();
-    assert_eq!(hash.next_due_ms(), due);
-    assert_eq!(hash.is_volatile(), due.is_some());
+    assert_eq!(hash.next_expiry_ms(), due);
+    assert_eq!(hash.has_expiring_fields(), due.is_some());
     let alive = expected
         .iter()
         .filter(|(_, (_, expiry))| expiry.is_none_or(|at| now_ms <= at));
@@ -29,7 +29,7 @@ fn random_operations_agree_with_a_model() {
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
     for names in [10, 500] {
-        let mut hash = Hash::new(Reported::Listpack);
+        let mut hash = Hash::new(HashEncoding::Listpack);
         let mut expected = Expected::new();
         let mut now_ms = 1000;
         for step in 0..20_000 {
@@ -85,11 +85,11 @@ fn random_operations_agree_with_a_model() {
 }
 
 #[test]
-fn packed_hashes_agree_with_a_model_and_with_what_they_become() {
+fn packed_and_converted_hashes_agree_with_a_model() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
-    let mut packing = Packing::of(None, 0);
+    let mut packing = PackedHashBuilder::of(None, 0);
     let mut expected: HashMap<Vec<u8>, Vec<u8>> = HashMap::new();
     for _ in 0..3000 {
         let name = format!("{}", random.i32(-20..20)).into_bytes();
@@ -102,7 +102,7 @@ fn packed_hashes_agree_with_a_model_and_with_what_they_become() {
         } else if random.bool() {
             let mut copy = packing.bytes().to_vec();
             if overwrite(&mut copy, &name, &value).is_some() {
-                packing = Packing::of(Some(&copy), 0);
+                packing = PackedHashBuilder::of(Some(&copy), 0);
                 expected.insert(name, value);
             }
         } else {
@@ -115,7 +115,7 @@ fn packed_hashes_agree_with_a_model_and_with_what_they_become() {
     for field in fields_of(run) {
         assert_eq!(expected[&field.name.to_vec()], field.value.to_vec());
     }
-    let hash = Hash::from_run(run, Reported::Hashtable);
+    let hash = Hash::from_run(run, HashEncoding::Hashtable);
     assert_eq!(hash.len(), expected.len());
     for (name, value) in &expected {
         assert_eq!(hash.find(name, 0).map(|record| record.value), Some(&value[..]));
@@ -123,19 +123,19 @@ fn packed_hashes_agree_with_a_model_and_with_what_they_become() {
 }
 
 #[test]
-fn an_expiring_field_makes_a_hash_report_a_table() {
-    let mut hash = Hash::new(Reported::Listpack);
+fn an_expiring_field_changes_the_encoding_to_hashtable() {
+    let mut hash = Hash::new(HashEncoding::Listpack);
     hash.set(b"a", b"1", FieldExpiry::Never, 0);
     assert_eq!(hash.encoding_name(), "listpack");
     assert_eq!(hash.set(b"a", b"1", FieldExpiry::At(5), 0), PreviousField::Present);
     assert_eq!(hash.encoding_name(), "hashtable");
     hash.set_expiry(b"a", None);
-    assert_eq!((hash.is_volatile(), hash.encoding_name()), (false, "hashtable"));
+    assert_eq!((hash.has_expiring_fields(), hash.encoding_name()), (false, "hashtable"));
 }
 
 #[test]
-fn fields_live_through_the_millisecond_they_expire_in() {
-    let mut hash = Hash::new(Reported::Listpack);
+fn fields_are_valid_in_the_millisecond_they_expire_in() {
+    let mut hash = Hash::new(HashEncoding::Listpack);
     hash.set(b"a", b"1", FieldExpiry::At(5), 0);
     assert!(hash.find(b"a", 5).is_some() && !hash.has_expired_fields(5));
     assert!(hash.find(b"a", 6).is_none() && hash.has_expired_fields(6));
@@ -148,7 +148,7 @@ fn fields_keep_their_order_while_a_listpack_is_reported() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
-    let mut hash = Hash::new(Reported::Listpack);
+    let mut hash = Hash::new(HashEncoding::Listpack);
     let mut expected: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
     for _ in 0..3000 {
         let name = format!("field {}", random.u32(..300)).into_bytes();

@@ -5,7 +5,7 @@ use super::*;
 const LIMIT: usize = 3000;
 
 fn add(bytes: &mut Vec<u8>, limit: usize, elements: std::ops::Range<u32>) {
-    let mut writer = Writer::new(bytes, limit).unwrap();
+    let mut writer = HyperLogLogWriter::new(bytes, limit).unwrap();
     for element in elements {
         writer
             .raise(RegisterUpdate::of(element.to_string().as_bytes()))
@@ -22,22 +22,22 @@ fn checksum(bytes: &[u8]) -> u64 {
 /// Returns the registers, read one by one.
 fn registers(bytes: &[u8]) -> Vec<u8> {
     match encoding(bytes).unwrap() {
-        Encoding::Dense => (0..REGISTERS).map(|index| dense_register(bytes, index)).collect(),
-        Encoding::Sparse => runs(bytes)
+        HyperLogLogEncoding::Dense => (0..REGISTERS).map(|index| dense_register(bytes, index)).collect(),
+        HyperLogLogEncoding::Sparse => runs(bytes)
             .flat_map(|run| match run.unwrap() {
-                Run::Zero(len) => vec![0; len],
-                Run::Value(value, len) => vec![value; len],
+                RegisterRun::Zero(len) => vec![0; len],
+                RegisterRun::Value(value, len) => vec![value; len],
             })
             .collect(),
     }
 }
 
 #[test]
-fn a_few_elements_become_the_bytes_that_valkey_stores() {
+fn a_few_elements_give_the_bytes_that_valkey_stores() {
     let mut bytes = empty();
-    assert_eq!(remembered_cardinality(&bytes), Some(0));
+    assert_eq!(cached_cardinality(&bytes), Some(0));
     assert_eq!(bytes, b"HYLL\x01\0\0\0\0\0\0\0\0\0\0\0\x7f\xff");
-    let mut writer = Writer::new(&mut bytes, LIMIT).unwrap();
+    let mut writer = HyperLogLogWriter::new(&mut bytes, LIMIT).unwrap();
     for letter in b'a'..=b'n' {
         assert_eq!(writer.raise(RegisterUpdate::of(&[letter])), Ok(true));
         assert_eq!(writer.raise(RegisterUpdate::of(&[letter])), Ok(false));
@@ -46,10 +46,10 @@ fn a_few_elements_become_the_bytes_that_valkey_stores() {
         bytes,
         b"HYLL\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x80Fm\x80@\x89\x88H_\x84@\xfc\x80@\xc4\x84K\\\x80D<\x848\x80B=\x80K\x83\x80B\xed\x84A\xfc\x8cG\x8e\x80Bm\x80BZ"
     );
-    assert_eq!(remembered_cardinality(&bytes), None);
+    assert_eq!(cached_cardinality(&bytes), None);
     assert_eq!(cardinality(&bytes), Ok(14));
-    remember_cardinality(&mut bytes, 14);
-    let mut writer = Writer::new(&mut bytes, LIMIT).unwrap();
+    cache_cardinality(&mut bytes, 14);
+    let mut writer = HyperLogLogWriter::new(&mut bytes, LIMIT).unwrap();
     for element in ["", "foo", "a longer element with more than sixteen bytes"] {
         assert_eq!(writer.raise(RegisterUpdate::of(element.as_bytes())), Ok(true));
     }
@@ -60,7 +60,7 @@ fn a_few_elements_become_the_bytes_that_valkey_stores() {
 }
 
 #[test]
-fn many_elements_become_the_bytes_that_valkey_stores() {
+fn many_elements_give_the_bytes_that_valkey_stores() {
     // Number of elements, length in bytes, cardinality, checksum of the registers.
     let recorded: &[(u32, usize, u64, u64)] = &[
         (1, 21, 1, 0x3dbe4f60611746e1),
@@ -89,7 +89,7 @@ fn many_elements_become_the_bytes_that_valkey_stores() {
 fn a_higher_limit_keeps_it_sparse() {
     let mut bytes = empty();
     add(&mut bytes, 20_000, 0..20_000);
-    assert_eq!(encoding(&bytes), Some(Encoding::Sparse));
+    assert_eq!(encoding(&bytes), Some(HyperLogLogEncoding::Sparse));
     assert_eq!(bytes.len(), 13_079);
     assert_eq!(checksum(&bytes[HEADER_BYTES..]), 0x6dca_5c74_01f3_d576);
     assert_eq!(cardinality(&bytes), Ok(19_891));
@@ -100,11 +100,11 @@ fn a_merge_writes_the_bytes_that_valkey_stores() {
     let (mut destination, mut source) = (empty(), empty());
     add(&mut destination, 20_000, 0..3000);
     add(&mut source, 20_000, 1500..6000);
-    let mut union = Union::default();
+    let mut union = HyperLogLogUnion::default();
     union.merge(&destination).unwrap();
     union.merge(&source).unwrap();
-    let mut writer = Writer::new(&mut destination, 20_000).unwrap();
-    for mark in union.marks() {
+    let mut writer = HyperLogLogWriter::new(&mut destination, 20_000).unwrap();
+    for mark in union.register_updates() {
         writer.raise(mark).unwrap();
     }
     assert_eq!(destination.len(), 8120);
@@ -127,7 +127,7 @@ fn random_marks_agree_with_plain_registers() {
         for _ in 0..20 {
             // A writer that is used for several marks takes shortcuts; one that is used for a single mark does not.
             let mut short_cuts = bytes.clone();
-            let mut writer = Writer::new(&mut short_cuts, limit).unwrap();
+            let mut writer = HyperLogLogWriter::new(&mut short_cuts, limit).unwrap();
             let mut marks: Vec<RegisterUpdate> = (0..random.usize(1..100))
                 .map(|_| RegisterUpdate {
                     index: random.usize(..range),
@@ -141,28 +141,31 @@ fn random_marks_agree_with_plain_registers() {
                 let raises = expected[mark.index] < mark.count;
                 expected[mark.index] = expected[mark.index].max(mark.count);
                 assert_eq!(writer.raise(mark), Ok(raises));
-                assert_eq!(Writer::new(&mut bytes, limit).unwrap().raise(mark), Ok(raises));
+                assert_eq!(
+                    HyperLogLogWriter::new(&mut bytes, limit).unwrap().raise(mark),
+                    Ok(raises)
+                );
             }
             assert_eq!(short_cuts, bytes, "round {round}");
         }
         assert_eq!(registers(&bytes), expected, "round {round}");
         let counted = cardinality(&bytes).unwrap();
-        let mut union = Union::default();
+        let mut union = HyperLogLogUnion::default();
         union.merge(&bytes).unwrap();
         assert_eq!(union.cardinality(), counted);
-        assert!(union.marks().all(|mark| expected[mark.index] == mark.count));
-        let mut writer = Writer::new(&mut bytes, limit).unwrap();
+        assert!(union.register_updates().all(|mark| expected[mark.index] == mark.count));
+        let mut writer = HyperLogLogWriter::new(&mut bytes, limit).unwrap();
         let _ = writer.make_dense().unwrap();
         assert_eq!(registers(&bytes), expected);
         assert_eq!(cardinality(&bytes), Ok(counted));
-        let mut union = Union::default();
+        let mut union = HyperLogLogUnion::default();
         union.merge(&bytes).unwrap();
         assert_eq!(union.cardinality(), counted);
     }
 }
 
 #[test]
-fn what_is_no_hyperloglog() {
+fn strings_that_are_not_hyperloglogs_are_refused() {
     let sparse = empty();
     let cases: &[(&str, Vec<u8>)] = &[
         ("nothing", Vec::new()),
@@ -176,14 +179,14 @@ fn what_is_no_hyperloglog() {
     ];
     for (what, bytes) in cases {
         assert_eq!(encoding(bytes), None, "{what}");
-        assert_eq!(cardinality(bytes), Err(Corrupted), "{what}");
-        assert!(Union::default().merge(bytes).is_err(), "{what}");
-        assert!(Writer::new(&mut bytes.clone(), LIMIT).is_none(), "{what}");
+        assert_eq!(cardinality(bytes), Err(CorruptedHyperLogLog), "{what}");
+        assert!(HyperLogLogUnion::default().merge(bytes).is_err(), "{what}");
+        assert!(HyperLogLogWriter::new(&mut bytes.clone(), LIMIT).is_none(), "{what}");
     }
 }
 
 #[test]
-fn runs_that_do_not_make_up_the_registers() {
+fn runs_that_do_not_cover_the_registers_are_refused() {
     let header = &empty()[..HEADER_BYTES];
     let cases: &[(&str, &[u8])] = &[
         ("no runs", b""),
@@ -196,14 +199,14 @@ fn runs_that_do_not_make_up_the_registers() {
     for (what, runs) in cases {
         let mut bytes = [header, runs].concat();
         let before = bytes.clone();
-        assert_eq!(cardinality(&bytes), Err(Corrupted), "{what}");
-        assert!(Union::default().merge(&bytes).is_err(), "{what}");
-        let mut writer = Writer::new(&mut bytes, LIMIT).unwrap();
-        assert_eq!(writer.make_dense(), Err(Corrupted), "{what}");
+        assert_eq!(cardinality(&bytes), Err(CorruptedHyperLogLog), "{what}");
+        assert!(HyperLogLogUnion::default().merge(&bytes).is_err(), "{what}");
+        let mut writer = HyperLogLogWriter::new(&mut bytes, LIMIT).unwrap();
+        assert_eq!(writer.make_dense(), Err(CorruptedHyperLogLog), "{what}");
         // A mark that requires the dense encoding, and one for a register that may be missing.
         assert_eq!(
             writer.raise(RegisterUpdate { index: 0, count: 40 }),
-            Err(Corrupted),
+            Err(CorruptedHyperLogLog),
             "{what}"
         );
         assert_eq!(bytes, before, "{what}");
@@ -211,7 +214,7 @@ fn runs_that_do_not_make_up_the_registers() {
 }
 
 #[test]
-fn no_mutation_upsets_anybody() {
+fn no_mutation_panics() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
@@ -224,8 +227,8 @@ fn no_mutation_upsets_anybody() {
             bytes[at] = random.u8(..);
         }
         bytes.truncate(random.usize(..=bytes.len()));
-        let _ = (cardinality(&bytes), Union::default().merge(&bytes));
-        if let Some(mut writer) = Writer::new(&mut bytes, LIMIT) {
+        let _ = (cardinality(&bytes), HyperLogLogUnion::default().merge(&bytes));
+        if let Some(mut writer) = HyperLogLogWriter::new(&mut bytes, LIMIT) {
             for _ in 0..10 {
                 let _ = writer.raise(RegisterUpdate {
                     index: random.usize(..REGISTERS),

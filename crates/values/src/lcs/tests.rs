@@ -18,7 +18,7 @@ fn table(first: &[u8], second: &[u8]) -> Vec<Vec<usize>> {
 }
 
 /// Returns the subsequence and its matches from the full table. The path goes left unless going up is better.
-fn model(first: &[u8], second: &[u8]) -> (Vec<u8>, Vec<Match>) {
+fn model(first: &[u8], second: &[u8]) -> (Vec<u8>, Vec<LcsMatch>) {
     let lengths = table(first, second);
     let (mut row, mut column) = (first.len(), second.len());
     let (mut bytes, mut pairs) = (Vec::new(), Vec::new());
@@ -34,7 +34,7 @@ fn model(first: &[u8], second: &[u8]) -> (Vec<u8>, Vec<Match>) {
             column -= 1;
         }
     }
-    let mut matches: Vec<Match> = Vec::new();
+    let mut matches: Vec<LcsMatch> = Vec::new();
     for (one, other) in pairs {
         if let Some(last) = matches.last_mut()
             && last.first.0 == one + 1
@@ -44,7 +44,7 @@ fn model(first: &[u8], second: &[u8]) -> (Vec<u8>, Vec<Match>) {
             last.second.0 = other;
             continue;
         }
-        matches.push(Match {
+        matches.push(LcsMatch {
             first: (one, one),
             second: (other, other),
         });
@@ -53,12 +53,12 @@ fn model(first: &[u8], second: &[u8]) -> (Vec<u8>, Vec<Match>) {
 }
 
 #[test]
-fn texts_give_the_known_subsequence_and_matches() {
+fn known_texts_give_the_known_subsequence_and_matches() {
     let comparison = Comparison::new(b"ohmytext", b"mynewtext").unwrap();
     assert_eq!(comparison.length(), 6);
     assert_eq!(comparison.subsequence(), b"mytext");
     let matches = comparison.matches();
-    let wanted = [((4, 7), (5, 8)), ((2, 3), (0, 1))].map(|(first, second)| Match { first, second });
+    let wanted = [((4, 7), (5, 8)), ((2, 3), (0, 1))].map(|(first, second)| LcsMatch { first, second });
     assert_eq!(matches, wanted);
     assert_eq!(matches[0].length(), 4);
 }
@@ -95,8 +95,8 @@ fn random_strings_agree_with_the_table() {
 
 #[test]
 fn steps_are_counted_without_overflow() {
-    assert_eq!(steps(0, 0), 0);
-    assert_eq!(steps(10, 1), 10);
-    assert_eq!(steps(10, 65), 20);
-    assert!(steps(usize::MAX, usize::MAX) > 1 << 60);
+    assert_eq!(estimate_steps(0, 0), 0);
+    assert_eq!(estimate_steps(10, 1), 10);
+    assert_eq!(estimate_steps(10, 65), 20);
+    assert!(estimate_steps(usize::MAX, usize::MAX) > 1 << 60);
 }

@@ -2,14 +2,14 @@
 
 use std::ops::ControlFlow;
 
-use super::node::{Container, Node};
+use super::node::{Node, NodeKind};
 use super::packed::ElementAction;
-use super::{Direction, End, List};
+use super::{Direction, List, ListEnd};
 use crate::listpack::Element;
 
 impl List {
     /// Inserts a node before node `at`.
-    pub(super) fn put(&mut self, at: usize, node: Node) {
+    pub(super) fn insert_node(&mut self, at: usize, node: Node) {
         self.count += node.len();
         self.node_bytes += node.allocated_bytes();
         if self.nodes.is_empty() {
@@ -19,7 +19,7 @@ impl List {
     }
 
     /// Removes node `at` and returns it.
-    fn take(&mut self, at: usize) -> Option<Node> {
+    fn remove_node(&mut self, at: usize) -> Option<Node> {
         let node = self.nodes.remove(at)?;
         self.count -= node.len();
         self.node_bytes -= node.allocated_bytes();
@@ -28,7 +28,7 @@ impl List {
 
     /// Changes node `at`. If it loses all its elements, the caller must remove it.
     #[inline]
-    fn edit<R>(&mut self, at: usize, change: impl FnOnce(&mut Node) -> R) -> R {
+    fn update_node<R>(&mut self, at: usize, change: impl FnOnce(&mut Node) -> R) -> R {
         let node = &mut self.nodes[at];
         self.count -= node.len();
         self.node_bytes -= node.allocated_bytes();
@@ -39,23 +39,23 @@ impl List {
     }
 
     /// Decompresses and changes node `at`.
-    fn open<R>(&mut self, at: usize, change: impl FnOnce(&mut Node) -> R) -> R {
-        self.edit(at, |node| {
+    fn update_decompressed_node<R>(&mut self, at: usize, change: impl FnOnce(&mut Node) -> R) -> R {
+        self.update_node(at, |node| {
             node.decompress();
             change(node)
         })
     }
 
     /// Restores rule 2 after node `at` changed or nodes were inserted or removed.
-    fn settle(&mut self, at: usize) {
+    fn restore_compression(&mut self, at: usize) {
         let depth = usize::from(self.depth);
         if depth == 0 {
             return;
         }
         let count = self.nodes.len();
         for end in 0..depth.min(count) {
-            self.edit(end, Node::decompress);
-            self.edit(count - 1 - end, Node::decompress);
+            self.update_node(end, Node::decompress);
+            self.update_node(count - 1 - end, Node::decompress);
         }
         if count <= 2 * depth {
             return;
@@ -70,74 +70,74 @@ impl List {
             inner.end.wrapping_sub(2),
         ] {
             if inner.contains(&node) {
-                self.edit(node, Node::compress);
+                self.update_node(node, Node::compress);
             }
         }
     }
 
     /// Returns `true` if an element of `element_bytes` bytes may be added to the run of node `at`.
-    fn admits(&self, at: Option<usize>, element_bytes: usize) -> bool {
+    fn has_space_for(&self, at: Option<usize>, element_bytes: usize) -> bool {
         let Some(node) = at.and_then(|at| self.nodes.get(at)) else {
             return false;
         };
         let limits = self.limits();
-        node.container() == Container::Packed
-            && !limits.stands_alone(element_bytes)
-            && !limits.exceeded_by(node.limit_bytes(), node.len(), element_bytes)
+        node.container() == NodeKind::Packed
+            && !limits.needs_plain_node(element_bytes)
+            && !limits.is_exceeded_with(node.limit_bytes(), node.len(), element_bytes)
     }
 
     /// Adds an element at one end.
     #[inline]
-    pub fn push(&mut self, end: End, element: &[u8]) {
+    pub fn push(&mut self, end: ListEnd, element: &[u8]) {
         let last = self.nodes.len().checked_sub(1);
         let at = match end {
-            End::Head => last.and(Some(0)),
-            End::Tail => last,
+            ListEnd::Head => last.and(Some(0)),
+            ListEnd::Tail => last,
         };
         if let Some(at) = at
-            && (!self.quicklist || self.admits(Some(at), element.len()))
+            && (!self.is_quicklist || self.has_space_for(Some(at), element.len()))
         {
-            self.edit(at, |node| node.push(end, Element::of(element)));
+            self.update_node(at, |node| node.push(end, Element::of(element)));
             return;
         }
-        let node = if self.quicklist && self.limits().stands_alone(element.len()) {
+        let node = if self.is_quicklist && self.limits().needs_plain_node(element.len()) {
             Node::plain(element)
         } else {
-            let mut node = Node::of_element(element);
+            let mut node = Node::from_element(element);
             if let Some(neighbour) = at.filter(|_| self.nodes.len() > 1) {
                 // A long list keeps growing, so the node will become as large as the nodes before it.
-                node.make_room(self.nodes[neighbour].limit_bytes(), end);
+                node.reserve(self.nodes[neighbour].limit_bytes(), end);
             }
             node
         };
         let place = match end {
-            End::Head => 0,
-            End::Tail => self.nodes.len(),
+            ListEnd::Head => 0,
+            ListEnd::Tail => self.nodes.len(),
         };
-        self.put(place, node);
+        self.insert_node(place, node);
         // The node that was at this end is one node deeper now.
         let former = match end {
-            End::Head => 1,
-            End::Tail => place.saturating_sub(1),
+            ListEnd::Head => 1,
+            ListEnd::Tail => place.saturating_sub(1),
         };
         if self.nodes.len() > 2 {
-            self.edit(former, Node::trim);
+            self.update_node(former, Node::shrink_to_fit);
         }
-        self.settle(former);
+        self.restore_compression(former);
     }
 
     /// Appends a node whose elements are already a run.
     pub fn append_run(&mut self, run: &[u8], count: usize) {
         let at = self.nodes.len();
-        self.put(at, Node::of_run(run, count));
-        self.settle(at.saturating_sub(1));
+        self.insert_node(at, Node::from_run(run, count));
+        self.restore_compression(at.saturating_sub(1));
     }
 
     /// Appends a node of one plain element.
     pub fn append_plain(&mut self, element: &[u8]) {
         let at = self.nodes.len();
-        self.put(at, Node::plain(element));
-        self.settle(at.saturating_sub(1));
+        self.insert_node(at, Node::plain(element));
+        self.restore_compression(at.saturating_sub(1));
     }
 
     /// Replaces element `index`. Returns `false` if there is no such element.
@@ -145,43 +145,43 @@ impl List {
         let Some((at, offset)) = self.locate(index) else {
             return false;
         };
-        let alone = self.quicklist && self.limits().stands_alone(element.len());
+        let alone = self.is_quicklist && self.limits().needs_plain_node(element.len());
         match (self.nodes[at].container(), alone) {
-            (Container::Packed, false) => {
-                self.open(at, |node| {
+            (NodeKind::Packed, false) => {
+                self.update_decompressed_node(at, |node| {
                     let start = node.run().offset_of(offset, node.len()).unwrap_or_default();
                     let end = node.run().end_of(start);
                     node.splice(start..end, 1, Some(Element::of(element)));
                     node.shrink();
                 });
-                self.settle(at);
+                self.restore_compression(at);
             }
-            (Container::Plain, true) => {
-                self.open(at, |node| node.replace_plain(element));
-                self.settle(at);
+            (NodeKind::Plain, true) => {
+                self.update_decompressed_node(at, |node| node.replace_plain(element));
+                self.restore_compression(at);
             }
-            (Container::Plain, false) => {
-                self.insert_beside(at, 0, true, element);
-                self.take(at);
-                self.settle(at);
+            (NodeKind::Plain, false) => {
+                self.insert_next_to(at, 0, true, element);
+                self.remove_node(at);
+                self.restore_compression(at);
             }
-            (Container::Packed, true) => self.replace_by_large(at, offset, element),
+            (NodeKind::Packed, true) => self.replace_by_plain(at, offset, element),
         }
         true
     }
 
     /// Replaces an element in a run by a plain element.
-    fn replace_by_large(&mut self, at: usize, offset: usize, element: &[u8]) {
+    fn replace_by_plain(&mut self, at: usize, offset: usize, element: &[u8]) {
         if offset + 1 < self.nodes[at].len() {
-            let rest = self.open(at, |node| node.split_off(offset + 1));
-            self.put(at + 1, rest);
+            let rest = self.update_decompressed_node(at, |node| node.split_off(offset + 1));
+            self.insert_node(at + 1, rest);
         }
-        self.put(at + 1, Node::plain(element));
+        self.insert_node(at + 1, Node::plain(element));
         if self.nodes[at].len() == 1 {
-            self.take(at);
-            self.settle_around(at);
+            self.remove_node(at);
+            self.restore_compression_around(at);
         } else {
-            self.open(at, |node| node.remove_range(node.len() - 1, 1, false));
+            self.update_decompressed_node(at, |node| node.remove_range(node.len() - 1, 1, false));
             self.merge_around(at + 1);
         }
     }
@@ -191,8 +191,8 @@ impl List {
         let Some((at, offset)) = self.locate(index) else {
             return false;
         };
-        if self.quicklist {
-            self.insert_beside(at, offset, after, element);
+        if self.is_quicklist {
+            self.insert_next_to(at, offset, after, element);
         } else {
             self.insert_into(at, offset + usize::from(after), element);
         }
@@ -201,43 +201,43 @@ impl List {
 
     /// Inserts an element before element `offset` of a run.
     fn insert_into(&mut self, at: usize, offset: usize, element: &[u8]) {
-        self.open(at, |node| {
+        self.update_decompressed_node(at, |node| {
             let end = node.run().bytes().len();
             let place = node.run().offset_of(offset, node.len()).unwrap_or(end);
             node.splice(place..place, 0, Some(Element::of(element)));
         });
-        self.settle(at);
+        self.restore_compression(at);
     }
 
     /// Inserts an element before or after element `offset` of node `at`, into the node that Valkey would select.
-    fn insert_beside(&mut self, at: usize, offset: usize, after: bool, element: &[u8]) {
+    fn insert_next_to(&mut self, at: usize, offset: usize, after: bool, element: &[u8]) {
         let length = self.nodes[at].len();
         let at_border = if after { offset + 1 == length } else { offset == 0 };
         let neighbour = if after { Some(at + 1) } else { at.checked_sub(1) };
         // The index of a new node on the requested side.
         let place = at + usize::from(after);
-        if self.limits().stands_alone(element.len()) {
-            if self.nodes[at].container() == Container::Packed && !at_border {
-                let rest = self.open(at, |node| node.split_off(offset + usize::from(after)));
-                self.put(at + 1, rest);
-                self.put(at + 1, Node::plain(element));
+        if self.limits().needs_plain_node(element.len()) {
+            if self.nodes[at].container() == NodeKind::Packed && !at_border {
+                let rest = self.update_decompressed_node(at, |node| node.split_off(offset + usize::from(after)));
+                self.insert_node(at + 1, rest);
+                self.insert_node(at + 1, Node::plain(element));
             } else {
-                self.put(place, Node::plain(element));
+                self.insert_node(place, Node::plain(element));
             }
-            self.settle_around(at + 1);
-        } else if self.admits(Some(at), element.len()) {
+            self.restore_compression_around(at + 1);
+        } else if self.has_space_for(Some(at), element.len()) {
             self.insert_into(at, offset + usize::from(after), element);
-        } else if at_border && self.admits(neighbour, element.len()) {
+        } else if at_border && self.has_space_for(neighbour, element.len()) {
             let (beside, end) = if after {
-                (at + 1, End::Head)
+                (at + 1, ListEnd::Head)
             } else {
-                (at - 1, End::Tail)
+                (at - 1, ListEnd::Tail)
             };
-            self.open(beside, |node| node.push(end, Element::of(element)));
-            self.settle(beside);
+            self.update_decompressed_node(beside, |node| node.push(end, Element::of(element)));
+            self.restore_compression(beside);
         } else if at_border {
-            self.put(place, Node::of_element(element));
-            self.settle_around(place);
+            self.insert_node(place, Node::from_element(element));
+            self.restore_compression_around(place);
         } else {
             self.split_and_insert(at, offset + usize::from(after), after, element);
         }
@@ -245,18 +245,22 @@ impl List {
 
     /// Splits a full node before element `offset`, and adds an element to the half for which Valkey creates a new node.
     fn split_and_insert(&mut self, at: usize, offset: usize, after: bool, element: &[u8]) {
-        let rest = self.open(at, |node| node.split_off(offset));
-        self.put(at + 1, rest);
-        let (half, end) = if after { (at + 1, End::Head) } else { (at, End::Tail) };
-        self.edit(half, |node| node.push(end, Element::of(element)));
+        let rest = self.update_decompressed_node(at, |node| node.split_off(offset));
+        self.insert_node(at + 1, rest);
+        let (half, end) = if after {
+            (at + 1, ListEnd::Head)
+        } else {
+            (at, ListEnd::Tail)
+        };
+        self.update_node(half, |node| node.push(end, Element::of(element)));
         // Merging starts from the half that remains in the original node.
         self.merge_around(if after { at } else { at + 1 });
     }
 
-    fn settle_around(&mut self, at: usize) {
-        self.settle(at);
-        self.settle(at + 1);
-        self.settle(at.wrapping_sub(1));
+    fn restore_compression_around(&mut self, at: usize) {
+        self.restore_compression(at);
+        self.restore_compression(at + 1);
+        self.restore_compression(at.wrapping_sub(1));
     }
 
     /// Merges node `center` and the two nodes on either side of it as far as the limits allow.
@@ -270,7 +274,7 @@ impl List {
             center -= 1;
         }
         self.merge(center);
-        self.settle_around(center);
+        self.restore_compression_around(center);
     }
 
     /// Merges node `at` and the next one, if the limits allow it. Returns `true` if it did.
@@ -278,14 +282,14 @@ impl List {
         let (Some(node), Some(next)) = (self.nodes.get(at), self.nodes.get(at + 1)) else {
             return false;
         };
-        let runs = node.container() == Container::Packed && next.container() == Container::Packed;
-        let bytes = node.limit_bytes() + next.limit_bytes() - crate::listpack::whole_bytes(0);
-        if !runs || self.limits().exceeded(bytes, node.len() + next.len()) {
+        let runs = node.container() == NodeKind::Packed && next.container() == NodeKind::Packed;
+        let bytes = node.limit_bytes() + next.limit_bytes() - crate::listpack::listpack_bytes(0);
+        if !runs || self.limits().is_exceeded(bytes, node.len() + next.len()) {
             return false;
         }
-        if let Some(mut next) = self.take(at + 1) {
+        if let Some(mut next) = self.remove_node(at + 1) {
             next.decompress();
-            self.open(at, |node| node.append(&next));
+            self.update_decompressed_node(at, |node| node.append(&next));
         }
         true
     }
@@ -302,7 +306,7 @@ impl List {
         if offset > 0 {
             let part = left.min(self.nodes[first].len() - offset);
             let keeps_room = is_long && first + 1 == self.nodes.len();
-            self.open(first, |node| node.remove_range(offset, part, keeps_room));
+            self.update_decompressed_node(first, |node| node.remove_range(offset, part, keeps_room));
             left -= part;
             whole += 1;
         }
@@ -316,10 +320,10 @@ impl List {
         self.nodes.drain(whole..end);
         if left > 0 {
             let keeps_room = is_long && whole == 0;
-            self.open(whole, |node| node.remove_range(0, left, keeps_room));
+            self.update_decompressed_node(whole, |node| node.remove_range(0, left, keeps_room));
         }
-        self.give_room_back();
-        self.settle_around(whole);
+        self.shrink_nodes();
+        self.restore_compression_around(whole);
     }
 
     /// Removes the elements that `remove` selects, in the given direction. Returns the number of removed elements.
@@ -333,10 +337,10 @@ impl List {
                 Direction::Backward => nodes - 1 - step,
             };
             let mut flow = ControlFlow::Continue(());
-            removed += self.open(at, |node| {
+            removed += self.update_decompressed_node(at, |node| {
                 node.remove_if(direction, &mut |element| {
                     let picked = remove(element);
-                    if picked == ElementAction::Last {
+                    if picked == ElementAction::RemoveAndStop {
                         flow = ControlFlow::Break(());
                     }
                     picked
@@ -346,7 +350,7 @@ impl List {
             // This includes nodes that were not compressible before: without the removed elements they may be.
             let depth = usize::from(self.depth);
             if depth > 0 && at >= depth && at + depth < nodes {
-                self.edit(at, Node::compress);
+                self.update_node(at, Node::compress);
             }
             if flow.is_break() {
                 break;
@@ -366,12 +370,12 @@ impl List {
             keep
         });
         self.node_bytes -= bytes;
-        self.give_room_back();
-        self.settle(0);
+        self.shrink_nodes();
+        self.restore_compression(0);
     }
 
     /// Shrinks the ring buffer of nodes after many of them were removed.
-    fn give_room_back(&mut self) {
+    fn shrink_nodes(&mut self) {
         if self.nodes.capacity() > 4 * self.nodes.len() + 4 {
             self.nodes.shrink_to(2 * self.nodes.len());
         }

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use super::packed::{ElementAction, PackedList, PackedListMut};
-use super::{Direction, End, List, visit_run};
+use super::{Direction, List, ListEnd, visit_run};
 use crate::listpack::Element;
 
 /// A list in either form, for reading.
@@ -41,13 +41,13 @@ impl ListRef<'_> {
 
     /// Calls `view` with element `index` and returns its result, or `None` if the index is out of range.
     #[inline]
-    pub fn with<R>(self, index: usize, view: impl FnOnce(Element<'_>) -> R) -> Option<R> {
+    pub fn with_element<R>(self, index: usize, view: impl FnOnce(Element<'_>) -> R) -> Option<R> {
         match self {
             ListRef::Packed(list) => {
                 let offset = list.offset_of(index)?;
                 list.run().at(offset).map(view)
             }
-            ListRef::Large(list) => list.with(index, view),
+            ListRef::Large(list) => list.with_element(index, view),
         }
     }
 
@@ -97,7 +97,7 @@ impl ListMut<'_> {
 
     /// Adds an element at one end.
     #[inline]
-    pub fn push(&mut self, end: End, element: &[u8]) {
+    pub fn push(&mut self, end: ListEnd, element: &[u8]) {
         match self {
             ListMut::Packed(list) => list.push(end, Element::of(element)),
             ListMut::Large(list) => list.push(end, element),

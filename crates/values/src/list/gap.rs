@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use super::Direction;
 use super::packed::ElementAction;
-use crate::listpack::{self, Element, Run};
+use crate::listpack::{self, Element, ElementRun};
 
 /// The position of the run in the buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ impl Span {
 
 /// An end of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum ListEnd {
     /// The left end, with the first element.
     Head,
     /// The right end, with the last element.
@@ -48,7 +48,7 @@ pub(super) fn splice(
     let bytes = element.map_or(0, Element::run_bytes);
     let (span, at) = make_hole(buffer, floor, span, range, bytes);
     if let Some(element) = element {
-        listpack::fill(&mut buffer[at..at + bytes], element);
+        listpack::write_element(&mut buffer[at..at + bytes], element);
     }
     span
 }
@@ -65,12 +65,16 @@ fn make_hole(buffer: &mut [u8], floor: usize, span: Span, range: Range<usize>, b
         before + room + after >= bytes,
         "the run has room for what is put into it"
     );
-    let side = if head < tail { End::Head } else { End::Tail };
+    let side = if head < tail { ListEnd::Head } else { ListEnd::Tail };
     let fits = |side| match side {
-        End::Head => before + room >= bytes,
-        End::Tail => after + room >= bytes,
+        ListEnd::Head => before + room >= bytes,
+        ListEnd::Tail => after + room >= bytes,
     };
-    let other = if side == End::Head { End::Tail } else { End::Head };
+    let other = if side == ListEnd::Head {
+        ListEnd::Tail
+    } else {
+        ListEnd::Head
+    };
     // In the middle, either side may move. At an end, all free space goes to the side on which the run grows.
     let moved = if fits(side) {
         shifted(span, side, room, bytes)
@@ -79,11 +83,11 @@ fn make_hole(buffer: &mut [u8], floor: usize, span: Span, range: Range<usize>, b
     } else {
         let total = span.bytes() - room + bytes;
         match side {
-            End::Head => Span {
+            ListEnd::Head => Span {
                 start: buffer.len() - total,
                 end: buffer.len(),
             },
-            End::Tail => Span {
+            ListEnd::Tail => Span {
                 start: floor,
                 end: floor + total,
             },
@@ -103,13 +107,13 @@ fn make_hole(buffer: &mut [u8], floor: usize, span: Span, range: Range<usize>, b
 
 /// Returns the span after the part on one side of a hole moved, so that the size of the hole changes from `room` to
 /// `bytes`.
-fn shifted(span: Span, side: End, room: usize, bytes: usize) -> Span {
+fn shifted(span: Span, side: ListEnd, room: usize, bytes: usize) -> Span {
     match side {
-        End::Head => Span {
+        ListEnd::Head => Span {
             start: span.start + room - bytes,
             ..span
         },
-        End::Tail => Span {
+        ListEnd::Tail => Span {
             end: span.end - room + bytes,
             ..span
         },
@@ -125,7 +129,7 @@ pub(super) fn remove_if(
 ) -> (usize, usize) {
     // The ranges of the selected elements, in the order of the iteration.
     let mut gone: Vec<Range<usize>> = Vec::new();
-    let all = Run::new(run);
+    let all = ElementRun::new(run);
     let mut walk = all.iter();
     loop {
         let next = match direction {
@@ -134,10 +138,10 @@ pub(super) fn remove_if(
         };
         let Some((offset, element)) = next else { break };
         let picked = remove(element);
-        if picked != ElementAction::No {
+        if picked != ElementAction::Keep {
             gone.push(offset..all.end_of(offset));
         }
-        if picked == ElementAction::Last {
+        if picked == ElementAction::RemoveAndStop {
             break;
         }
     }

@@ -21,21 +21,21 @@
 use std::ops::Range;
 
 use super::gap::{self, Span};
-use super::{Direction, End};
-use crate::listpack::{Element, Run};
+use super::{Direction, ListEnd};
+use crate::listpack::{Element, ElementRun};
 use crate::packed::PackedKind;
 
 /// The number of bytes before marks, run and free space.
 pub const HEADER_BYTES: usize = 9;
 /// The maximum length of a run in bytes. A packed list with a longer run becomes a [`List`](super::List).
-pub const LARGEST_RUN_BYTES: usize = 8 << 10;
+pub const MAX_RUN_BYTES: usize = 8 << 10;
 
 /// The number of elements from one mark to the next.
-const STRIDE: usize = 8;
+const MARK_INTERVAL: usize = 8;
 const MARK_BYTES: usize = 2;
 const MARKS_MAX: usize = u8::MAX as usize;
 
-const _: () = assert!(LARGEST_RUN_BYTES * 3 / 2 < u16::MAX as usize);
+const _: () = assert!(MAX_RUN_BYTES * 3 / 2 < u16::MAX as usize);
 
 fn field(bytes: &[u8], at: usize) -> usize {
     usize::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]))
@@ -85,9 +85,9 @@ impl<'a> PackedList<'a> {
 
     /// Returns the run of the elements.
     #[inline]
-    pub fn run(self) -> Run<'a> {
+    pub fn run(self) -> ElementRun<'a> {
         let span = span(self.bytes);
-        Run::new(&self.bytes[span.start..span.end])
+        ElementRun::new(&self.bytes[span.start..span.end])
     }
 
     /// The number of bytes by which the run can grow.
@@ -117,17 +117,17 @@ impl<'a> PackedList<'a> {
         if index >= count {
             return None;
         }
-        let before = (index / STRIDE).min(self.marks());
+        let before = (index / MARK_INTERVAL).min(self.marks());
         let (behind, behind_offset) = if before < self.marks() {
-            ((before + 1) * STRIDE, self.mark(before + 1))
+            ((before + 1) * MARK_INTERVAL, self.mark(before + 1))
         } else {
             (count, run.bytes().len())
         };
-        let first = before * STRIDE;
+        let first = before * MARK_INTERVAL;
         if index - first <= behind - index {
             (first..index).try_fold(self.mark(before), |offset, _| Some(run.step(offset)?.1))
         } else {
-            (index..behind).try_fold(behind_offset, |offset, _| run.before(offset))
+            (index..behind).try_fold(behind_offset, |offset, _| run.previous_offset(offset))
         }
     }
 
@@ -145,43 +145,43 @@ impl<'a> PackedList<'a> {
 
 /// The input for building a packed list.
 #[derive(Clone, Copy, Debug)]
-pub struct Plan<'a> {
+pub struct PackedListPlan<'a> {
     /// The elements.
-    pub run: Run<'a>,
+    pub run: ElementRun<'a>,
     /// The number of elements.
     pub count: usize,
     /// The number of elements that will be added.
-    pub more: usize,
+    pub added_elements: usize,
     /// The number of bytes that the added elements take.
-    pub more_bytes: usize,
+    pub added_bytes: usize,
     /// The end at which they will be added.
-    pub free_at: End,
+    pub free_end: ListEnd,
 }
 
-impl<'a> Plan<'a> {
+impl<'a> PackedListPlan<'a> {
     /// Creates the plan of a list to which nothing will be added.
-    pub fn of_run(run: Run<'a>, count: usize) -> Self {
-        Plan {
+    pub fn of_run(run: ElementRun<'a>, count: usize) -> Self {
+        PackedListPlan {
             run,
             count,
-            more: 0,
-            more_bytes: 0,
-            free_at: End::Tail,
+            added_elements: 0,
+            added_bytes: 0,
+            free_end: ListEnd::Tail,
         }
     }
 
     /// The minimum size of the packed list in bytes.
     pub fn min_bytes(&self) -> usize {
-        HEADER_BYTES + self.run.bytes().len() + self.more_bytes
+        HEADER_BYTES + self.run.bytes().len() + self.added_bytes
     }
 
     /// Returns the number of marks to reserve in a list of `length` bytes.
     fn marks(&self, length: usize) -> usize {
-        let (count, used) = (self.count + self.more, self.min_bytes());
+        let (count, used) = (self.count + self.added_elements, self.min_bytes());
         // The number of elements when the space is used up, if their average size does not change.
         let expected = count * length / used;
         let spare = (length - used) / MARK_BYTES;
-        (expected / STRIDE).min(spare).min(MARKS_MAX)
+        (expected / MARK_INTERVAL).min(spare).min(MARKS_MAX)
     }
 
     /// Builds the packed list in `out`, with a total length of `length` bytes.
@@ -191,15 +191,15 @@ impl<'a> Plan<'a> {
         out.resize(length, 0);
         out[0] = PackedKind::List as u8;
         out[7] = self.marks(length) as u8;
-        let start = match self.free_at {
-            End::Head => length - run.len(),
-            End::Tail => floor(out),
+        let start = match self.free_end {
+            ListEnd::Head => length - run.len(),
+            ListEnd::Tail => floor(out),
         };
         set_field(out, 1, self.count);
         set_field(out, 3, start);
         set_field(out, 5, start + run.len());
         out[start..start + run.len()].copy_from_slice(run);
-        PackedListMut::new(out).mark_on();
+        PackedListMut::new(out).extend_marks();
     }
 }
 
@@ -233,13 +233,13 @@ impl<'a> PackedListMut<'a> {
         set_field(self.bytes, 3, after.start);
         set_field(self.bytes, 5, after.end);
         if range.start == before.bytes() {
-            self.mark_last(count, range.start);
+            self.add_mark_for_tail(count, range.start);
         } else if removed == 1 && element.is_some() {
-            self.move_marks(range.start, after.bytes(), before.bytes());
+            self.shift_marks(range.start, after.bytes(), before.bytes());
         } else {
-            self.keep_marks(range.start);
+            self.truncate_marks(range.start);
             if range.start > 0 && range.end < before.bytes() {
-                self.mark_on();
+                self.extend_marks();
             }
         }
     }
@@ -257,22 +257,22 @@ impl<'a> PackedListMut<'a> {
     /// Adds a mark for an element that was added at the tail, if the element is at a mark's position and all marks
     /// before are valid.
     #[inline]
-    fn mark_last(&mut self, index: usize, offset: usize) {
+    fn add_mark_for_tail(&mut self, index: usize, offset: usize) {
         let valid = self.as_ref().marks();
-        if index == (valid + 1) * STRIDE && valid < usize::from(self.bytes[7]) {
+        if index == (valid + 1) * MARK_INTERVAL && valid < usize::from(self.bytes[7]) {
             self.add_mark(offset);
         }
     }
 
     /// Adds marks after the last valid one.
-    fn mark_on(&mut self) {
+    fn extend_marks(&mut self) {
         loop {
             let list = self.as_ref();
             let (valid, run) = (list.marks(), list.run());
-            if valid == usize::from(self.bytes[7]) || (valid + 1) * STRIDE >= list.len() {
+            if valid == usize::from(self.bytes[7]) || (valid + 1) * MARK_INTERVAL >= list.len() {
                 return;
             }
-            let offset = (0..STRIDE).fold(list.mark(valid), |offset, _| run.end_of(offset));
+            let offset = (0..MARK_INTERVAL).fold(list.mark(valid), |offset, _| run.end_of(offset));
             self.add_mark(offset);
         }
     }
@@ -287,12 +287,12 @@ impl<'a> PackedListMut<'a> {
     }
 
     /// Invalidates the marks after an offset.
-    fn keep_marks(&mut self, offset: usize) {
+    fn truncate_marks(&mut self, offset: usize) {
         self.set_marks(self.marks_up_to(offset));
     }
 
     /// Moves the marks after an offset at which one element replaced another.
-    fn move_marks(&mut self, offset: usize, after_bytes: usize, before_bytes: usize) {
+    fn shift_marks(&mut self, offset: usize, after_bytes: usize, before_bytes: usize) {
         if after_bytes == before_bytes {
             return;
         }
@@ -304,10 +304,10 @@ impl<'a> PackedListMut<'a> {
 
     /// Adds an element at one end.
     #[inline]
-    pub fn push(&mut self, end: End, element: Element<'_>) {
+    pub fn push(&mut self, end: ListEnd, element: Element<'_>) {
         let at = match end {
-            End::Head => 0,
-            End::Tail => span(self.bytes).bytes(),
+            ListEnd::Head => 0,
+            ListEnd::Tail => span(self.bytes).bytes(),
         };
         self.splice(at..at, 0, Some(element));
     }
@@ -328,7 +328,7 @@ impl<'a> PackedListMut<'a> {
         set_field(self.bytes, 5, span.start + length);
         if removed > 0 {
             self.set_marks(0);
-            self.mark_on();
+            self.extend_marks();
         }
         removed
     }
@@ -338,15 +338,15 @@ impl<'a> PackedListMut<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ElementAction {
     /// Keep the element.
-    No,
+    Keep,
     /// Remove the element.
-    Yes,
+    Remove,
     /// Remove the element and stop.
-    Last,
+    RemoveAndStop,
 }
 
 /// Returns the range that contains `count` elements from element `start` on in a run of `total` elements.
-pub(super) fn range_of(run: Run<'_>, total: usize, start: usize, count: usize) -> Range<usize> {
+pub(super) fn range_of(run: ElementRun<'_>, total: usize, start: usize, count: usize) -> Range<usize> {
     let length = run.bytes().len();
     let first = run.offset_of(start, total).unwrap_or(length);
     let last = if start + count >= total {

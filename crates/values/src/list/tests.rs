@@ -1,6 +1,6 @@
 //! Tests of lists against a naive model, with all sizes and depths, and of Valkey's rules for splitting and merging.
 
-use super::packed::{ElementAction, PackedList, PackedListMut, Plan};
+use super::packed::{ElementAction, PackedList, PackedListMut, PackedListPlan};
 use super::*;
 use crate::listpack::{self, Needle};
 use crate::size_class::size_class;
@@ -51,11 +51,11 @@ fn change(random: &mut fastrand::Rng, list: &mut List, model: &mut Vec<Vec<u8>>)
     let index = random.usize(0..=model.len());
     match random.usize(0..10) {
         0..2 => {
-            list.push(End::Head, &element);
+            list.push(ListEnd::Head, &element);
             model.insert(0, element);
         }
         2..4 => {
-            list.push(End::Tail, &element);
+            list.push(ListEnd::Tail, &element);
             model.push(element);
         }
         4 => {
@@ -95,14 +95,14 @@ fn remove_equal(random: &mut fastrand::Rng, list: &mut List, model: &mut Vec<Vec
     let needle = Needle::new(element);
     let mut left = most;
     let removed = list.remove_if(direction, |found| {
-        if !needle.is(found) {
-            return ElementAction::No;
+        if !needle.matches(found) {
+            return ElementAction::Keep;
         }
         left -= 1;
         if left == 0 {
-            ElementAction::Last
+            ElementAction::RemoveAndStop
         } else {
-            ElementAction::Yes
+            ElementAction::Remove
         }
     });
     let mut places: Vec<usize> = (0..model.len()).filter(|&at| model[at] == element).collect();
@@ -130,7 +130,10 @@ fn changes_agree_with_the_model() {
             check(&list);
             assert_eq!(list.len(), model.len());
             let index = random.usize(0..model.len() + 2);
-            assert_eq!(list.with(index, |element| element.to_vec()).as_ref(), model.get(index));
+            assert_eq!(
+                list.with_element(index, |element| element.to_vec()).as_ref(),
+                model.get(index)
+            );
             if round % 20 == 0 {
                 assert_eq!(texts(ListRef::Large(&list), 0, Direction::Forward), model);
                 let from = index.min(model.len().saturating_sub(1));
@@ -146,7 +149,7 @@ fn changes_agree_with_the_model() {
 fn a_listpack_stays_one_node_whatever_its_size() {
     let mut list = List::listpack(&[], 0);
     for number in 0..5000 {
-        list.push(End::Tail, format!("element {number}").as_bytes());
+        list.push(ListEnd::Tail, format!("element {number}").as_bytes());
     }
     list.insert(17, false, &[b'x'; 100_000]);
     list.replace(17, &[b'y'; 50_000]);
@@ -160,10 +163,10 @@ fn packed_lists_agree_with_the_model() {
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
     let mut bytes = Vec::new();
-    let free = Plan {
-        more: 64,
-        more_bytes: 3000,
-        ..Plan::of_run(Run::new(&[]), 0)
+    let free = PackedListPlan {
+        added_elements: 64,
+        added_bytes: 3000,
+        ..PackedListPlan::of_run(ElementRun::new(&[]), 0)
     };
     free.build(&mut bytes, 4096);
     let mut room = PackedList::new(&bytes).free_bytes();
@@ -180,11 +183,11 @@ fn packed_lists_agree_with_the_model() {
         let mut change = PackedListMut::new(&mut bytes);
         match random.usize(0..7) {
             0 if fits => {
-                change.push(End::Head, Element::of(&element));
+                change.push(ListEnd::Head, Element::of(&element));
                 model.insert(0, element);
             }
             1 if fits => {
-                change.push(End::Tail, Element::of(&element));
+                change.push(ListEnd::Tail, Element::of(&element));
                 model.push(element);
             }
             2 if fits => {
@@ -204,10 +207,10 @@ fn packed_lists_agree_with_the_model() {
             4 if random.usize(0..10) == 0 => {
                 let needle = Needle::new(&element);
                 let pick = |found: Element<'_>| {
-                    if needle.is(found) {
-                        ElementAction::Yes
+                    if needle.matches(found) {
+                        ElementAction::Remove
                     } else {
-                        ElementAction::No
+                        ElementAction::Keep
                     }
                 };
                 let removed = change.remove_if(Direction::Forward, pick);
@@ -224,16 +227,16 @@ fn packed_lists_agree_with_the_model() {
         }
         assert_eq!(texts(ListRef::Packed(list), 0, Direction::Forward), model);
         for (index, element) in model.iter().enumerate() {
-            let found = ListRef::Packed(list).with(index, |found| found.to_vec());
+            let found = ListRef::Packed(list).with_element(index, |found| found.to_vec());
             assert_eq!(found.as_ref(), Some(element), "element {index}");
         }
         assert_eq!(list.offset_of(model.len()), None);
         if random.usize(0..20) == 0 {
             let (run, count) = (list.run().bytes().to_vec(), list.len());
-            let plan = Plan {
-                run: Run::new(&run),
+            let plan = PackedListPlan {
+                run: ElementRun::new(&run),
                 count,
-                free_at: if random.bool() { End::Head } else { End::Tail },
+                free_end: if random.bool() { ListEnd::Head } else { ListEnd::Tail },
                 ..free
             };
             plan.build(&mut bytes, plan.min_bytes().max(4096));
@@ -246,7 +249,7 @@ fn packed_lists_agree_with_the_model() {
 fn nodes_are_filled_up_to_the_limit_and_split_in_the_middle() {
     let mut list = List::quicklist(4, 0);
     for number in 0..8 {
-        list.push(End::Tail, &[b'a' + number]);
+        list.push(ListEnd::Tail, &[b'a' + number]);
     }
     let counts = |list: &List| list.nodes.iter().map(Node::len).collect::<Vec<_>>();
     assert_eq!(counts(&list), [4, 4]);
@@ -259,29 +262,29 @@ fn nodes_are_filled_up_to_the_limit_and_split_in_the_middle() {
 }
 
 #[test]
-fn only_one_small_run_is_called_a_listpack() {
-    let limits = Limits::new(-2);
+fn only_a_single_small_run_is_a_listpack() {
+    let limits = ListLimits::new(-2);
     let mut list = List::quicklist(-2, 0);
-    list.push(End::Tail, &[b'a'; 4000]);
+    list.push(ListEnd::Tail, &[b'a'; 4000]);
     assert!(list.fits_listpack(limits, true));
-    list.push(End::Tail, &[b'b'; 4000]);
+    list.push(ListEnd::Tail, &[b'b'; 4000]);
     assert!(!list.fits_listpack(limits, true) && list.fits_listpack(limits, false));
-    list.push(End::Tail, &[b'c'; 4000]);
+    list.push(ListEnd::Tail, &[b'c'; 4000]);
     assert_eq!(list.nodes.len(), 2);
     list.remove_range(0, 1);
     assert!(!list.fits_listpack(limits, false));
     list.remove_range(1, 1);
     assert!(list.fits_listpack(limits, true));
-    list.push(End::Tail, &[b'd'; 9000]);
+    list.push(ListEnd::Tail, &[b'd'; 9000]);
     list.remove_range(0, 1);
     assert!(!list.fits_listpack(limits, true), "a plain node is no listpack");
 }
 
 #[test]
-fn only_the_ends_of_a_long_list_have_room() {
+fn only_the_ends_of_a_long_list_have_free_space() {
     let mut list = List::quicklist(-2, 0);
     for number in 0..1000 {
-        list.push(End::Head, &[b'a'; 70]);
+        list.push(ListEnd::Head, &[b'a'; 70]);
         if number >= 500 {
             list.remove_range(list.len() - 1, 1);
         }
@@ -301,30 +304,30 @@ fn only_the_ends_of_a_long_list_have_room() {
 }
 
 #[test]
-fn the_places_to_fetch_are_the_list_s_own() {
+fn prefetched_memory_belongs_to_the_list() {
     for depth in [0, 1] {
         let mut list = List::quicklist(-2, depth);
-        assert!(list.node_place(End::Head).is_none() && list.end_place(End::Tail).is_none());
+        assert!(list.node_memory(ListEnd::Head).is_none() && list.end_memory(ListEnd::Tail).is_none());
         for number in 0..500_u32 {
-            list.push(End::Tail, &[number.to_le_bytes(); 20].concat());
-            for end in [End::Head, End::Tail] {
-                let place = list.end_place(end).expect("the list has elements");
+            list.push(ListEnd::Tail, &[number.to_le_bytes(); 20].concat());
+            for end in [ListEnd::Head, ListEnd::Tail] {
+                let place = list.end_memory(end).expect("the list has elements");
                 assert!(!place.is_empty() && place.len() <= 192, "{} bytes", place.len());
-                assert!(list.node_place(end).is_some());
+                assert!(list.node_memory(end).is_some());
             }
         }
     }
 }
 
 #[test]
-fn a_large_element_stands_alone_and_splits_a_run() {
+fn a_large_element_gets_a_plain_node_and_splits_a_run() {
     let mut list = List::quicklist(-2, 0);
     for element in [b"a", b"b", b"c"] {
-        list.push(End::Tail, element);
+        list.push(ListEnd::Tail, element);
     }
     list.replace(1, &[b'x'; 10_000]);
     let containers: Vec<_> = list.nodes.iter().map(Node::container).collect();
-    assert_eq!(containers, [Container::Packed, Container::Plain, Container::Packed]);
+    assert_eq!(containers, [NodeKind::Packed, NodeKind::Plain, NodeKind::Packed]);
     list.replace(1, b"small");
     let expected: Vec<Vec<u8>> = vec![b"a".to_vec(), b"small".to_vec(), b"c".to_vec()];
     assert_eq!(texts(ListRef::Large(&list), 0, Direction::Forward), expected);
@@ -335,7 +338,7 @@ fn a_large_element_stands_alone_and_splits_a_run() {
 fn stored_nodes_hold_whole_listpacks() {
     let mut list = List::quicklist(2, 1);
     for number in 0..8u8 {
-        list.push(End::Tail, &[b'a' + number; 60]);
+        list.push(ListEnd::Tail, &[b'a' + number; 60]);
     }
     let nodes: Vec<_> = list.stored_nodes().collect();
     assert_eq!(nodes.len(), 4);
@@ -350,21 +353,21 @@ fn stored_nodes_hold_whole_listpacks() {
 }
 
 #[test]
-fn a_node_that_removal_makes_worth_compressing_is_compressed() {
+fn a_node_that_becomes_compressible_by_removal_is_compressed() {
     let noise = |random: &mut fastrand::Rng| -> Vec<u8> { (0..1000).map(|_| random.u8(..)).collect() };
     let mut random = fastrand::Rng::with_seed(1);
     // Nodes of three elements. The inner node consists mostly of noise.
     let mut list = List::quicklist(3, 1);
     for number in 0..9 {
         match number {
-            3 | 4 => list.push(End::Tail, &noise(&mut random)),
-            _ => list.push(End::Tail, &[b'a'; 60]),
+            3 | 4 => list.push(ListEnd::Tail, &noise(&mut random)),
+            _ => list.push(ListEnd::Tail, &[b'a'; 60]),
         }
     }
     check(&list);
     let removed = list.remove_if(Direction::Forward, |element| match element {
-        Element::Bytes(bytes) if bytes[0] != b'a' || bytes[1] != b'a' => ElementAction::Yes,
-        _ => ElementAction::No,
+        Element::Bytes(bytes) if bytes[0] != b'a' || bytes[1] != b'a' => ElementAction::Remove,
+        _ => ElementAction::Keep,
     });
     assert_eq!(removed, 2);
     check(&list);
@@ -374,7 +377,7 @@ fn a_node_that_removal_makes_worth_compressing_is_compressed() {
 fn a_node_that_two_new_ones_push_inwards_is_compressed() {
     let mut list = List::quicklist(4, 2);
     for number in 0..28 {
-        list.push(End::Tail, &[b'a' + (number % 3); 90]);
+        list.push(ListEnd::Tail, &[b'a' + (number % 3); 90]);
     }
     check(&list);
     // The position is in the middle of the last node: one half, the large element and the other half follow each other.

@@ -11,7 +11,10 @@ fn run_of<B: AsRef<[u8]>>(elements: &[B]) -> Vec<u8> {
 }
 
 fn texts(run: &[u8]) -> Vec<Vec<u8>> {
-    Run::new(run).iter().map(|(_, element)| element.to_vec()).collect()
+    ElementRun::new(run)
+        .iter()
+        .map(|(_, element)| element.to_vec())
+        .collect()
 }
 
 fn random_element(random: &mut fastrand::Rng) -> Vec<u8> {
@@ -27,7 +30,7 @@ fn random_element(random: &mut fastrand::Rng) -> Vec<u8> {
 }
 
 #[test]
-fn integers_have_the_shortest_form_and_come_back() {
+fn integers_use_the_shortest_encoding_and_survive_the_round_trip() {
     let cases: &[(i64, &[u8])] = &[
         (0, &[0, 1]),
         (127, &[127, 1]),
@@ -48,7 +51,7 @@ fn integers_have_the_shortest_form_and_come_back() {
     for &(number, encoded) in cases {
         let run = run_of(&[number.to_string()]);
         assert_eq!(run, encoded, "{number}");
-        assert_eq!(Run::new(&run).at(0), Some(Element::Int(number)));
+        assert_eq!(ElementRun::new(&run).at(0), Some(Element::Int(number)));
         assert_eq!(Element::Int(number).run_bytes(), encoded.len());
         assert_eq!(Element::Int(number).to_vec(), number.to_string().into_bytes());
     }
@@ -69,15 +72,15 @@ fn only_canonical_decimals_are_integers() {
         "-9223372036854775809",
         "99999999999999999999",
     ] {
-        assert_eq!(integer_of(text.as_bytes()), None, "{text}");
+        assert_eq!(parse_integer(text.as_bytes()), None, "{text}");
     }
     for number in [0, 1, -1, 10, i64::MAX, i64::MIN] {
-        assert_eq!(integer_of(number.to_string().as_bytes()), Some(number));
+        assert_eq!(parse_integer(number.to_string().as_bytes()), Some(number));
     }
 }
 
 #[test]
-fn strings_at_the_borders_of_headers_and_backlens_come_back() {
+fn strings_at_the_limits_of_headers_and_backlens_survive_the_round_trip() {
     let lengths = [
         0, 1, 62, 63, 64, 125, 126, 127, 4094, 4095, 4096, 16_376, 16_377, 16_378, 16_379, 2_097_145, 2_097_146,
         2_097_147,
@@ -90,8 +93,8 @@ fn strings_at_the_borders_of_headers_and_backlens_come_back() {
             [b"before".to_vec(), bytes.clone(), b"17".to_vec()],
             "{length}"
         );
-        let backward: Vec<_> = Run::new(&run).iter().rev().map(|(offset, _)| offset).collect();
-        let mut forward: Vec<_> = Run::new(&run).iter().map(|(offset, _)| offset).collect();
+        let backward: Vec<_> = ElementRun::new(&run).iter().rev().map(|(offset, _)| offset).collect();
+        let mut forward: Vec<_> = ElementRun::new(&run).iter().map(|(offset, _)| offset).collect();
         forward.reverse();
         assert_eq!(backward, forward, "{length}");
         assert_eq!(forward[0] - forward[1], Element::Bytes(&bytes).run_bytes());
@@ -107,10 +110,10 @@ fn a_needle_finds_numbers_in_either_form() {
     push_element(&mut run, Element::Bytes(b"12"));
     let second = run.len();
     push_element(&mut run, Element::Int(13));
-    assert_eq!(Run::new(&run).find(b"12", 1), Some(0));
-    assert_eq!(Run::new(&run).find(b"13", 1), Some(second));
-    assert_eq!(Run::new(&run).find(b"13", 2), None);
-    assert_eq!(Run::new(&run).find(b"14", 1), None);
+    assert_eq!(ElementRun::new(&run).find(b"12", 1), Some(0));
+    assert_eq!(ElementRun::new(&run).find(b"13", 1), Some(second));
+    assert_eq!(ElementRun::new(&run).find(b"13", 2), None);
+    assert_eq!(ElementRun::new(&run).find(b"14", 1), None);
 }
 
 #[test]
@@ -122,7 +125,7 @@ fn changes_agree_with_the_model() {
     let mut run = Vec::new();
     for _ in 0..6_000 {
         let count = model.len();
-        let offset_of = |run: &[u8], index| Run::new(run).offset_of(index, count);
+        let offset_of = |run: &[u8], index| ElementRun::new(run).offset_of(index, count);
         match random.usize(0..6) {
             0 | 1 if model.len() < 80 => {
                 let (index, element) = (random.usize(0..=model.len()), random_element(&mut random));
@@ -161,29 +164,29 @@ fn changes_agree_with_the_model() {
         assert_eq!(validate_run(&run), Some(model.len()));
         assert_eq!(texts(&run), model);
         let index = random.usize(0..model.len() + 2);
-        let found = Run::new(&run)
+        let found = ElementRun::new(&run)
             .get(index, model.len())
             .map(|(_, element)| element.to_vec());
         assert_eq!(found.as_ref(), model.get(index));
         if let Some(element) = model.get(index) {
             let first = model.iter().position(|other| other == element).unwrap();
             assert_eq!(
-                Run::new(&run).find(element, 1),
-                Run::new(&run).offset_of(first, model.len())
+                ElementRun::new(&run).find(element, 1),
+                ElementRun::new(&run).offset_of(first, model.len())
             );
         }
     }
 }
 
 #[test]
-fn whole_listpacks_are_byte_for_byte_those_of_files() {
+fn whole_listpacks_equal_those_in_files() {
     let run = run_of(&[&b"a"[..], b"5"]);
     let mut whole = Vec::new();
-    write_whole(&mut whole, &run, 2);
+    write_listpack(&mut whole, &run, 2);
     assert_eq!(whole, [12, 0, 0, 0, 2, 0, 0x81, b'a', 2, 5, 1, 0xFF]);
-    assert_eq!(whole.len(), whole_bytes(run.len()));
+    assert_eq!(whole.len(), listpack_bytes(run.len()));
     let (found, count) = validate(&whole).unwrap();
-    assert_eq!(run_of_whole(&whole).bytes(), &run[..]);
+    assert_eq!(run_of_listpack(&whole).bytes(), &run[..]);
     assert_eq!((found.bytes(), count), (&run[..], 2));
 }
 
@@ -191,17 +194,17 @@ fn whole_listpacks_are_byte_for_byte_those_of_files() {
 fn a_listpack_of_unknown_length_is_counted() {
     let run: Vec<u8> = (0..70_000).flat_map(|_| [7, 1]).collect();
     let mut whole = Vec::new();
-    write_whole(&mut whole, &run, 70_000);
+    write_listpack(&mut whole, &run, 70_000);
     assert_eq!(whole[4..6], [0xFF, 0xFF]);
     assert_eq!(validate(&whole).unwrap().1, 70_000);
 }
 
 #[test]
-fn a_listpack_that_is_broken_anywhere_is_refused_or_walks_to_its_end() {
+fn damaged_listpacks_are_refused_or_can_be_traversed() {
     let long = [b'q'; 200];
     let run = run_of(&[&b"hello"[..], b"-300", b"70000", &long, b"99999999999", b""]);
     let mut whole = Vec::new();
-    write_whole(&mut whole, &run, 6);
+    write_listpack(&mut whole, &run, 6);
     for length in 0..whole.len() {
         assert!(validate(&whole[..length]).is_none(), "cut at {length}");
     }

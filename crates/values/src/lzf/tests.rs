@@ -20,7 +20,7 @@ fn compressible(random: &mut fastrand::Rng, len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn packs_to_the_bytes_that_other_servers_have_in_their_dumps() {
+fn output_equals_that_of_liblzf() {
     let cases: &[(Vec<u8>, &[u8])] = &[
         (vec![b'a'; 21], b"\x01aa\xe0\x0a\x00"),
         (vec![b'a'; 100], b"\x01aa\xe0\x57\x00\x01aa"),
@@ -33,7 +33,7 @@ fn packs_to_the_bytes_that_other_servers_have_in_their_dumps() {
 }
 
 #[test]
-fn whatever_is_packed_comes_back() {
+fn compressed_input_survives_the_round_trip() {
     let seed = fastrand::u64(..);
     let mut random = fastrand::Rng::with_seed(seed);
     let mut packed_count = 0;
@@ -59,7 +59,7 @@ fn whatever_is_packed_comes_back() {
 }
 
 #[test]
-fn the_result_does_not_depend_on_what_was_packed_before() {
+fn the_result_does_not_depend_on_earlier_input() {
     let text = compressible(&mut fastrand::Rng::with_seed(7), 5000);
     let first = compress(&text, 4996);
     for len in [100, 5000, 20_000] {
@@ -73,7 +73,7 @@ fn the_result_does_not_depend_on_what_was_packed_before() {
 fn positions_start_over_before_they_overflow() {
     let text = b"abcabcabcabcabcabcabcabcabcabc";
     let mut compressor = Compressor {
-        seen: vec![0; 1 << HASH_BITS],
+        last_positions: vec![0; 1 << HASH_BITS],
         base: u32::MAX - 10,
     };
     let packed = compressor.compress(text, 26).expect("it repeats");
@@ -82,7 +82,7 @@ fn positions_start_over_before_they_overflow() {
 }
 
 #[test]
-fn what_does_not_get_smaller_is_left_alone() {
+fn incompressible_input_is_not_compressed() {
     let mut random = fastrand::Rng::with_seed(3);
     let noise: Vec<u8> = std::iter::repeat_with(|| random.u8(..)).take(1000).collect();
     assert_eq!(compress(&noise, 996), None);

@@ -4,17 +4,17 @@
 //! The size of a chunk is bounded, so no operation copies much. A removed record leaves a hole. Once holes make up more
 //! than a quarter of a chunk, its records move to the chunk that is being filled, and the chunk is freed.
 
-use super::encoding::{Header, Record, RecordParts, Shape, dig, next_record};
-use super::{CHUNK_BYTES, Id};
-use crate::size_class::{reserve_class, size_class};
+use super::encoding::{Record, RecordHeader, RecordParts, RecordShape, next_record, write_hole};
+use super::{CHUNK_BYTES, RecordId};
+use crate::size_class::{reserve_size_class, size_class};
 
 /// The size of the arena in bytes up to which chunks grow with their contents. In a larger arena, chunks are allocated
 /// with their full size.
-const WHOLE_CHUNKS_FROM_BYTES: usize = 8 * CHUNK_BYTES;
+const FULL_SIZE_CHUNKS_FROM_BYTES: usize = 8 * CHUNK_BYTES;
 /// The maximum size in bytes of a record that shares a chunk with other records.
-const MAX_SHARING_BYTES: usize = 4096;
+const MAX_SHARED_CHUNK_RECORD_BYTES: usize = 4096;
 /// The value of `filling` if no chunk is being filled.
-const NONE: u32 = u32::MAX;
+const NO_CHUNK: u32 = u32::MAX;
 
 #[derive(Clone, Debug, Default)]
 struct Chunk {
@@ -24,7 +24,7 @@ struct Chunk {
 
 #[derive(Clone, Debug)]
 pub(super) struct Chunks {
-    shape: Shape,
+    shape: RecordShape,
     /// The chunk to which new records are appended.
     filling: u32,
     chunks: Vec<Chunk>,
@@ -38,10 +38,10 @@ pub(super) struct Chunks {
 
 impl Chunks {
     /// Creates an arena that begins with these chunks. New records are appended to the last of them.
-    pub(super) fn of<'a>(shape: Shape, chunks: impl Iterator<Item = &'a [u8]>) -> Self {
+    pub(super) fn from_chunks<'a>(shape: RecordShape, chunks: impl Iterator<Item = &'a [u8]>) -> Self {
         let mut arena = Chunks {
             shape,
-            filling: NONE,
+            filling: NO_CHUNK,
             chunks: Vec::new(),
             free: Vec::new(),
             allocated: 0,
@@ -49,7 +49,7 @@ impl Chunks {
         };
         for bytes in chunks {
             let live = live_bytes_in(shape, bytes);
-            arena.filling = arena.open(if bytes.is_empty() { 0 } else { size_class(bytes.len()) });
+            arena.filling = arena.open_chunk(if bytes.is_empty() { 0 } else { size_class(bytes.len()) });
             let chunk = &mut arena.chunks[arena.filling as usize];
             chunk.bytes.extend_from_slice(bytes);
             chunk.hole_bytes = (bytes.len() - live) as u32;
@@ -72,37 +72,37 @@ impl Chunks {
     }
 
     #[inline]
-    pub(super) fn record(&self, id: Id) -> Record<'_> {
+    pub(super) fn record(&self, id: RecordId) -> Record<'_> {
         let bytes = &self.chunks[id.chunk()].bytes;
         RecordParts::of(self.shape, bytes, id.offset()).record(bytes)
     }
 
     /// Returns the bytes of the record's chunk, and the positions of the record's parts in them.
     #[inline]
-    pub(super) fn place(&mut self, id: Id) -> (&mut [u8], RecordParts) {
+    pub(super) fn locate_mut(&mut self, id: RecordId) -> (&mut [u8], RecordParts) {
         let bytes = &mut self.chunks[id.chunk()].bytes;
         let parts = RecordParts::of(self.shape, bytes, id.offset());
         (bytes, parts)
     }
 
     /// Accounts for a hole of `bytes` bytes that a record left behind it by shrinking.
-    pub(super) fn note_hole(&mut self, id: Id, bytes: usize) {
+    pub(super) fn account_for_hole(&mut self, id: RecordId, bytes: usize) {
         self.chunks[id.chunk()].hole_bytes += bytes as u32;
         self.live -= bytes;
     }
 
-    pub(super) fn append(&mut self, record: &Record<'_>, header: &Header) -> Id {
-        let (number, offset) = self.room(header.total_bytes(record));
+    pub(super) fn append(&mut self, record: &Record<'_>, header: &RecordHeader) -> RecordId {
+        let (number, offset) = self.reserve(header.total_bytes(record));
         header.append(record, &mut self.chunks[number].bytes);
-        Id::new(number, offset)
+        RecordId::new(number, offset)
     }
 
     /// Returns the number of a chunk with capacity for `bytes` bytes, and its current length. The bytes are counted as
     /// live from now on.
-    fn room(&mut self, bytes: usize) -> (usize, usize) {
+    fn reserve(&mut self, bytes: usize) -> (usize, usize) {
         self.live += bytes;
-        if bytes > MAX_SHARING_BYTES {
-            let number = self.open(size_class(bytes));
+        if bytes > MAX_SHARED_CHUNK_RECORD_BYTES {
+            let number = self.open_chunk(size_class(bytes));
             return (number as usize, 0);
         }
         let fits = self
@@ -110,18 +110,18 @@ impl Chunks {
             .get(self.filling as usize)
             .is_some_and(|chunk| chunk.bytes.len() + bytes <= CHUNK_BYTES);
         if !fits {
-            let whole = self.allocated >= WHOLE_CHUNKS_FROM_BYTES;
-            self.filling = self.open(if whole { CHUNK_BYTES } else { size_class(bytes) });
+            let whole = self.allocated >= FULL_SIZE_CHUNKS_FROM_BYTES;
+            self.filling = self.open_chunk(if whole { CHUNK_BYTES } else { size_class(bytes) });
         }
         let number = self.filling as usize;
         let chunk = &mut self.chunks[number].bytes;
         let before = chunk.capacity();
-        reserve_class(chunk, bytes);
+        reserve_size_class(chunk, bytes);
         self.allocated += chunk.capacity() - before;
         (number, chunk.len())
     }
 
-    fn open(&mut self, capacity: usize) -> u32 {
+    fn open_chunk(&mut self, capacity: usize) -> u32 {
         let number = self.free.pop().unwrap_or_else(|| {
             self.chunks.push(Chunk::default());
             u32::try_from(self.chunks.len() - 1).expect("as many chunks as an id can name")
@@ -133,9 +133,9 @@ impl Chunks {
     }
 
     /// Empties a chunk and returns its bytes.
-    fn close(&mut self, number: usize) -> Vec<u8> {
+    fn take_chunk(&mut self, number: usize) -> Vec<u8> {
         if self.filling as usize == number {
-            self.filling = NONE;
+            self.filling = NO_CHUNK;
         }
         let chunk = std::mem::take(&mut self.chunks[number]);
         self.allocated -= chunk.bytes.capacity();
@@ -144,11 +144,11 @@ impl Chunks {
 
     /// Turns a record into a hole. Returns `true` if holes now take so much of its chunk that the chunk should be
     /// evacuated.
-    pub(super) fn bury(&mut self, id: Id) -> bool {
+    pub(super) fn free_record(&mut self, id: RecordId) -> bool {
         let chunk = &mut self.chunks[id.chunk()];
         let end = RecordParts::of(self.shape, &chunk.bytes, id.offset()).end;
         let bytes = end - id.offset();
-        dig(&mut chunk.bytes[id.offset()..end]);
+        write_hole(&mut chunk.bytes[id.offset()..end]);
         chunk.hole_bytes += bytes as u32;
         self.live -= bytes;
         self.is_sparse(id.chunk())
@@ -161,16 +161,20 @@ impl Chunks {
     }
 
     /// Moves the records of a chunk to the chunk that is being filled.
-    pub(super) fn evacuate(&mut self, number: usize, mut moved: impl FnMut(Id, Id, Record<'_>)) {
-        let bytes = self.close(number);
+    pub(super) fn evacuate(&mut self, number: usize, mut moved: impl FnMut(RecordId, RecordId, Record<'_>)) {
+        let bytes = self.take_chunk(number);
         let mut at = 0;
         while let Some(start) = next_record(&bytes, at) {
             let parts = RecordParts::of(self.shape, &bytes, start);
             let encoded = &bytes[start..parts.end];
             self.live -= encoded.len();
-            let (target, offset) = self.room(encoded.len());
+            let (target, offset) = self.reserve(encoded.len());
             self.chunks[target].bytes.extend_from_slice(encoded);
-            moved(Id::new(number, start), Id::new(target, offset), parts.record(&bytes));
+            moved(
+                RecordId::new(number, start),
+                RecordId::new(target, offset),
+                parts.record(&bytes),
+            );
             at = parts.end;
         }
         // The number is reused only now, because otherwise an id could refer both to a record that has moved and to one
@@ -186,7 +190,7 @@ impl Chunks {
 }
 
 /// Returns the total size of the records in a chunk, in bytes.
-fn live_bytes_in(shape: Shape, bytes: &[u8]) -> usize {
+fn live_bytes_in(shape: RecordShape, bytes: &[u8]) -> usize {
     let (mut at, mut live) = (0, 0);
     while let Some(start) = next_record(bytes, at) {
         at = RecordParts::of(shape, bytes, start).end;

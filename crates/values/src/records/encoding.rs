@@ -12,7 +12,7 @@
 /// The components of the records of a collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Shape {
+pub enum RecordShape {
     /// A key only.
     Members,
     /// A key and a value of 8 bytes.
@@ -64,29 +64,29 @@ const SCORE_BYTES: usize = 8;
 const HEADER_MAX_BYTES: usize = 26;
 
 /// The encoded bytes before the key of a record.
-pub(super) struct Header {
+pub(super) struct RecordHeader {
     bytes: [u8; HEADER_MAX_BYTES],
     len: usize,
 }
 
-impl Header {
+impl RecordHeader {
     /// Encodes the header of a record.
     #[inline]
-    pub(super) fn of(shape: Shape, record: &Record<'_>) -> Self {
-        let mut header = Header {
+    pub(super) fn of(shape: RecordShape, record: &Record<'_>) -> Self {
+        let mut header = RecordHeader {
             bytes: [0; HEADER_MAX_BYTES],
             len: 0,
         };
         match shape {
-            Shape::Members => {
+            RecordShape::Members => {
                 debug_assert!(record.value.is_empty(), "a member has no value");
                 header.push_length(record.key.len());
             }
-            Shape::Scores => {
+            RecordShape::Scores => {
                 assert!(record.value.len() == SCORE_BYTES, "a score has eight bytes");
                 header.push_length(record.key.len());
             }
-            Shape::Fields => {
+            RecordShape::Fields => {
                 header.push_length(record.key.len() << 1 | usize::from(record.expire_at_ms.is_some()));
                 header.push_length(record.value.len());
                 if let Some(expire_at_ms) = record.expire_at_ms {
@@ -192,12 +192,12 @@ pub(super) struct RecordParts {
 impl RecordParts {
     /// Decodes the positions of the parts of the record at `at`.
     #[inline]
-    pub(super) fn of(shape: Shape, bytes: &[u8], at: usize) -> Self {
+    pub(super) fn of(shape: RecordShape, bytes: &[u8], at: usize) -> Self {
         let (number, taken) = length_at(bytes, at);
         let behind = at + taken;
-        if shape != Shape::Fields {
+        if shape != RecordShape::Fields {
             let value_at = behind + number;
-            let end = value_at + if shape == Shape::Scores { SCORE_BYTES } else { 0 };
+            let end = value_at + if shape == RecordShape::Scores { SCORE_BYTES } else { 0 };
             return RecordParts {
                 key_at: behind,
                 value_at,
@@ -235,12 +235,12 @@ impl RecordParts {
 }
 
 /// Turns the bytes of `place` into a hole.
-pub(super) fn dig(place: &mut [u8]) {
+pub(super) fn write_hole(place: &mut [u8]) {
     match place.len() {
         0 => {}
         1 => place[0] = HOLE_OF_ONE,
         length => {
-            let mut header = Header {
+            let mut header = RecordHeader {
                 bytes: [0; HEADER_MAX_BYTES],
                 len: 0,
             };
@@ -284,17 +284,17 @@ mod tests {
         for length in [0, 1, 119, 120, 239, 240, 241, 495, 2287, 2288, 65535, 65536, 70000] {
             let key = vec![b'k'; length];
             for (shape, value, expire_at_ms) in [
-                (Shape::Members, &[][..], None),
-                (Shape::Scores, &[7; 8][..], None),
-                (Shape::Fields, &key[..], None),
-                (Shape::Fields, &b"v"[..], Some(u64::MAX - 5)),
+                (RecordShape::Members, &[][..], None),
+                (RecordShape::Scores, &[7; 8][..], None),
+                (RecordShape::Fields, &key[..], None),
+                (RecordShape::Fields, &b"v"[..], Some(u64::MAX - 5)),
             ] {
                 let record = Record {
                     key: &key,
                     value,
                     expire_at_ms,
                 };
-                let header = Header::of(shape, &record);
+                let header = RecordHeader::of(shape, &record);
                 let mut bytes = vec![0x77];
                 header.append(&record, &mut bytes);
                 assert_eq!(bytes.len() - 1, header.total_bytes(&record));
@@ -310,7 +310,7 @@ mod tests {
     fn holes_of_every_length_are_skipped() {
         for length in (1..300).chain([2287, 2288, 2289, 2300, 65535, 65536, 100_000]) {
             let mut bytes = vec![0xAA; length];
-            dig(&mut bytes);
+            write_hole(&mut bytes);
             assert_eq!(next_record(&bytes, 0), None, "{length}");
             bytes.push(0);
             assert_eq!(next_record(&bytes, 0), Some(length));

@@ -12,8 +12,8 @@
 //! bounded by the size of a leaf or of the directory of one region. The leaves form a sequence in hash order, which a
 //! scan follows.
 
-use super::Id;
-use super::leaf::{Leaf, MAX_DEPTH, MAX_ENTRIES, Stretch};
+use super::RecordId;
+use super::leaf::{HashRange, Leaf, MAX_DEPTH, MAX_ENTRIES};
 
 /// The maximum number of leaves of a region. A full region is split in two.
 const MAX_LEAVES: usize = 1024;
@@ -29,11 +29,11 @@ const RANDOM_TRIES: usize = 1000;
 
 /// An item of a directory, which covers a range of hashes.
 trait Covering {
-    fn stretch(&self) -> Stretch;
+    fn stretch(&self) -> HashRange;
 }
 
 impl Covering for Leaf {
-    fn stretch(&self) -> Stretch {
+    fn stretch(&self) -> HashRange {
         self.stretch
     }
 }
@@ -41,7 +41,7 @@ impl Covering for Leaf {
 /// Items that together cover a range of hashes.
 #[derive(Clone, Debug)]
 struct Directory<T> {
-    stretch: Stretch,
+    stretch: HashRange,
     /// The binary logarithm of the number of slots.
     bits: u8,
     slots: Vec<u32>,
@@ -49,13 +49,13 @@ struct Directory<T> {
 }
 
 impl<T> Covering for Directory<T> {
-    fn stretch(&self) -> Stretch {
+    fn stretch(&self) -> HashRange {
         self.stretch
     }
 }
 
 impl<T: Covering> Directory<T> {
-    fn empty(stretch: Stretch) -> Self {
+    fn empty(stretch: HashRange) -> Self {
         Directory {
             stretch,
             bits: 0,
@@ -87,13 +87,13 @@ impl<T: Covering> Directory<T> {
     }
 
     /// Returns the slots of a range of hashes.
-    fn range(&self, stretch: Stretch) -> std::ops::Range<usize> {
+    fn range(&self, stretch: HashRange) -> std::ops::Range<usize> {
         let first = self.slot_of(stretch.start());
         first..first + (1 << (self.bits - (stretch.depth - self.stretch.depth)))
     }
 
     /// Adds an item and makes the slots of its range refer to it.
-    fn place(&mut self, item: T) {
+    fn insert_item(&mut self, item: T) {
         let stretch = item.stretch();
         while stretch.depth - self.stretch.depth > self.bits {
             self.slots = self.slots.iter().flat_map(|slot| [*slot; 2]).collect();
@@ -106,7 +106,7 @@ impl<T: Covering> Directory<T> {
     }
 
     /// Removes an item. Its slots are invalid until another item is placed there.
-    fn take(&mut self, number: usize) -> T {
+    fn remove_item(&mut self, number: usize) -> T {
         let item = self.items.swap_remove(number);
         if let Some(moved) = self.items.get(number) {
             let range = self.range(moved.stretch());
@@ -133,7 +133,7 @@ impl<T: Covering> Directory<T> {
         let mut halves = [Directory::empty(lower), Directory::empty(upper)];
         for item in self.items {
             let side = usize::from(item.stretch().start() >= upper.start());
-            halves[side].place(item);
+            halves[side].insert_item(item);
         }
         halves
     }
@@ -159,24 +159,27 @@ impl Index {
     pub(super) fn with_capacity(entries: usize) -> Self {
         let leaves = entries.div_ceil(EXPECTED_ENTRIES).max(1);
         let depth = (leaves.ilog2() as u8).min(MAX_PREPARED_DEPTH);
-        let mut root = Directory::empty(Stretch::EVERYTHING);
-        root.place(Region::empty(Stretch::EVERYTHING));
+        let mut root = Directory::empty(HashRange::ALL);
+        root.insert_item(Region::empty(HashRange::ALL));
         let mut index = Index {
             root,
             leaf_bytes: 0,
             directory_bytes: 0,
         };
-        index.root.items[0].place(Leaf::new(Stretch::EVERYTHING));
-        index.prepare(Stretch::EVERYTHING, depth);
+        index.root.items[0].insert_item(Leaf::new(HashRange::ALL));
+        index.split_to_depth(HashRange::ALL, depth);
         index.count_directories();
         index
     }
 
     /// Splits the empty leaf of a range until its parts have the depth `depth`.
-    fn prepare(&mut self, stretch: Stretch, depth: u8) {
+    fn split_to_depth(&mut self, stretch: HashRange, depth: u8) {
         if stretch.depth < depth {
             self.split_leaf(stretch.start(), |_| 0);
-            stretch.halves().into_iter().for_each(|half| self.prepare(half, depth));
+            stretch
+                .halves()
+                .into_iter()
+                .for_each(|half| self.split_to_depth(half, depth));
         }
     }
 
@@ -219,10 +222,10 @@ impl Index {
     /// Finds the first id for which `is_it` returns `true`, among the ids whose entries match this hash. An entry may
     /// match although its record has another hash.
     #[inline]
-    pub(super) fn find(&self, hash: u64, mut is_it: impl FnMut(Id) -> bool) -> Option<Id> {
+    pub(super) fn find(&self, hash: u64, mut is_it: impl FnMut(RecordId) -> bool) -> Option<RecordId> {
         let mut found = None;
         self.leaf(hash).find(hash, |number| {
-            let id = Id::from_number(number);
+            let id = RecordId::from_number(number);
             let is_it = is_it(id);
             if is_it {
                 found = Some(id);
@@ -233,12 +236,12 @@ impl Index {
     }
 
     /// Returns the memory near the position at which [`Self::find`] reads.
-    pub(super) fn place(&self, hash: u64) -> &[u8] {
-        self.leaf(hash).place(hash)
+    pub(super) fn search_memory(&self, hash: u64) -> &[u8] {
+        self.leaf(hash).search_memory(hash)
     }
 
     /// Adds an id. `hash_of` returns the hash of an id that is already present.
-    pub(super) fn insert(&mut self, hash: u64, id: Id, hash_of: impl Fn(u64) -> u64) {
+    pub(super) fn insert(&mut self, hash: u64, id: RecordId, hash_of: impl Fn(u64) -> u64) {
         loop {
             let leaf = self.leaf(hash);
             if leaf.len() < MAX_ENTRIES || leaf.stretch.depth == MAX_DEPTH {
@@ -251,17 +254,17 @@ impl Index {
 
     fn split_leaf(&mut self, hash: u64, hash_of: impl Fn(u64) -> u64) {
         if self.root.item(hash).items.len() >= MAX_LEAVES {
-            let region = self.root.take(self.root.number_of(hash));
-            region.split().into_iter().for_each(|half| self.root.place(half));
+            let region = self.root.remove_item(self.root.number_of(hash));
+            region.split().into_iter().for_each(|half| self.root.insert_item(half));
             self.count_directories();
         }
         let region = self.root.item_mut(hash);
         let before = region.allocated_bytes();
-        let leaf = region.take(region.number_of(hash));
+        let leaf = region.remove_item(region.number_of(hash));
         let mut leaf_bytes = self.leaf_bytes - leaf.allocated_bytes();
         for half in leaf.split(hash_of) {
             leaf_bytes += half.allocated_bytes();
-            region.place(half);
+            region.insert_item(half);
         }
         let after = region.allocated_bytes();
         self.leaf_bytes = leaf_bytes;
@@ -269,19 +272,19 @@ impl Index {
     }
 
     /// Removes an id.
-    pub(super) fn remove(&mut self, hash: u64, id: Id) {
+    pub(super) fn remove(&mut self, hash: u64, id: RecordId) {
         let entry = self.entry_of(hash, id);
         self.change_leaf(hash, |leaf| leaf.remove(entry));
         self.merge(hash);
     }
 
     /// Replaces an id.
-    pub(super) fn change(&mut self, hash: u64, old: Id, new: Id) {
+    pub(super) fn replace_id(&mut self, hash: u64, old: RecordId, new: RecordId) {
         let entry = self.entry_of(hash, old);
         self.change_leaf(hash, |leaf| leaf.set_id(entry, new.number()));
     }
 
-    fn entry_of(&self, hash: u64, id: Id) -> usize {
+    fn entry_of(&self, hash: u64, id: RecordId) -> usize {
         self.leaf(hash)
             .find(hash, |number| number == id.number())
             .expect("every record is in the index")
@@ -301,11 +304,11 @@ impl Index {
             return;
         }
         let before = region.allocated_bytes();
-        let [lower, upper] = [lower, upper].map(|half| region.take(region.number_of(half.start())));
+        let [lower, upper] = [lower, upper].map(|half| region.remove_item(region.number_of(half.start())));
         let leaf = Leaf::merge(&lower, &upper);
         let freed = lower.allocated_bytes() + upper.allocated_bytes();
         let leaf_bytes = self.leaf_bytes + leaf.allocated_bytes() - freed;
-        region.place(leaf);
+        region.insert_item(leaf);
         region.halve_slots();
         let after = region.allocated_bytes();
         self.leaf_bytes = leaf_bytes;
@@ -314,7 +317,7 @@ impl Index {
 
     /// Visits ids in hash order from hash `from` on, at least `at_least` of them if available. Returns the hash from
     /// which to continue, or `None` at the end.
-    pub(super) fn scan(&self, from: u64, at_least: usize, visit: &mut dyn FnMut(Id)) -> Option<u64> {
+    pub(super) fn scan(&self, from: u64, at_least: usize, visit: &mut dyn FnMut(RecordId)) -> Option<u64> {
         let mut from = from;
         let mut visited = 0;
         loop {
@@ -324,7 +327,7 @@ impl Index {
             let leaf = self.leaf(from);
             let next = leaf.scan(from, at_least - visited, &mut |id| {
                 visited += 1;
-                visit(Id::from_number(id));
+                visit(RecordId::from_number(id));
             });
             from = match next {
                 Some(next) => next,
@@ -334,7 +337,7 @@ impl Index {
     }
 
     /// Selects a random id, each with the same probability. `below` returns a random number below its argument.
-    pub(super) fn random(&self, below: &mut impl FnMut(usize) -> usize) -> Option<Id> {
+    pub(super) fn random(&self, below: &mut impl FnMut(usize) -> usize) -> Option<RecordId> {
         let regions = &self.root.items;
         for _ in 0..RANDOM_TRIES {
             let region = &regions[below(regions.len())];
@@ -352,11 +355,11 @@ impl Index {
             };
             let (leaf, entry) = (below(leaves), below(longest.max(1)));
             if let Some(leaf) = region.items.get(leaf).filter(|leaf| entry < leaf.len()) {
-                return Some(Id::from_number(leaf.id(entry)));
+                return Some(RecordId::from_number(leaf.id(entry)));
             }
         }
         let mut leaves = regions.iter().flat_map(|region| &region.items);
         let leaf = leaves.find(|leaf| leaf.len() > 0)?;
-        Some(Id::from_number(leaf.id(below(leaf.len()))))
+        Some(RecordId::from_number(leaf.id(below(leaf.len()))))
     }
 }

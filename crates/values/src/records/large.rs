@@ -1,14 +1,14 @@
 //! The layout for many records: an arena of chunks and an index in hash order.
 
 use super::chunks::Chunks;
-use super::encoding::{Header, Record, Shape};
+use super::encoding::{Record, RecordHeader, RecordShape};
 use super::index::Index;
 use super::small::{MAX_RECORDS, SmallRecords};
-use super::{CHUNK_BYTES, Id, hash_of};
+use super::{CHUNK_BYTES, RecordId, hash_of};
 
 #[derive(Debug)]
 pub(super) struct LargeRecords {
-    shape: Shape,
+    shape: RecordShape,
     len: usize,
     pub(super) chunks: Chunks,
     index: Index,
@@ -30,29 +30,29 @@ impl Clone for LargeRecords {
 }
 
 impl LargeRecords {
-    pub(super) fn with_capacity(shape: Shape, records: usize) -> Self {
+    pub(super) fn with_capacity(shape: RecordShape, records: usize) -> Self {
         LargeRecords {
             shape,
             len: 0,
-            chunks: Chunks::of(shape, std::iter::empty()),
+            chunks: Chunks::from_chunks(shape, std::iter::empty()),
             index: Index::with_capacity(records),
         }
     }
 
     /// Creates a large collection from the records of a small one. They keep their ids.
-    pub(super) fn of(small: &SmallRecords) -> Self {
+    pub(super) fn from_small(small: &SmallRecords) -> Self {
         let mut index = Index::with_capacity(small.len());
         let unmoved = |_| 0;
         small.scan(0, &mut |id, record| index.insert(hash_of(record.key), id, unmoved));
         LargeRecords {
             shape: small.shape(),
             len: small.len(),
-            chunks: Chunks::of(small.shape(), small.chunks()),
+            chunks: Chunks::from_chunks(small.shape(), small.chunks()),
             index,
         }
     }
 
-    pub(super) fn shape(&self) -> Shape {
+    pub(super) fn shape(&self) -> RecordShape {
         self.shape
     }
 
@@ -65,25 +65,25 @@ impl LargeRecords {
     }
 
     #[inline]
-    pub(super) fn find(&self, hash: u64, mut is_it: impl FnMut(Record<'_>) -> bool) -> Option<Id> {
+    pub(super) fn find(&self, hash: u64, mut is_it: impl FnMut(Record<'_>) -> bool) -> Option<RecordId> {
         self.index.find(hash, |id| is_it(self.chunks.record(id)))
     }
 
     /// Returns the memory near the position at which [`Self::find`] reads first.
-    pub(super) fn index_place(&self, hash: u64) -> &[u8] {
-        self.index.place(hash)
+    pub(super) fn index_memory(&self, hash: u64) -> &[u8] {
+        self.index.search_memory(hash)
     }
 
     /// Returns the bytes from the first record on that [`Self::find`] reads.
-    pub(super) fn record_place(&self, hash: u64) -> Option<&[u8]> {
+    pub(super) fn record_memory(&self, hash: u64) -> Option<&[u8]> {
         let id = self.index.find(hash, |_| true)?;
         self.chunks.bytes(id.chunk())?.get(id.offset()..)
     }
 
-    pub(super) fn insert(&mut self, hash: u64, record: &Record<'_>, header: &Header) -> Id {
+    pub(super) fn insert(&mut self, hash: u64, record: &Record<'_>, header: &RecordHeader) -> RecordId {
         let id = self.chunks.append(record, header);
         let chunks = &self.chunks;
-        let hash_of_id = |number| hash_of(chunks.record(Id::from_number(number)).key);
+        let hash_of_id = |number| hash_of(chunks.record(RecordId::from_number(number)).key);
         self.index.insert(hash, id, hash_of_id);
         self.len += 1;
         id
@@ -93,14 +93,14 @@ impl LargeRecords {
     pub(super) fn relocate(
         &mut self,
         hash: u64,
-        old: Id,
+        old: RecordId,
         record: &Record<'_>,
-        header: &Header,
-        moved: &mut impl FnMut(Id, Id, Record<'_>),
-    ) -> Id {
+        header: &RecordHeader,
+        moved: &mut impl FnMut(RecordId, RecordId, Record<'_>),
+    ) -> RecordId {
         let id = self.chunks.append(record, header);
-        self.index.change(hash, old, id);
-        let sparse = self.chunks.bury(old);
+        self.index.replace_id(hash, old, id);
+        let sparse = self.chunks.free_record(old);
         if !sparse {
             return id;
         }
@@ -116,18 +116,18 @@ impl LargeRecords {
         current
     }
 
-    pub(super) fn remove(&mut self, hash: u64, id: Id, moved: &mut impl FnMut(Id, Id, Record<'_>)) {
+    pub(super) fn remove(&mut self, hash: u64, id: RecordId, moved: &mut impl FnMut(RecordId, RecordId, Record<'_>)) {
         self.index.remove(hash, id);
         self.len -= 1;
-        if self.chunks.bury(id) {
+        if self.chunks.free_record(id) {
             self.evacuate(id.chunk(), moved);
         }
     }
 
-    pub(super) fn evacuate(&mut self, chunk: usize, moved: &mut impl FnMut(Id, Id, Record<'_>)) {
+    pub(super) fn evacuate(&mut self, chunk: usize, moved: &mut impl FnMut(RecordId, RecordId, Record<'_>)) {
         let index = &mut self.index;
         self.chunks.evacuate(chunk, |old, new, record| {
-            index.change(hash_of(record.key), old, new);
+            index.replace_id(hash_of(record.key), old, new);
             moved(old, new, record);
         });
     }
@@ -137,12 +137,12 @@ impl LargeRecords {
         self.len <= MAX_RECORDS / 2 && self.chunks.live_bytes() <= CHUNK_BYTES / 2
     }
 
-    pub(super) fn scan(&self, from: u64, at_least: usize, visit: &mut dyn FnMut(Id, Record<'_>)) -> Option<u64> {
+    pub(super) fn scan(&self, from: u64, at_least: usize, visit: &mut dyn FnMut(RecordId, Record<'_>)) -> Option<u64> {
         self.index
             .scan(from, at_least, &mut |id| visit(id, self.chunks.record(id)))
     }
 
-    pub(super) fn random(&self, below: &mut impl FnMut(usize) -> usize) -> Option<Id> {
+    pub(super) fn random(&self, below: &mut impl FnMut(usize) -> usize) -> Option<RecordId> {
         self.index.random(below)
     }
 }

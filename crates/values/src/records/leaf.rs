@@ -11,7 +11,7 @@
 //! takes a few steps, mostly within a cache line. When a leaf is split, its entries keep their tags. At every fourth
 //! split the base advances; the records must then be read in order to hash them again.
 
-use crate::size_class::{shrink_to_class, size_class};
+use crate::size_class::{shrink_to_size_class, size_class};
 
 /// The maximum number of entries of a leaf. A full leaf is split in two.
 pub(super) const MAX_ENTRIES: usize = 256;
@@ -22,17 +22,17 @@ pub(super) const MAX_DEPTH: u8 = 32;
 const TAG_BYTES: usize = 2;
 const TAG_BITS: u32 = 16;
 /// The number of bytes that are prefetched before and after the computed position of an entry.
-const PLACE_BYTES: usize = 48;
+const PREFETCH_BYTES: usize = 48;
 
 /// The range of the hashes that begin with the top `depth` bits of `prefix`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stretch {
+pub(super) struct HashRange {
     pub(super) prefix: u32,
     pub(super) depth: u8,
 }
 
-impl Stretch {
-    pub(super) const EVERYTHING: Stretch = Stretch { prefix: 0, depth: 0 };
+impl HashRange {
+    pub(super) const ALL: HashRange = HashRange { prefix: 0, depth: 0 };
 
     /// Returns the first hash of the range.
     pub(super) fn start(self) -> u64 {
@@ -47,16 +47,16 @@ impl Stretch {
         }
     }
 
-    pub(super) fn halves(self) -> [Stretch; 2] {
+    pub(super) fn halves(self) -> [HashRange; 2] {
         let depth = self.depth + 1;
         let upper = self.prefix | 1 << (32 - depth);
-        [self.prefix, upper].map(|prefix| Stretch { prefix, depth })
+        [self.prefix, upper].map(|prefix| HashRange { prefix, depth })
     }
 
     /// Returns the range of which this is a half.
-    pub(super) fn parent(self) -> Stretch {
+    pub(super) fn parent(self) -> HashRange {
         let depth = self.depth - 1;
-        Stretch {
+        HashRange {
             prefix: self.prefix & !(1 << (31 - depth)),
             depth,
         }
@@ -83,7 +83,7 @@ fn leaf_class(bytes: usize, stride: usize) -> usize {
 #[derive(Clone, Debug)]
 pub(super) struct Leaf {
     entries: Vec<u8>,
-    pub(super) stretch: Stretch,
+    pub(super) stretch: HashRange,
     /// The number of entries. It is stored in order to save a division in every lookup.
     len: u32,
     /// The size of an id in bytes.
@@ -94,7 +94,7 @@ pub(super) struct Leaf {
 const _: () = assert!(size_of::<Leaf>() <= 40);
 
 impl Leaf {
-    pub(super) fn new(stretch: Stretch) -> Self {
+    pub(super) fn new(stretch: HashRange) -> Self {
         Leaf {
             entries: Vec::new(),
             stretch,
@@ -145,7 +145,7 @@ impl Leaf {
     #[inline]
     fn lower_bound(&self, tag: u16) -> usize {
         let len = self.len();
-        let mut entry = self.computed(tag);
+        let mut entry = self.estimate_position(tag);
         if let Some(last) = len.checked_sub(1) {
             // The tag at the computed position shows how far off it is, except for a few entries.
             let seen = self.tag(entry.min(last));
@@ -170,16 +170,16 @@ impl Leaf {
 
     /// Returns the approximate position of the entry with this tag, assuming a uniform distribution of tags.
     #[inline]
-    fn computed(&self, tag: u16) -> usize {
+    fn estimate_position(&self, tag: u16) -> usize {
         let within = usize::from(tag << self.fixed_bits());
         (within * self.len()) >> TAG_BITS
     }
 
     /// Returns the memory near the position of the entries with this hash.
-    pub(super) fn place(&self, hash: u64) -> &[u8] {
-        let at = self.computed(self.tag_of(hash)) * self.stride();
-        let end = self.entries.len().min(at + PLACE_BYTES);
-        &self.entries[at.saturating_sub(PLACE_BYTES)..end]
+    pub(super) fn search_memory(&self, hash: u64) -> &[u8] {
+        let at = self.estimate_position(self.tag_of(hash)) * self.stride();
+        let end = self.entries.len().min(at + PREFETCH_BYTES);
+        &self.entries[at.saturating_sub(PREFETCH_BYTES)..end]
     }
 
     /// Returns the first entry that may have this hash and for whose id `is_it` returns `true`.
@@ -201,7 +201,7 @@ impl Leaf {
         let tag = self.tag_of(hash);
         let stride = self.stride();
         let at = self.lower_bound(tag) * stride;
-        self.make_room(self.len() + 1);
+        self.reserve(self.len() + 1);
         let end = self.entries.len();
         self.entries.resize(end + stride, 0);
         self.entries.copy_within(at..end, at + stride);
@@ -211,7 +211,7 @@ impl Leaf {
 
     /// Ensures that the leaf has capacity for `entries` entries.
     #[inline]
-    fn make_room(&mut self, entries: usize) {
+    fn reserve(&mut self, entries: usize) {
         let (stride, used) = (self.stride(), self.entries.len());
         if entries * stride > self.entries.capacity() {
             self.entries.reserve_exact(leaf_class(entries * stride, stride) - used);
@@ -247,7 +247,7 @@ impl Leaf {
             len: 0,
             width,
         };
-        wider.make_room(self.len());
+        wider.reserve(self.len());
         for entry in 0..self.len() {
             wider.append(self.tag(entry), self.id(entry));
         }
@@ -265,7 +265,7 @@ impl Leaf {
         self.entries.drain(at..at + self.stride());
         self.len -= 1;
         if self.entries.capacity() > 2 * self.entries.len() {
-            shrink_to_class(&mut self.entries);
+            shrink_to_size_class(&mut self.entries);
         }
     }
 
@@ -274,15 +274,15 @@ impl Leaf {
         let upper_from = self.lower_bound(self.tag_of(self.stretch.halves()[1].start()));
         let [lower, upper] = self.stretch.halves();
         [
-            self.part(lower, 0..upper_from, &hash_of),
-            self.part(upper, upper_from..self.len(), &hash_of),
+            self.split_part(lower, 0..upper_from, &hash_of),
+            self.split_part(upper, upper_from..self.len(), &hash_of),
         ]
     }
 
-    fn part(&self, stretch: Stretch, entries: std::ops::Range<usize>, hash_of: &impl Fn(u64) -> u64) -> Leaf {
+    fn split_part(&self, stretch: HashRange, entries: std::ops::Range<usize>, hash_of: &impl Fn(u64) -> u64) -> Leaf {
         let mut leaf = Leaf::new(stretch);
         leaf.width = self.width;
-        leaf.make_room(entries.len());
+        leaf.reserve(entries.len());
         if stretch.base() == self.stretch.base() {
             let bytes = entries.start * self.stride()..entries.end * self.stride();
             leaf.len = entries.len() as u32;
@@ -303,7 +303,7 @@ impl Leaf {
         let mut leaf = Leaf::new(lower.stretch.parent());
         leaf.width = lower.width.max(upper.width);
         let len = lower.len() + upper.len();
-        leaf.make_room(len);
+        leaf.reserve(len);
         let shift = lower.stretch.base() - leaf.stretch.base();
         for half in [lower, upper] {
             let fixed = leaf.tag_of(half.stretch.start());

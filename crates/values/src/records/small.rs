@@ -12,9 +12,9 @@
 //!
 //! An offset has 16 bits: the number of the chunk, and the position of the record in it.
 
-use super::encoding::{Header, Record, RecordParts, Shape, dig, next_record};
-use super::{Id, hash_of};
-use crate::size_class::{reserve_class, shrink_to_class, size_class};
+use super::encoding::{Record, RecordHeader, RecordParts, RecordShape, next_record, write_hole};
+use super::{RecordId, hash_of};
+use crate::size_class::{reserve_size_class, shrink_to_size_class, size_class};
 
 /// The maximum number of records, which are searched linearly.
 pub(super) const MAX_RECORDS: usize = 128;
@@ -52,11 +52,11 @@ pub(super) struct SmallRecords {
 }
 
 impl SmallRecords {
-    pub(super) fn new(shape: Shape) -> Self {
+    pub(super) fn new(shape: RecordShape) -> Self {
         SmallRecords::with_capacity(shape, 0, 0)
     }
 
-    pub(super) fn with_capacity(shape: Shape, records: usize, bytes: usize) -> Self {
+    pub(super) fn with_capacity(shape: RecordShape, records: usize, bytes: usize) -> Self {
         let mut small = SmallRecords {
             first: None,
             tail: Vec::new(),
@@ -65,7 +65,7 @@ impl SmallRecords {
         small.index[1] = shape as u8;
         small.resize_index(records.clamp(FIRST_RECORDS, MAX_RECORDS));
         if bytes > 0 {
-            reserve_class(&mut small.tail, bytes.min(CHUNK_BYTES));
+            reserve_size_class(&mut small.tail, bytes.min(CHUNK_BYTES));
         }
         small
     }
@@ -80,11 +80,11 @@ impl SmallRecords {
     }
 
     #[inline]
-    pub(super) fn shape(&self) -> Shape {
+    pub(super) fn shape(&self) -> RecordShape {
         match self.index[1] {
-            0 => Shape::Members,
-            1 => Shape::Scores,
-            _ => Shape::Fields,
+            0 => RecordShape::Members,
+            1 => RecordShape::Scores,
+            _ => RecordShape::Fields,
         }
     }
 
@@ -92,7 +92,7 @@ impl SmallRecords {
         usize::from(u16::from_le_bytes([self.index[2], self.index[3]]))
     }
 
-    pub(super) fn note_hole(&mut self, bytes: usize) {
+    pub(super) fn account_for_hole(&mut self, bytes: usize) {
         let holes = (self.hole_bytes() + bytes) as u16;
         self.index[2..HEADER_BYTES].copy_from_slice(&holes.to_le_bytes());
     }
@@ -157,7 +157,7 @@ impl SmallRecords {
 
     /// Returns the chunk of a record, and the positions of the record's parts in it.
     #[inline]
-    pub(super) fn place(&mut self, id: Id) -> (&mut [u8], RecordParts) {
+    pub(super) fn locate_mut(&mut self, id: RecordId) -> (&mut [u8], RecordParts) {
         let shape = self.shape();
         let chunk = self.chunk_mut(id.chunk());
         let parts = RecordParts::of(shape, chunk, id.offset());
@@ -165,7 +165,7 @@ impl SmallRecords {
     }
 
     #[inline]
-    pub(super) fn record(&self, id: Id) -> Record<'_> {
+    pub(super) fn record(&self, id: RecordId) -> Record<'_> {
         let chunk = self.chunk(id.chunk());
         RecordParts::of(self.shape(), chunk, id.offset()).record(chunk)
     }
@@ -188,14 +188,14 @@ impl SmallRecords {
 
     /// Returns the id of the record of an entry.
     #[inline]
-    pub(super) fn id(&self, entry: usize) -> Id {
+    pub(super) fn id(&self, entry: usize) -> RecordId {
         let at = HEADER_BYTES + self.capacity() + 2 * entry;
         let offset = usize::from(u16::from_le_bytes([self.index[at], self.index[at + 1]]));
-        Id::new(offset >> OFFSET_BITS, offset % (1 << OFFSET_BITS))
+        RecordId::new(offset >> OFFSET_BITS, offset % (1 << OFFSET_BITS))
     }
 
     #[inline]
-    fn set_id(&mut self, entry: usize, id: Id) {
+    fn set_id(&mut self, entry: usize, id: RecordId) {
         debug_assert!(id.chunk() < MAX_CHUNKS && id.offset() < CHUNK_BYTES, "an offset fits");
         let at = HEADER_BYTES + self.capacity() + 2 * entry;
         let offset = (id.chunk() << OFFSET_BITS | id.offset()) as u16;
@@ -204,7 +204,7 @@ impl SmallRecords {
 
     /// Finds the record whose hash may be `hash` and for which `is_it` returns `true`.
     #[inline]
-    pub(super) fn find(&self, hash: u64, mut is_it: impl FnMut(Record<'_>) -> bool) -> Option<Id> {
+    pub(super) fn find(&self, hash: u64, mut is_it: impl FnMut(Record<'_>) -> bool) -> Option<RecordId> {
         let tag = hash as u8;
         let tags = &self.index[HEADER_BYTES..HEADER_BYTES + self.len()];
         let mut check = |entry| {
@@ -232,7 +232,7 @@ impl SmallRecords {
     }
 
     /// Returns the first chunk for `piece` 0, and the tail that follows it for `piece` 1.
-    pub(super) fn stream_place(&self, piece: usize) -> Option<&[u8]> {
+    pub(super) fn iteration_memory(&self, piece: usize) -> Option<&[u8]> {
         match (&self.first, piece) {
             (Some(full), 0) => Some(&full.bytes),
             (None, 0) | (Some(_), 1) => Some(&self.tail),
@@ -241,12 +241,12 @@ impl SmallRecords {
     }
 
     /// Returns the tags and offsets, which a search reads first.
-    pub(super) fn index_place(&self) -> &[u8] {
+    pub(super) fn index_memory(&self) -> &[u8] {
         &self.index
     }
 
     /// Returns the bytes from the first record whose tag matches this hash, which a search reads next.
-    pub(super) fn record_place(&self, hash: u64) -> Option<&[u8]> {
+    pub(super) fn record_memory(&self, hash: u64) -> Option<&[u8]> {
         let tags = &self.index[HEADER_BYTES..HEADER_BYTES + self.len()];
         let id = self.id(tags.iter().position(|tag| *tag == hash as u8)?);
         self.chunk(id.chunk()).get(id.offset()..)
@@ -262,16 +262,16 @@ impl SmallRecords {
         bytes <= CHUNK_BYTES && (self.tail.len() + bytes <= CHUNK_BYTES || self.full_chunks() + 1 < MAX_CHUNKS)
     }
 
-    pub(super) fn insert(&mut self, hash: u64, record: &Record<'_>, header: &Header) -> Id {
-        self.prepare(header.total_bytes(record));
+    pub(super) fn insert(&mut self, hash: u64, record: &Record<'_>, header: &RecordHeader) -> RecordId {
+        self.reserve(header.total_bytes(record));
         let offset = self.tail.len();
         header.append(record, &mut self.tail);
-        let id = Id::new(self.full_chunks(), offset);
+        let id = RecordId::new(self.full_chunks(), offset);
         self.add_entry(hash as u8, id);
         id
     }
 
-    fn add_entry(&mut self, tag: u8, id: Id) {
+    fn add_entry(&mut self, tag: u8, id: RecordId) {
         if self.len() == self.capacity() {
             self.resize_index(self.len() + 1);
         }
@@ -282,7 +282,7 @@ impl SmallRecords {
     }
 
     /// Reserves `bytes` bytes at the end of the tail, or of a new tail if they do not fit.
-    fn prepare(&mut self, bytes: usize) {
+    fn reserve(&mut self, bytes: usize) {
         if self.tail.len() + bytes > CHUNK_BYTES {
             let tail = std::mem::take(&mut self.tail);
             let mut full = Box::new(SmallRecordsFull {
@@ -297,46 +297,52 @@ impl SmallRecords {
             }
             *end = Some(full);
         }
-        reserve_class(&mut self.tail, bytes);
+        reserve_size_class(&mut self.tail, bytes);
     }
 
-    fn entry_of(&self, hash: u64, id: Id) -> usize {
+    fn entry_of(&self, hash: u64, id: RecordId) -> usize {
         (0..self.len())
             .find(|&entry| self.index[HEADER_BYTES + entry] == hash as u8 && self.id(entry) == id)
             .expect("every record is in the index")
     }
 
     /// Stores the new version of a record at the end of the arena.
-    pub(super) fn relocate(&mut self, hash: u64, old: Id, record: &Record<'_>, header: &Header) -> Id {
+    pub(super) fn relocate(
+        &mut self,
+        hash: u64,
+        old: RecordId,
+        record: &Record<'_>,
+        header: &RecordHeader,
+    ) -> RecordId {
         let entry = self.entry_of(hash, old);
-        self.bury(old);
-        self.prepare(header.total_bytes(record));
-        let id = Id::new(self.full_chunks(), self.tail.len());
+        self.free_record(old);
+        self.reserve(header.total_bytes(record));
+        let id = RecordId::new(self.full_chunks(), self.tail.len());
         header.append(record, &mut self.tail);
         self.set_id(entry, id);
         id
     }
 
-    pub(super) fn remove(&mut self, hash: u64, id: Id) {
+    pub(super) fn remove(&mut self, hash: u64, id: RecordId) {
         let entry = self.entry_of(hash, id);
         let last = self.len() - 1;
         self.index[HEADER_BYTES + entry] = self.index[HEADER_BYTES + last];
         self.set_id(entry, self.id(last));
         self.set_len(last);
-        self.bury(id);
+        self.free_record(id);
     }
 
     /// Turns a record into a hole, or truncates the arena if it is the last record.
-    fn bury(&mut self, id: Id) {
+    fn free_record(&mut self, id: RecordId) {
         let in_tail = id.chunk() == self.full_chunks();
-        let (chunk, parts) = self.place(id);
+        let (chunk, parts) = self.locate_mut(id);
         if in_tail && parts.end == chunk.len() {
             self.tail.truncate(id.offset());
         } else {
             let place = &mut chunk[id.offset()..parts.end];
             let bytes = place.len();
-            dig(place);
-            self.note_hole(bytes);
+            write_hole(place);
+            self.account_for_hole(bytes);
         }
     }
 
@@ -347,7 +353,7 @@ impl SmallRecords {
     }
 
     /// Compacts the arena: removes all holes.
-    pub(super) fn compact(&mut self, moved: &mut impl FnMut(Id, Id, Record<'_>)) {
+    pub(super) fn compact(&mut self, moved: &mut impl FnMut(RecordId, RecordId, Record<'_>)) {
         let mut entries = [0u8; MAX_RECORDS];
         let entries = &mut entries[..self.len()];
         entries.iter_mut().zip(0..).for_each(|(entry, number)| *entry = number);
@@ -359,27 +365,27 @@ impl SmallRecords {
             let chunk = self.chunk(old.chunk());
             let parts = RecordParts::of(self.shape(), chunk, old.offset());
             let bytes = &chunk[old.offset()..parts.end];
-            compacted.prepare(bytes.len());
-            let new = Id::new(compacted.full_chunks(), compacted.tail.len());
+            compacted.reserve(bytes.len());
+            let new = RecordId::new(compacted.full_chunks(), compacted.tail.len());
             compacted.tail.extend_from_slice(bytes);
             compacted.add_entry(self.index[HEADER_BYTES + entry], new);
             if old != new {
                 moved(old, new, parts.record(chunk));
             }
         }
-        shrink_to_class(&mut compacted.tail);
+        shrink_to_size_class(&mut compacted.tail);
         *self = compacted;
     }
 
     /// Visits the records whose hash is `from` or greater.
-    pub(super) fn scan(&self, from: u64, visit: &mut dyn FnMut(Id, Record<'_>)) {
+    pub(super) fn scan(&self, from: u64, visit: &mut dyn FnMut(RecordId, Record<'_>)) {
         for (number, chunk) in self.chunks().enumerate() {
             let mut at = 0;
             while let Some(offset) = next_record(chunk, at) {
                 let parts = RecordParts::of(self.shape(), chunk, offset);
                 let record = parts.record(chunk);
                 if from == 0 || hash_of(record.key) >= from {
-                    visit(Id::new(number, offset), record);
+                    visit(RecordId::new(number, offset), record);
                 }
                 at = parts.end;
             }

@@ -4,21 +4,21 @@ use std::collections::HashMap;
 
 use super::*;
 
-fn no_moves(_: Id, _: Id, _: Record<'_>) {}
+fn no_moves(_: RecordId, _: RecordId, _: Record<'_>) {}
 
 /// The value, expiry and id of each key.
-type Expected = HashMap<Vec<u8>, (Vec<u8>, Option<u64>, Id)>;
+type Expected = HashMap<Vec<u8>, (Vec<u8>, Option<u64>, RecordId)>;
 
 /// A collection of records and a model of it, by key and with the id of each record.
 struct Model {
-    shape: Shape,
+    shape: RecordShape,
     records: Records,
     expected: Expected,
     random: fastrand::Rng,
 }
 
 impl Model {
-    fn new(shape: Shape, seed: u64) -> Self {
+    fn new(shape: RecordShape, seed: u64) -> Self {
         println!("{shape:?} seed {seed}");
         Model {
             shape,
@@ -30,16 +30,16 @@ impl Model {
 
     fn value(&mut self, longest: usize) -> Vec<u8> {
         let length = match self.shape {
-            Shape::Members => 0,
-            Shape::Scores => 8,
-            Shape::Fields if self.random.u32(..2000) == 0 => 9000,
-            Shape::Fields => self.random.usize(..longest),
+            RecordShape::Members => 0,
+            RecordShape::Scores => 8,
+            RecordShape::Fields if self.random.u32(..2000) == 0 => 9000,
+            RecordShape::Fields => self.random.usize(..longest),
         };
         (0..length).map(|_| self.random.u8(..)).collect()
     }
 
     fn expiry(&mut self) -> Option<u64> {
-        (self.shape == Shape::Fields && self.random.u32(..4) == 0).then(|| self.random.u64(..1000))
+        (self.shape == RecordShape::Fields && self.random.u32(..4) == 0).then(|| self.random.u64(..1000))
     }
 
     fn set(&mut self, key: Vec<u8>, longest: usize) {
@@ -55,7 +55,7 @@ impl Model {
             None => self.records.insert(hash, &record),
             Some(id) => {
                 assert_eq!(expected[&key].2, id);
-                self.records.replace(hash, id, &record, follow(expected))
+                self.records.replace(hash, id, &record, track_moves(expected))
             }
         };
         self.expected.insert(key, (value, expire_at_ms, id));
@@ -66,7 +66,7 @@ impl Model {
         let hash = hash_of(key);
         if let Some(id) = self.records.find(hash, key) {
             let expected = &mut self.expected;
-            let id = self.records.set_expiry(hash, id, expire_at_ms, follow(expected));
+            let id = self.records.set_expiry(hash, id, expire_at_ms, track_moves(expected));
             let entry = expected.get_mut(key).expect("the model has it");
             (entry.1, entry.2) = (expire_at_ms, id);
         }
@@ -77,7 +77,7 @@ impl Model {
         let found = self.records.find(hash, key);
         assert_eq!(found, self.expected.remove(key).map(|(_, _, id)| id));
         if let Some(id) = found {
-            self.records.remove(hash, id, follow(&mut self.expected));
+            self.records.remove(hash, id, track_moves(&mut self.expected));
         }
     }
 
@@ -96,7 +96,7 @@ impl Model {
     }
 }
 
-fn follow(expected: &mut Expected) -> impl FnMut(Id, Id, Record<'_>) {
+fn track_moves(expected: &mut Expected) -> impl FnMut(RecordId, RecordId, Record<'_>) {
     |from, to, record| {
         let entry = expected.get_mut(record.key).expect("only records move");
         assert_eq!(entry.2, from, "a record moves from where it was");
@@ -106,7 +106,7 @@ fn follow(expected: &mut Expected) -> impl FnMut(Id, Id, Record<'_>) {
 
 #[test]
 fn random_operations_agree_with_a_model() {
-    for shape in [Shape::Members, Shape::Scores, Shape::Fields] {
+    for shape in [RecordShape::Members, RecordShape::Scores, RecordShape::Fields] {
         for (keys, longest, operations) in [(20, 10, 2_000), (150, 100, 8_000), (3_000, 300, 40_000)] {
             let mut model = Model::new(shape, fastrand::u64(..));
             for operation in 0..operations {
@@ -114,7 +114,7 @@ fn random_operations_agree_with_a_model() {
                 let growing = operation % (operations / 2) < operations / 4;
                 let key = format!("key:{}", model.random.u32(..keys)).into_bytes();
                 match model.random.u32(..10) {
-                    0 if shape == Shape::Fields => model.expire(&key),
+                    0 if shape == RecordShape::Fields => model.expire(&key),
                     1..=2 if growing => model.remove(&key),
                     1..=8 if !growing => model.remove(&key),
                     _ => model.set(key, longest),
@@ -137,7 +137,7 @@ fn random_operations_agree_with_a_model() {
 }
 
 fn members(count: usize, length: usize) -> Records {
-    let mut records = Records::new(Shape::Members);
+    let mut records = Records::new(RecordShape::Members);
     for number in 0..count {
         let key = format!("{number:0length$}").into_bytes();
         records.insert(hash_of(&key), &Record::member(&key));
@@ -169,7 +169,7 @@ fn many_records_take_seven_bytes_more_than_their_own() {
 }
 
 #[test]
-fn allocated_bytes_are_counted_right_through_growth_and_shrinking() {
+fn allocated_bytes_stay_exact_through_growth_and_shrinking() {
     let mut records = members(20_000, 20);
     for number in 0..19_000 {
         let key = format!("{number:020}").into_bytes();
@@ -186,9 +186,9 @@ fn allocated_bytes_are_counted_right_through_growth_and_shrinking() {
 }
 
 #[test]
-fn capacity_prepared_is_capacity_used() {
+fn reserved_capacity_is_used() {
     for count in [10, 100, 1_000, 300_000] {
-        let mut records = Records::with_capacity(Shape::Members, count, count * 10);
+        let mut records = Records::with_capacity(RecordShape::Members, count, count * 10);
         for number in 0..count {
             let key = format!("{number:010}").into_bytes();
             records.insert(hash_of(&key), &Record::member(&key));
@@ -201,7 +201,7 @@ fn capacity_prepared_is_capacity_used() {
 }
 
 #[test]
-fn a_scan_returns_all_that_is_there_throughout() {
+fn a_scan_returns_every_record_that_is_present_throughout() {
     for (before, after) in [(100, 100), (50, 5_000), (5_000, 300_000), (300_000, 1_000), (5_000, 10)] {
         let mut records = members(before, 8);
         let mut seen = std::collections::HashSet::new();
@@ -258,7 +258,9 @@ fn every_record_is_chosen_equally_often() {
         let mut chosen = HashMap::new();
         let rounds = 500;
         for _ in 0..count * rounds {
-            let id = records.random(|end| random.usize(..end)).expect("there are records");
+            let id = records
+                .random_record(|end| random.usize(..end))
+                .expect("there are records");
             *chosen.entry(id).or_insert(0) += 1;
         }
         assert_eq!(chosen.len(), count);
@@ -272,7 +274,7 @@ fn every_record_is_chosen_equally_often() {
 }
 
 #[test]
-fn regions_split_and_all_is_found() {
+fn all_records_are_found_after_regions_split() {
     let count = 400_000;
     let records = members(count, 8);
     for number in (0..count).step_by(7) {
@@ -282,16 +284,18 @@ fn regions_split_and_all_is_found() {
     let mut random = fastrand::Rng::with_seed(1);
     let mut halves = [0_i32; 2];
     for _ in 0..20_000 {
-        let id = records.random(|end| random.usize(..end)).expect("there are records");
+        let id = records
+            .random_record(|end| random.usize(..end))
+            .expect("there are records");
         halves[usize::from(records.record(id).key >= b"00200000".as_slice())] += 1;
     }
     assert!(halves[0].abs_diff(halves[1]) < 1000, "{halves:?}");
 }
 
 #[test]
-fn what_is_fetched_in_advance_is_what_a_search_reads() {
+fn prefetched_memory_is_what_a_search_reads() {
     for count in [0, 1, 50, 128, 5000, 40_000] {
-        let mut records = Records::new(Shape::Members);
+        let mut records = Records::new(RecordShape::Members);
         let keys: Vec<Vec<u8>> = (0..count)
             .map(|number| format!("key of record {number}").into_bytes())
             .collect();
@@ -301,10 +305,10 @@ fn what_is_fetched_in_advance_is_what_a_search_reads() {
         let (mut in_index, mut in_records) = (0, 0);
         for key in &keys {
             let hash = hash_of(key);
-            let place = records.index_place(hash).expect("there is an index");
+            let place = records.index_memory(hash).expect("there is an index");
             in_index += usize::from(!place.is_empty());
             // The first record with this tag is almost always the right one.
-            let place = records.record_place(hash).expect("there is a record");
+            let place = records.record_memory(hash).expect("there is a record");
             in_records += usize::from(place[1..].starts_with(key));
         }
         assert_eq!(in_index, keys.len());
@@ -314,7 +318,7 @@ fn what_is_fetched_in_advance_is_what_a_search_reads() {
         );
         assert!(
             records
-                .record_place(hash_of(b"nowhere"))
+                .record_memory(hash_of(b"nowhere"))
                 .is_none_or(|place| !place.is_empty())
         );
     }

@@ -18,7 +18,7 @@ const HEADER_BYTES: usize = 2;
 
 /// Integers in ascending order without duplicates.
 #[derive(Clone, Copy, Debug)]
-pub struct Integers<'a> {
+pub struct PackedIntegers<'a> {
     width: usize,
     numbers: &'a [u8],
 }
@@ -45,7 +45,7 @@ fn read(number: &[u8]) -> i64 {
     }
 }
 
-impl<'a> Integers<'a> {
+impl<'a> PackedIntegers<'a> {
     /// Returns the integers of a packed set.
     #[inline]
     pub fn of_packed(packed: &'a [u8]) -> Self {
@@ -155,8 +155,8 @@ impl<'a> Integers<'a> {
 
     /// Iterates over all numbers in ascending order.
     #[inline]
-    pub fn iter(self) -> Iter<'a> {
-        Iter {
+    pub fn iter(self) -> PackedIntegersIter<'a> {
+        PackedIntegersIter {
             numbers: self.numbers.chunks_exact(self.width),
         }
     }
@@ -172,11 +172,11 @@ impl<'a> Integers<'a> {
 
 /// An iterator over integers in ascending order.
 #[derive(Clone, Debug)]
-pub struct Iter<'a> {
+pub struct PackedIntegersIter<'a> {
     numbers: ChunksExact<'a, u8>,
 }
 
-impl Iterator for Iter<'_> {
+impl Iterator for PackedIntegersIter<'_> {
     type Item = i64;
 
     #[inline]
@@ -186,7 +186,7 @@ impl Iterator for Iter<'_> {
 }
 
 /// Returns the packed set of these numbers, which must be ascending without duplicates.
-pub fn of_ascending(numbers: &[i64]) -> Vec<u8> {
+pub fn from_ascending(numbers: &[i64]) -> Vec<u8> {
     let width = numbers.iter().map(|number| width_of(*number)).max().unwrap_or(2);
     let mut packed = Vec::with_capacity(HEADER_BYTES + numbers.len() * width);
     packed.extend_from_slice(&[PackedKind::IntegerSet as u8, width as u8]);
@@ -197,20 +197,20 @@ pub fn of_ascending(numbers: &[i64]) -> Vec<u8> {
 }
 
 /// Returns a packed set without integers that reuses the allocation of `room`.
-pub fn empty(mut room: Vec<u8>) -> Vec<u8> {
+pub fn empty_in(mut room: Vec<u8>) -> Vec<u8> {
     room.clear();
     room.extend_from_slice(&[PackedKind::IntegerSet as u8, 2]);
     room
 }
 
 /// Returns a packed set without integers whose width is `width` bytes.
-pub fn empty_of(width: usize) -> Vec<u8> {
+pub fn empty_with_width(width: usize) -> Vec<u8> {
     vec![PackedKind::IntegerSet as u8, width as u8]
 }
 
 /// Adds a number to a packed set. Returns `true` if it was not present.
 pub fn insert(packed: &mut Vec<u8>, number: i64) -> bool {
-    let integers = Integers::of_packed(packed);
+    let integers = PackedIntegers::of_packed(packed);
     let needed = width_of(number);
     if needed > integers.width {
         widen(packed, needed, number);
@@ -229,7 +229,7 @@ pub fn insert(packed: &mut Vec<u8>, number: i64) -> bool {
 
 /// Widens all numbers and adds the number that required it, which is smaller or larger than all others.
 fn widen(packed: &mut Vec<u8>, width: usize, number: i64) {
-    let old = Integers::of_packed(packed);
+    let old = PackedIntegers::of_packed(packed);
     let mut wide = Vec::with_capacity(HEADER_BYTES + (old.len() + 1) * width);
     wide.extend_from_slice(&[PackedKind::IntegerSet as u8, width as u8]);
     let mut push = |number: i64| wide.extend_from_slice(&number.to_le_bytes()[..width]);
@@ -245,7 +245,7 @@ fn widen(packed: &mut Vec<u8>, width: usize, number: i64) {
 
 /// Removes a number from a packed set. Returns `true` if it was present.
 pub fn remove(packed: &mut Vec<u8>, number: i64) -> bool {
-    let integers = Integers::of_packed(packed);
+    let integers = PackedIntegers::of_packed(packed);
     let Ok(index) = integers.find(number) else {
         return false;
     };

@@ -1,21 +1,21 @@
 //! Sets of arbitrary members: records and their index.
 
-use crate::records::{self, Record, Records, Shape, hash_of};
+use crate::records::{self, Record, RecordShape, Records, hash_of};
 
 /// A set whose members are stored as records.
 #[derive(Clone, Debug)]
-pub struct Table(Records);
+pub struct SetTable(Records);
 
-impl Default for Table {
+impl Default for SetTable {
     fn default() -> Self {
-        Table(Records::new(Shape::Members))
+        SetTable(Records::new(RecordShape::Members))
     }
 }
 
-impl Table {
+impl SetTable {
     /// Creates an empty table with capacity for `members` members of `bytes` bytes in total.
     pub fn with_capacity(members: usize, bytes: usize) -> Self {
-        Table(Records::with_capacity(Shape::Members, members, bytes))
+        SetTable(Records::with_capacity(RecordShape::Members, members, bytes))
     }
 
     /// The number of members.
@@ -57,7 +57,7 @@ impl Table {
     }
 
     /// Adds a member that is known not to be present.
-    pub fn insert_missing(&mut self, member: &[u8]) {
+    pub fn insert_new(&mut self, member: &[u8]) {
         self.0.insert(hash_of(member), &Record::member(member));
     }
 
@@ -85,13 +85,13 @@ impl Table {
 
     /// Iterates over all members in memory order.
     #[inline]
-    pub fn iter(&self) -> Iter<'_> {
-        Iter(self.0.iter())
+    pub fn iter(&self) -> SetTableIter<'_> {
+        SetTableIter(self.0.iter())
     }
 
     /// Returns a random member; see [`super::random`].
-    pub fn random(&self, random: &mut impl FnMut(usize) -> usize) -> Option<&[u8]> {
-        self.0.random(random).map(|id| self.0.record(id).key)
+    pub fn random_member(&self, random: &mut impl FnMut(usize) -> usize) -> Option<&[u8]> {
+        self.0.random_record(random).map(|id| self.0.record(id).key)
     }
 
     /// Visits members in steps as [`Records::scan`] does.
@@ -102,9 +102,9 @@ impl Table {
 
 /// An iterator over members in memory order.
 #[derive(Clone)]
-pub struct Iter<'a>(records::Iter<'a>);
+pub struct SetTableIter<'a>(records::RecordIter<'a>);
 
-impl<'a> Iterator for Iter<'a> {
+impl<'a> Iterator for SetTableIter<'a> {
     type Item = &'a [u8];
 
     #[inline]

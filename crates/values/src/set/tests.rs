@@ -4,14 +4,14 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::*;
 
-const LIMITS: Limits = Limits {
+const LIMITS: SetLimits = SetLimits {
     integers: 8,
     run_members: 5,
     run_member_bytes: 10,
 };
 
-fn set_of(members: &[&str], limits: Limits) -> Set {
-    let mut set = Set::of_first(members[0].as_bytes(), members.len(), limits, Vec::new());
+fn set_of(members: &[&str], limits: SetLimits) -> Set {
+    let mut set = Set::for_first_member(members[0].as_bytes(), members.len(), limits, Vec::new());
     for member in members {
         set.add(member.as_bytes(), limits);
     }
@@ -65,7 +65,7 @@ fn flat_sets_have_an_order() {
 }
 
 #[test]
-fn expecting_many_members_makes_a_table() {
+fn preparing_for_many_members_makes_a_table() {
     for (first, more, encoding) in [
         ("1", 8, "intset"),
         ("1", 9, "hashtable"),
@@ -73,7 +73,7 @@ fn expecting_many_members_makes_a_table() {
         ("a", 6, "hashtable"),
     ] {
         let mut set = set_of(&[first], LIMITS);
-        set.expect(more, LIMITS);
+        set.prepare_for_members(more, LIMITS);
         assert_eq!(set.encoding_name(), encoding, "{first} and {more} more");
         assert_eq!(members_of(&set), [first]);
     }
@@ -92,46 +92,50 @@ fn integers_are_preferred_where_they_fit() {
     ] {
         let mut set = set_of(members, LIMITS);
         set.remove(b"x0123456789");
-        set.prefer_integers(LIMITS);
+        set.convert_to_integers_if_possible(LIMITS);
         assert_eq!(set.encoding_name(), encoding, "{members:?}");
     }
 }
 
 #[test]
-fn packed_bytes_are_the_set() {
+fn packed_sets_survive_the_round_trip() {
     for members in [&["5", "-70000"][..], &["a", "5", ""], &["x"]] {
         let set = set_of(members, LIMITS);
         let packed = set.packed().map(<[u8]>::to_vec).expect("it is small");
         let kind = PackedKind::of(&packed);
         assert_eq!(kind.encoding_name(), set.encoding_name());
-        assert_eq!(members_of(&Set::unpack(packed)), members_of(&set));
+        assert_eq!(members_of(&Set::from_packed(packed)), members_of(&set));
     }
-    let large = Limits {
+    let large = SetLimits {
         integers: 10_000,
         ..LIMITS
     };
-    let mut set = Set::of_integers();
+    let mut set = Set::new_integers();
     for number in 0..10_000 {
         set.add_element(Element::Int(number), large);
         let bytes = 2 + 2 * (number as usize + 1);
-        assert_eq!(set.packed().is_some(), bytes <= packed::LARGEST_BYTES, "{bytes} bytes");
+        assert_eq!(
+            set.packed().is_some(),
+            bytes <= packed::MAX_PACKED_BYTES,
+            "{bytes} bytes"
+        );
     }
     assert_eq!((set.len(), set.encoding_name()), (10_000, "intset"));
     assert!(set.allocated_bytes() <= 20_002 * 5 / 4, "memory to spare is bounded");
 }
 
 #[test]
-fn foreign_runs_are_brought_into_our_form() {
+fn external_runs_are_normalized() {
     // The string 12 is stored as a string, which no set in this module does.
     let run = [0x82, b'1', b'2', 3, 0x81, b'a', 2];
-    let set = Set::of_foreign_run(Run::new(&run), LIMITS).unwrap();
+    let set = Set::from_external_run(ElementRun::new(&run), LIMITS).unwrap();
     assert_eq!(members_of(&set), ["12", "a"]);
     assert!(set.view().contains(b"12") && set.view().contains_element(Element::Int(12)));
     let twice = [0x82, b'1', b'2', 3, 12, 1];
-    assert!(Set::of_foreign_run(Run::new(&twice), LIMITS).is_none());
+    assert!(Set::from_external_run(ElementRun::new(&twice), LIMITS).is_none());
     let mut run = Vec::new();
     (0..6).for_each(|number| listpack::push_int(&mut run, number));
-    let set = Set::of_foreign_run(Run::new(&run), LIMITS).unwrap();
+    let set = Set::from_external_run(ElementRun::new(&run), LIMITS).unwrap();
     assert_eq!((set.len(), set.encoding_name()), (6, "hashtable"));
 }
 
@@ -150,7 +154,7 @@ fn random_changes_agree_with_an_ordered_set() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
-    let large = Limits {
+    let large = SetLimits {
         integers: 512,
         run_members: 128,
         run_member_bytes: 64,
@@ -158,7 +162,7 @@ fn random_changes_agree_with_an_ordered_set() {
     for round in 0..60 {
         let limits = if round % 2 == 0 { LIMITS } else { large };
         let words = round % 3 > 0;
-        let mut set = Set::of_first(&random_member(&mut random, words), 1, limits, Vec::new());
+        let mut set = Set::for_first_member(&random_member(&mut random, words), 1, limits, Vec::new());
         let mut model = BTreeSet::new();
         for _ in 0..400 {
             let member = random_member(&mut random, words);
@@ -177,7 +181,7 @@ fn random_changes_agree_with_an_ordered_set() {
         }
         let members: BTreeSet<Vec<u8>> = set.view().iter().map(Element::to_vec).collect();
         assert_eq!(members, model);
-        assert!(set.view().text_bytes() >= model.iter().map(Vec::len).sum());
+        assert!(set.view().max_text_bytes() >= model.iter().map(Vec::len).sum());
         let mut scanned = BTreeSet::new();
         let mut cursor = 0;
         loop {
@@ -193,14 +197,14 @@ fn random_changes_agree_with_an_ordered_set() {
 }
 
 /// Returns sets of ten members in each form, with limits under which they have it.
-fn tens() -> [(Set, Limits); 3] {
+fn sets_of_ten() -> [(Set, SetLimits); 3] {
     let numbers: Vec<String> = (0..10).map(|number| number.to_string()).collect();
     let words: Vec<String> = (0..10).map(|number| format!("w{number}")).collect();
     let (numbers, words): (Vec<&str>, Vec<&str>) = (
         numbers.iter().map(String::as_str).collect(),
         words.iter().map(String::as_str).collect(),
     );
-    let roomy = Limits {
+    let roomy = SetLimits {
         integers: 20,
         run_members: 20,
         run_member_bytes: 20,
@@ -224,19 +228,19 @@ fn assert_uniform<K: std::fmt::Debug>(counts: &HashMap<K, usize>, outcomes: usiz
 }
 
 #[test]
-fn every_choice_of_members_is_as_likely_as_any_other() {
+fn all_random_selections_are_equally_likely() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut random = move |bound| rng.usize(..bound);
-    for (set, limits) in tens() {
+    for (set, limits) in sets_of_ten() {
         let form = set.encoding_name();
         let view = set.view();
         let (mut single, mut drawn, mut pairs, mut popped) =
             <(HashMap<_, _>, HashMap<_, _>, HashMap<_, _>, HashMap<_, _>)>::default();
         let mut left = HashMap::new();
         for _ in 0..20_000 {
-            let member = view.random(&mut random).map(Element::to_vec);
+            let member = view.random_member(&mut random).map(Element::to_vec);
             *single.entry(member).or_default() += 1;
             view.random_repeated(3, &mut random, |member| *drawn.entry(member.to_vec()).or_default() += 1);
             let mut pair = BTreeSet::new();
@@ -261,7 +265,7 @@ fn every_choice_of_members_is_as_likely_as_any_other() {
 #[test]
 fn distinct_members_are_distinct_and_popped_ones_are_gone() {
     let mut random = |bound| fastrand::usize(..bound);
-    for (set, limits) in tens() {
+    for (set, limits) in sets_of_ten() {
         for count in 0..=12 {
             let mut chosen = BTreeSet::new();
             let mut visits = 0;
@@ -288,14 +292,14 @@ fn distinct_members_are_distinct_and_popped_ones_are_gone() {
 }
 
 #[test]
-fn what_is_left_of_a_set_that_was_nearly_emptied_is_a_new_set() {
+fn the_remainder_of_a_nearly_emptied_set_is_a_new_set() {
     let mut random = |bound| fastrand::usize(..bound);
-    let narrow = Limits {
+    let narrow = SetLimits {
         integers: 1,
         run_members: 1,
         run_member_bytes: 1,
     };
-    let [integers, run, table] = tens();
+    let [integers, run, table] = sets_of_ten();
     for (set, count, limits, encoding) in [
         (&table.0, 8, LIMITS, "hashtable"),
         (&table.0, 9, LIMITS, "listpack"),

@@ -1,25 +1,25 @@
 //! Read-only views of sets, whether packed in the table entry or stored separately.
 
-use super::integers::{self, Integers};
+use super::integers::{self, PackedIntegers};
 use super::run_of;
-use super::table::{self, Table};
-use crate::listpack::{self, DECIMAL_MAX_BYTES, Element, Run};
+use super::table::{self, SetTable};
+use crate::listpack::{self, DECIMAL_MAX_BYTES, Element, ElementRun};
 use crate::packed::PackedKind;
 
 /// A read-only view of a set.
 #[derive(Clone, Copy, Debug)]
 pub enum SetView<'a> {
     /// Ascending integers.
-    Integers(Integers<'a>),
+    Integers(PackedIntegers<'a>),
     /// A run of members.
     Run {
         /// The number of members.
         count: usize,
         /// The members.
-        run: Run<'a>,
+        run: ElementRun<'a>,
     },
     /// A table of members.
-    Table(&'a Table),
+    Table(&'a SetTable),
 }
 
 impl<'a> SetView<'a> {
@@ -27,7 +27,7 @@ impl<'a> SetView<'a> {
     #[inline]
     pub fn of_packed(packed: &'a [u8]) -> Self {
         match PackedKind::of(packed) {
-            PackedKind::IntegerSet => SetView::Integers(Integers::of_packed(packed)),
+            PackedKind::IntegerSet => SetView::Integers(PackedIntegers::of_packed(packed)),
             PackedKind::Set => {
                 let (count, run) = run_of(packed);
                 SetView::Run { count, run }
@@ -64,7 +64,9 @@ impl<'a> SetView<'a> {
     #[inline]
     pub fn contains(&self, member: &[u8]) -> bool {
         match self {
-            SetView::Integers(integers) => listpack::integer_of(member).is_some_and(|number| integers.contains(number)),
+            SetView::Integers(integers) => {
+                listpack::parse_integer(member).is_some_and(|number| integers.contains(number))
+            }
             SetView::Run { run, .. } => run.find(member, 1).is_some(),
             SetView::Table(table) => table.contains(member),
         }
@@ -82,7 +84,7 @@ impl<'a> SetView<'a> {
     }
 
     /// The approximate time that [`Self::contains`] takes, in nanoseconds.
-    pub fn search_ns(&self) -> u64 {
+    pub fn estimate_search_ns(&self) -> u64 {
         match self {
             SetView::Integers(_) => 20,
             SetView::Run { count, .. } => 10 + 2 * *count as u64,
@@ -92,7 +94,7 @@ impl<'a> SetView<'a> {
 
     /// An upper bound for the total length of all members in bytes. It is close to the actual length unless the members
     /// are integers.
-    pub fn text_bytes(&self) -> usize {
+    pub fn max_text_bytes(&self) -> usize {
         match self {
             SetView::Integers(integers) => integers.len() * (integers.width() * 5 / 2 + 1),
             SetView::Run { count, run } => run.bytes().len() + count * 3,
@@ -121,35 +123,35 @@ impl<'a> SetView<'a> {
 
     /// Iterates over all members.
     #[inline]
-    pub fn iter(&self) -> Members<'a> {
+    pub fn iter(&self) -> SetMembers<'a> {
         match self {
-            SetView::Integers(integers) => Members::Integers(integers.iter()),
-            SetView::Run { run, .. } => Members::Run(run.iter()),
-            SetView::Table(table) => Members::Table(table.iter()),
+            SetView::Integers(integers) => SetMembers::Integers(integers.iter()),
+            SetView::Run { run, .. } => SetMembers::Run(run.iter()),
+            SetView::Table(table) => SetMembers::Table(table.iter()),
         }
     }
 }
 
 /// An iterator over the members of a set. Flat forms return integers as such, a table returns them as bytes.
 #[derive(Clone)]
-pub enum Members<'a> {
+pub enum SetMembers<'a> {
     /// The remaining integers.
-    Integers(integers::Iter<'a>),
+    Integers(integers::PackedIntegersIter<'a>),
     /// The remaining elements of a run.
-    Run(listpack::Iter<'a>),
+    Run(listpack::ElementRunIter<'a>),
     /// The remaining records of a table.
-    Table(table::Iter<'a>),
+    Table(table::SetTableIter<'a>),
 }
 
-impl<'a> Iterator for Members<'a> {
+impl<'a> Iterator for SetMembers<'a> {
     type Item = Element<'a>;
 
     #[inline]
     fn next(&mut self) -> Option<Element<'a>> {
         match self {
-            Members::Integers(integers) => integers.next().map(Element::Int),
-            Members::Run(run) => run.next().map(|(_, element)| element),
-            Members::Table(table) => table.next().map(Element::Bytes),
+            SetMembers::Integers(integers) => integers.next().map(Element::Int),
+            SetMembers::Run(run) => run.next().map(|(_, element)| element),
+            SetMembers::Table(table) => table.next().map(Element::Bytes),
         }
     }
 }

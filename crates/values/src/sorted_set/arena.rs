@@ -1,6 +1,6 @@
 //! An arena of numbered values for the parts of a tree. Numbers of removed values are reused.
 
-use super::room::allocated;
+use super::room::allocated_bytes;
 
 /// The number of values in a chunk. Growth never moves more values than this.
 const CHUNK: usize = 64;
@@ -48,7 +48,7 @@ impl<T: Default> Arena<T> {
     }
 
     /// Removes a value and returns it.
-    pub(super) fn take(&mut self, number: u32) -> T {
+    pub(super) fn remove(&mut self, number: u32) -> T {
         self.free.push(number);
         std::mem::take(self.at_mut(number))
     }
@@ -68,9 +68,9 @@ impl<T: Default> Arena<T> {
     /// The number of bytes that the arena allocates, excluding allocations of its values.
     #[inline]
     pub(super) fn allocated_bytes(&self) -> usize {
-        let first = self.chunks.first().map_or(0, allocated);
+        let first = self.chunks.first().map_or(0, allocated_bytes);
         let full = self.chunks.len().saturating_sub(1) * CHUNK * size_of::<T>();
-        first + full + allocated(&self.chunks) + allocated(&self.free)
+        first + full + allocated_bytes(&self.chunks) + allocated_bytes(&self.free)
     }
 }
 

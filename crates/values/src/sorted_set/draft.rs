@@ -2,34 +2,34 @@
 
 use std::ops::Range;
 
-use crate::packed::LARGEST_BYTES;
+use crate::packed::MAX_PACKED_BYTES;
 
-use super::packed::{Packed, PackedBytes};
-use super::view::View;
-use super::{Encoding, SortedSet};
+use super::packed::{PackedSortedSet, PackedSortedSetBuf};
+use super::view::SortedSetView;
+use super::{SortedSet, SortedSetEncoding};
 
 /// The limits within which a sorted set reports the listpack encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct SortedSetLimits {
     /// `zset-max-listpack-entries`.
     pub members: usize,
     /// `zset-max-listpack-value`, in bytes.
     pub member_bytes: usize,
 }
 
-impl Limits {
+impl SortedSetLimits {
     /// Returns `true` if a set of `members` members, whose longest has `longest_bytes` bytes, reports the listpack
     /// encoding.
-    pub fn admit(&self, members: usize, longest_bytes: usize) -> bool {
+    pub fn admits(&self, members: usize, longest_bytes: usize) -> bool {
         members <= self.members && longest_bytes <= self.member_bytes
     }
 }
 
 /// The effect of an upsert on a member.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Upsert {
+pub enum UpsertOutcome {
     /// No change: the member keeps its score or is not added.
-    Left,
+    Unchanged,
     /// The member was added.
     Added,
     /// The score of the member was changed.
@@ -38,115 +38,120 @@ pub enum Upsert {
 
 /// A sorted set that is not stored under a key yet, or a copy of a packed one.
 #[derive(Clone, Debug)]
-pub enum Draft {
+pub enum DetachedSortedSet {
     /// A packed sorted set.
-    Packed(PackedBytes),
+    Packed(PackedSortedSetBuf),
     /// A large sorted set.
     Large(SortedSet),
 }
 
-impl Draft {
+impl DetachedSortedSet {
     /// Creates an empty set for `members` members, whose longest has `longest_bytes` bytes.
-    pub fn new(members: usize, longest_bytes: usize, limits: Limits) -> Self {
-        if limits.admit(members, longest_bytes) {
-            Draft::Packed(PackedBytes::empty())
+    pub fn new(members: usize, longest_bytes: usize, limits: SortedSetLimits) -> Self {
+        if limits.admits(members, longest_bytes) {
+            DetachedSortedSet::Packed(PackedSortedSetBuf::empty())
         } else {
-            Draft::Large(SortedSet::new(Encoding::Skiplist))
+            DetachedSortedSet::Large(SortedSet::new(SortedSetEncoding::Skiplist))
         }
     }
 
     /// Copies a packed set.
-    pub fn copy_of(bytes: &[u8]) -> Self {
-        Draft::Packed(PackedBytes::copy_of(bytes))
+    pub fn from_packed(bytes: &[u8]) -> Self {
+        DetachedSortedSet::Packed(PackedSortedSetBuf::copy_of(bytes))
     }
 
     /// Copies a packed set in order to add `more` members, whose longest has `longest_bytes` bytes.
-    pub fn of_packed(bytes: &[u8], more: usize, longest_bytes: usize, limits: Limits) -> Self {
-        let packed = Packed::new(bytes);
-        if limits.admit(more, longest_bytes) {
-            Draft::Packed(PackedBytes::copy_of(bytes))
+    pub fn from_packed_with_more(bytes: &[u8], more: usize, longest_bytes: usize, limits: SortedSetLimits) -> Self {
+        let packed = PackedSortedSet::new(bytes);
+        if limits.admits(more, longest_bytes) {
+            DetachedSortedSet::Packed(PackedSortedSetBuf::copy_of(bytes))
         } else {
-            Draft::Large(SortedSet::of_packed(packed, Encoding::Skiplist))
+            DetachedSortedSet::Large(SortedSet::from_packed(packed, SortedSetEncoding::Skiplist))
         }
     }
 
     /// Creates a set from distinct sorted members, with the encoding that the result of a command gets.
-    pub fn of_sorted(members: &[(&[u8], f64)], limits: Limits) -> Self {
+    pub fn from_sorted(members: &[(&[u8], f64)], limits: SortedSetLimits) -> Self {
         let longest_bytes = members.iter().map(|(member, _)| member.len()).max().unwrap_or(0);
-        if !limits.admit(members.len(), longest_bytes) {
-            return Draft::Large(SortedSet::of_sorted(members, Encoding::Skiplist));
+        if !limits.admits(members.len(), longest_bytes) {
+            return DetachedSortedSet::Large(SortedSet::from_sorted(members, SortedSetEncoding::Skiplist));
         }
         let bytes: usize = members.iter().map(|(member, _)| member.len() + 4).sum();
-        if bytes > LARGEST_BYTES {
-            return Draft::Large(SortedSet::of_sorted(members, Encoding::Listpack));
+        if bytes > MAX_PACKED_BYTES {
+            return DetachedSortedSet::Large(SortedSet::from_sorted(members, SortedSetEncoding::Listpack));
         }
-        let mut packed = PackedBytes::empty();
+        let mut packed = PackedSortedSetBuf::empty();
         for (member, score) in members {
             packed.push(member, *score);
         }
-        let mut draft = Draft::Packed(packed);
-        draft.unpack_if_too_large();
+        let mut draft = DetachedSortedSet::Packed(packed);
+        draft.convert_to_large_if_needed();
         draft
     }
 
     /// Returns a read-only view of the set.
-    pub fn view(&self) -> View<'_> {
+    pub fn view(&self) -> SortedSetView<'_> {
         match self {
-            Draft::Packed(packed) => View::Packed(packed.view()),
-            Draft::Large(set) => View::Large(set),
+            DetachedSortedSet::Packed(packed) => SortedSetView::Packed(packed.view()),
+            DetachedSortedSet::Large(set) => SortedSetView::Large(set),
         }
     }
 
     /// Adds a member or changes its score; see [`SortedSet::upsert`].
-    pub fn upsert(&mut self, member: &[u8], limits: Limits, decide: impl FnOnce(Option<f64>) -> Option<f64>) -> Upsert {
+    pub fn upsert(
+        &mut self,
+        member: &[u8],
+        limits: SortedSetLimits,
+        decide: impl FnOnce(Option<f64>) -> Option<f64>,
+    ) -> UpsertOutcome {
         let packed = match self {
-            Draft::Large(set) => return set.upsert(member, limits, decide),
-            Draft::Packed(packed) => packed,
+            DetachedSortedSet::Large(set) => return set.upsert(member, limits, decide),
+            DetachedSortedSet::Packed(packed) => packed,
         };
         let before = packed.view().score(member);
         match (before, decide(before)) {
-            (_, None) => Upsert::Left,
-            (Some(before), Some(score)) if before == score => Upsert::Left,
+            (_, None) => UpsertOutcome::Unchanged,
+            (Some(before), Some(score)) if before == score => UpsertOutcome::Unchanged,
             (Some(_), Some(score)) => {
-                packed.change(member, score);
-                self.unpack_if_too_large();
-                Upsert::Changed
+                packed.change_score(member, score);
+                self.convert_to_large_if_needed();
+                UpsertOutcome::Changed
             }
             (None, Some(score)) => {
-                if limits.admit(packed.view().len() + 1, member.len()) {
+                if limits.admits(packed.view().len() + 1, member.len()) {
                     packed.insert(member, score);
-                    self.unpack_if_too_large();
+                    self.convert_to_large_if_needed();
                 } else {
-                    let mut set = SortedSet::of_packed(packed.view(), Encoding::Skiplist);
+                    let mut set = SortedSet::from_packed(packed.view(), SortedSetEncoding::Skiplist);
                     set.insert(member, score);
-                    *self = Draft::Large(set);
+                    *self = DetachedSortedSet::Large(set);
                 }
-                Upsert::Added
+                UpsertOutcome::Added
             }
         }
     }
 
-    fn unpack_if_too_large(&mut self) {
-        if let Draft::Packed(packed) = self
-            && packed.bytes().len() > LARGEST_BYTES
+    fn convert_to_large_if_needed(&mut self) {
+        if let DetachedSortedSet::Packed(packed) = self
+            && packed.bytes().len() > MAX_PACKED_BYTES
         {
-            *self = Draft::Large(SortedSet::of_packed(packed.view(), Encoding::Listpack));
+            *self = DetachedSortedSet::Large(SortedSet::from_packed(packed.view(), SortedSetEncoding::Listpack));
         }
     }
 
     /// Removes a member. Returns `true` if it was present.
     pub fn remove(&mut self, member: &[u8]) -> bool {
         match self {
-            Draft::Packed(packed) => packed.remove(member),
-            Draft::Large(set) => set.remove(member).is_some(),
+            DetachedSortedSet::Packed(packed) => packed.remove(member),
+            DetachedSortedSet::Large(set) => set.remove(member).is_some(),
         }
     }
 
     /// Removes the members in a range of ranks.
     pub fn remove_ranks(&mut self, ranks: Range<usize>) {
         match self {
-            Draft::Packed(packed) => packed.remove_ranks(ranks),
-            Draft::Large(set) => set.remove_ranks(ranks),
+            DetachedSortedSet::Packed(packed) => packed.remove_ranks(ranks),
+            DetachedSortedSet::Large(set) => set.remove_ranks(ranks),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use crate::listpack::{DECIMAL_MAX_BYTES, Element};
 
-use super::draft::{Draft, Limits};
+use super::draft::{DetachedSortedSet, SortedSetLimits};
 use super::leaf::ScoreOrder;
 
 /// Members with their scores, in any order.
@@ -23,7 +23,7 @@ struct SortedMembers {
 
 impl MemberBuilder {
     /// Creates an empty collection with capacity for `members` members.
-    pub fn with_room(members: usize) -> Self {
+    pub fn with_capacity(members: usize) -> Self {
         Self {
             bytes: Vec::with_capacity(members * 16),
             members: Vec::with_capacity(members),
@@ -82,12 +82,12 @@ impl MemberBuilder {
             .iter()
             .map(|gathered| (self.text(*gathered), gathered.score))
             .collect();
-        members.sort_unstable_by(|a, b| a.1.total_cmp_of_scores(b.1).then_with(|| a.0.cmp(b.0)));
+        members.sort_unstable_by(|a, b| a.1.cmp_score(b.1).then_with(|| a.0.cmp(b.0)));
         members
     }
 
     /// Builds the sorted set from the members, which must be distinct.
-    pub fn into_draft(self, limits: Limits) -> Draft {
-        Draft::of_sorted(&self.sorted(), limits)
+    pub fn build(self, limits: SortedSetLimits) -> DetachedSortedSet {
+        DetachedSortedSet::from_sorted(&self.sorted(), limits)
     }
 }

@@ -16,66 +16,66 @@
 //! An entry contains 32 bits of the hash. The search in the leaf decides if a member with such a hash is the requested
 //! one.
 
-use super::room::allocated;
+use super::room::allocated_bytes;
 use crate::size_class::size_class;
 
 /// An entry: 32 bits of the hash and 32 bits of the leaf number plus one. 0 is an empty slot.
-type Entry = u64;
+type IndexEntry = u64;
 
-const EMPTY: Entry = 0;
+const EMPTY: IndexEntry = 0;
 /// The number of entries at which a segment is split.
-const SEGMENT_MAX: usize = 2048;
+const MAX_SEGMENT_ENTRIES: usize = 2048;
 /// The number of slots after the last home slot.
-const TAIL: usize = 32;
+const OVERFLOW_SLOTS: usize = 32;
 /// The number of slots that a search usually reads.
-const SEARCHED: usize = 4;
+const PREFETCHED_SLOTS: usize = 4;
 /// The minimum number of entries for which a segment has capacity.
-const SEGMENT_MIN: usize = 96;
+const MIN_SEGMENT_ENTRIES: usize = 96;
 
 #[inline]
-fn entry(hash: u32, leaf: u32) -> Entry {
+fn entry(hash: u32, leaf: u32) -> IndexEntry {
     u64::from(hash) << 32 | (u64::from(leaf) + 1)
 }
 
 #[inline]
-fn hash_of(entry: Entry) -> u32 {
+fn hash_of(entry: IndexEntry) -> u32 {
     (entry >> 32) as u32
 }
 
 #[inline]
-fn leaf_of(entry: Entry) -> u32 {
+fn leaf_of(entry: IndexEntry) -> u32 {
     (entry as u32).wrapping_sub(1)
 }
 
 /// A part of the index: the entries whose hashes begin with the same bits.
 #[derive(Clone, Debug)]
 struct Segment {
-    places: Box<[Entry]>,
+    slots: Box<[IndexEntry]>,
     len: u32,
     /// The number of leading bits that the hashes of all entries share.
     depth: u32,
 }
 
 impl Segment {
-    fn with_room(entries: usize, depth: u32) -> Self {
+    fn with_capacity(entries: usize, depth: u32) -> Self {
         // Seven entries per eight slots, and the rest of the size class.
-        let wanted = entries.max(SEGMENT_MIN) * 8 / 7 + TAIL;
-        let places = size_class(wanted * size_of::<Entry>()) / size_of::<Entry>();
+        let wanted = entries.max(MIN_SEGMENT_ENTRIES) * 8 / 7 + OVERFLOW_SLOTS;
+        let places = size_class(wanted * size_of::<IndexEntry>()) / size_of::<IndexEntry>();
         Self {
-            places: vec![EMPTY; places].into_boxed_slice(),
+            slots: vec![EMPTY; places].into_boxed_slice(),
             len: 0,
             depth,
         }
     }
 
     fn allocated_bytes(&self) -> usize {
-        self.places.len() * size_of::<Entry>()
+        self.slots.len() * size_of::<IndexEntry>()
     }
 
     /// Returns the home slot of an entry with this hash.
     #[inline]
-    fn home(&self, hash: u32) -> usize {
-        let homes = (self.places.len() - TAIL) as u64;
+    fn home_slot(&self, hash: u32) -> usize {
+        let homes = (self.slots.len() - OVERFLOW_SLOTS) as u64;
         // The shared bits are removed.
         let own = u64::from(hash) << self.depth & 0xFFFF_FFFF;
         ((own * homes) >> 32) as usize
@@ -83,37 +83,37 @@ impl Segment {
 
     /// Returns `true` if one more entry would make searches slow.
     fn is_full(&self) -> bool {
-        (self.len as usize + 1) * 8 > (self.places.len() - TAIL) * 7
+        (self.len as usize + 1) * 8 > (self.slots.len() - OVERFLOW_SLOTS) * 7
     }
 
     /// Inserts an entry. Returns `false` if there is no slot for it.
-    fn insert(&mut self, new: Entry) -> bool {
+    fn insert(&mut self, new: IndexEntry) -> bool {
         let hash = hash_of(new);
-        let mut at = self.home(hash);
+        let mut at = self.home_slot(hash);
         while self
-            .places
+            .slots
             .get(at)
             .is_some_and(|found| *found != EMPTY && hash_of(*found) <= hash)
         {
             at += 1;
         }
-        let free = self.places[at.min(self.places.len())..]
+        let free = self.slots[at.min(self.slots.len())..]
             .iter()
             .position(|found| *found == EMPTY);
         let Some(distance) = free else {
             return false;
         };
-        self.places.copy_within(at..at + distance, at + 1);
-        self.places[at] = new;
+        self.slots.copy_within(at..at + distance, at + 1);
+        self.slots[at] = new;
         self.len += 1;
         true
     }
 
     /// Returns the slots of the entries with a hash.
     #[inline]
-    fn places_of(&self, hash: u32) -> impl Iterator<Item = usize> {
-        let home = self.home(hash);
-        self.places[home..]
+    fn slots_of(&self, hash: u32) -> impl Iterator<Item = usize> {
+        let home = self.home_slot(hash);
+        self.slots[home..]
             .iter()
             .enumerate()
             .take_while(move |(_, found)| **found != EMPTY && hash_of(**found) <= hash)
@@ -123,22 +123,22 @@ impl Segment {
 
     fn remove(&mut self, hash: u32, leaf: u32) -> bool {
         let wanted = entry(hash, leaf);
-        let Some(at) = self.places_of(hash).find(|at| self.places[*at] == wanted) else {
+        let Some(at) = self.slots_of(hash).find(|at| self.slots[*at] == wanted) else {
             return false;
         };
         let mut end = at + 1;
-        while end < self.places.len() && self.places[end] != EMPTY && self.home(hash_of(self.places[end])) < end {
+        while end < self.slots.len() && self.slots[end] != EMPTY && self.home_slot(hash_of(self.slots[end])) < end {
             end += 1;
         }
-        self.places.copy_within(at + 1..end, at);
-        self.places[end - 1] = EMPTY;
+        self.slots.copy_within(at + 1..end, at);
+        self.slots[end - 1] = EMPTY;
         self.len -= 1;
         true
     }
 
     /// Iterates over the entries in hash order.
-    fn entries(&self) -> impl Iterator<Item = Entry> + Clone {
-        self.places.iter().copied().filter(|found| *found != EMPTY)
+    fn entries(&self) -> impl Iterator<Item = IndexEntry> + Clone {
+        self.slots.iter().copied().filter(|found| *found != EMPTY)
     }
 
     /// Returns a segment with the same entries and capacity for `room` entries, or for more if the entries are too
@@ -147,10 +147,10 @@ impl Segment {
         Self::of(self.entries(), room, self.depth)
     }
 
-    fn of(entries: impl Iterator<Item = Entry> + Clone, room: usize, depth: u32) -> Self {
+    fn of(entries: impl Iterator<Item = IndexEntry> + Clone, room: usize, depth: u32) -> Self {
         let mut room = room;
         loop {
-            let mut segment = Self::with_room(room, depth);
+            let mut segment = Self::with_capacity(room, depth);
             if entries.clone().all(|entry| segment.insert(entry)) {
                 return segment;
             }
@@ -170,10 +170,14 @@ pub(super) struct Index {
 
 impl Index {
     /// Creates an index with capacity for `members` members.
-    pub(super) fn with_room(members: usize) -> Self {
-        let depth = (members / (SEGMENT_MAX / 4 * 3)).next_power_of_two().trailing_zeros();
+    pub(super) fn with_capacity(members: usize) -> Self {
+        let depth = (members / (MAX_SEGMENT_ENTRIES / 4 * 3))
+            .next_power_of_two()
+            .trailing_zeros();
         let count = 1 << depth;
-        let segments: Vec<Segment> = (0..count).map(|_| Segment::with_room(members / count, depth)).collect();
+        let segments: Vec<Segment> = (0..count)
+            .map(|_| Segment::with_capacity(members / count, depth))
+            .collect();
         Self {
             directory: (0..count as u32).collect(),
             allocated: segments.iter().map(Segment::allocated_bytes).sum(),
@@ -185,7 +189,7 @@ impl Index {
     /// The number of bytes allocated in addition to the index itself.
     #[inline]
     pub(super) fn allocated_bytes(&self) -> usize {
-        self.allocated + allocated(&self.directory) + allocated(&self.segments)
+        self.allocated + allocated_bytes(&self.directory) + allocated_bytes(&self.segments)
     }
 
     #[inline]
@@ -195,17 +199,17 @@ impl Index {
     }
 
     /// Returns the address and length of the memory that a search for this hash reads first.
-    pub(super) fn place(&self, hash: u32) -> (*const u8, usize) {
+    pub(super) fn search_memory(&self, hash: u32) -> (*const u8, usize) {
         let segment = &self.segments[self.segment_of(hash)];
-        let home = segment.places.as_ptr().wrapping_add(segment.home(hash));
-        (home.cast(), SEARCHED * size_of::<Entry>())
+        let home = segment.slots.as_ptr().wrapping_add(segment.home_slot(hash));
+        (home.cast(), PREFETCHED_SLOTS * size_of::<IndexEntry>())
     }
 
     /// Returns the numbers of the leaves that may contain a member with this hash.
     #[inline]
     pub(super) fn leaves(&self, hash: u32) -> impl Iterator<Item = u32> {
         let segment = &self.segments[self.segment_of(hash)];
-        segment.places_of(hash).map(|at| leaf_of(segment.places[at]))
+        segment.slots_of(hash).map(|at| leaf_of(segment.slots[at]))
     }
 
     /// Adds the entry of a member with this hash in a leaf.
@@ -231,8 +235,8 @@ impl Index {
             segment.remove(hash, leaf),
             "a member of the sorted set is not in its index"
         );
-        let room = segment.places.len() - TAIL;
-        if (segment.len as usize) < room / 4 && room > 2 * SEGMENT_MIN {
+        let room = segment.slots.len() - OVERFLOW_SLOTS;
+        if (segment.len as usize) < room / 4 && room > 2 * MIN_SEGMENT_ENTRIES {
             self.replace(at, self.segments[at].resized(room / 2));
         }
     }
@@ -246,15 +250,15 @@ impl Index {
         let at = self.segment_of(hash);
         let segment = &mut self.segments[at];
         let wanted = entry(hash, from);
-        let place = segment.places_of(hash).find(|place| segment.places[*place] == wanted);
+        let place = segment.slots_of(hash).find(|place| segment.slots[*place] == wanted);
         let place = place.expect("every member of the sorted set is in its index");
-        segment.places[place] = entry(hash, to);
+        segment.slots[place] = entry(hash, to);
     }
 
     fn grow(&mut self, at: usize) {
         let segment = &self.segments[at];
         let len = segment.len as usize;
-        if len < SEGMENT_MAX || segment.depth >= 31 {
+        if len < MAX_SEGMENT_ENTRIES || segment.depth >= 31 {
             self.replace(at, segment.resized(len + len / 4 + 1));
             return;
         }
@@ -279,7 +283,7 @@ impl Index {
         let first = old.entries().next().map_or(0, hash_of);
         let start = (u64::from(first) << self.depth >> 32) as usize / run * run;
         let upper_half = start + run / 2..start + run;
-        let is_upper = |entry: &Entry| hash_of(*entry) >> (32 - depth) & 1 == 1;
+        let is_upper = |entry: &IndexEntry| hash_of(*entry) >> (32 - depth) & 1 == 1;
         let upper = old.entries().filter(is_upper);
         let lower = old.entries().filter(|entry| !is_upper(entry));
         let room = |count: usize| count + count / 4;
@@ -297,12 +301,12 @@ impl Index {
     /// Iterates over the entries from a hash on, in order, as pairs of hash and leaf number.
     pub(super) fn entries_from(&self, hash: u32) -> impl Iterator<Item = (u32, u32)> {
         let mut slot = (u64::from(hash) << self.depth >> 32) as usize;
-        let mut place = self.segments[self.directory[slot] as usize].home(hash);
+        let mut place = self.segments[self.directory[slot] as usize].home_slot(hash);
         std::iter::from_fn(move || {
             loop {
                 let number = *self.directory.get(slot)?;
                 let segment = &self.segments[number as usize];
-                while let Some(found) = segment.places.get(place) {
+                while let Some(found) = segment.slots.get(place) {
                     place += 1;
                     if *found != EMPTY && hash_of(*found) >= hash {
                         return Some((hash_of(*found), leaf_of(*found)));

@@ -15,7 +15,7 @@
 
 use std::cmp::Ordering;
 
-use super::room::{allocated, make_room, trim};
+use super::room::{allocated_bytes, reserve, shrink};
 
 /// The maximum number of members of a leaf.
 pub(super) const MAX_MEMBERS: usize = 128;
@@ -66,12 +66,12 @@ fn record_at(bytes: &[u8], at: usize) -> (usize, usize) {
 
 impl Leaf {
     /// Creates an empty leaf with capacity for `members` members and `bytes` bytes of records.
-    pub(super) fn with_room(members: usize, bytes: usize) -> Self {
+    pub(super) fn with_capacity(members: usize, bytes: usize) -> Self {
         let mut leaf = Self::default();
-        make_room(&mut leaf.scores, members);
-        make_room(&mut leaf.offsets, members);
-        make_room(&mut leaf.tags, members);
-        make_room(&mut leaf.bytes, bytes);
+        reserve(&mut leaf.scores, members);
+        reserve(&mut leaf.offsets, members);
+        reserve(&mut leaf.tags, members);
+        reserve(&mut leaf.bytes, bytes);
         leaf
     }
 
@@ -96,7 +96,10 @@ impl Leaf {
     /// The number of bytes allocated in addition to the leaf itself.
     #[inline]
     pub(super) fn allocated_bytes(&self) -> usize {
-        allocated(&self.scores) + allocated(&self.offsets) + allocated(&self.tags) + allocated(&self.bytes)
+        allocated_bytes(&self.scores)
+            + allocated_bytes(&self.offsets)
+            + allocated_bytes(&self.tags)
+            + allocated_bytes(&self.bytes)
     }
 
     /// Returns the score in a slot.
@@ -150,11 +153,11 @@ impl Leaf {
 
     /// Inserts a member at a slot.
     pub(super) fn insert(&mut self, slot: usize, score: f64, member: &[u8], tag: u8) {
-        make_room(&mut self.scores, 1);
-        make_room(&mut self.offsets, 1);
-        make_room(&mut self.tags, 1);
+        reserve(&mut self.scores, 1);
+        reserve(&mut self.offsets, 1);
+        reserve(&mut self.tags, 1);
         if self.bytes.capacity() - self.bytes.len() < record_bytes(member) {
-            self.lay_out(record_bytes(member));
+            self.compact(record_bytes(member));
         }
         let offset = self.append_record(member);
         self.scores.insert(slot, score);
@@ -164,7 +167,7 @@ impl Leaf {
 
     fn append_record(&mut self, member: &[u8]) -> u32 {
         let offset = self.bytes.len() as u32;
-        make_room(&mut self.bytes, record_bytes(member));
+        reserve(&mut self.bytes, record_bytes(member));
         if member.len() < usize::from(LONG) {
             self.bytes.push(member.len() as u8);
         } else {
@@ -177,25 +180,25 @@ impl Leaf {
 
     /// Removes the member in a slot.
     pub(super) fn remove(&mut self, slot: usize) {
-        self.forget_record(slot);
+        self.drop_record(slot);
         self.scores.remove(slot);
         self.offsets.remove(slot);
         self.tags.remove(slot);
-        self.fill_holes();
+        self.compact_if_sparse();
     }
 
     /// Removes the members in a range of slots.
     pub(super) fn remove_range(&mut self, slots: std::ops::Range<usize>) {
         for slot in slots.clone() {
-            self.forget_record(slot);
+            self.drop_record(slot);
         }
         self.scores.drain(slots.clone());
         self.offsets.drain(slots.clone());
         self.tags.drain(slots);
-        self.fill_holes();
+        self.compact_if_sparse();
     }
 
-    fn forget_record(&mut self, slot: usize) {
+    fn drop_record(&mut self, slot: usize) {
         let at = self.offsets[slot] as usize;
         let (start, length) = record_at(&self.bytes, at);
         let end = start + length;
@@ -207,17 +210,17 @@ impl Leaf {
     }
 
     /// Rewrites the records if more than a quarter of their space is holes.
-    fn fill_holes(&mut self) {
+    fn compact_if_sparse(&mut self) {
         let holes = self.holes as usize;
         if holes > self.bytes.len() / 4 && holes > HOLES_MIN_BYTES {
-            self.lay_out(0);
+            self.compact(0);
         }
     }
 
     /// Rewrites the records in the order of their members, with capacity for `more` more bytes.
-    fn lay_out(&mut self, more: usize) {
+    fn compact(&mut self, more: usize) {
         let mut bytes = Vec::new();
-        make_room(&mut bytes, self.record_bytes() + more);
+        reserve(&mut bytes, self.record_bytes() + more);
         for offset in &mut self.offsets {
             let at = *offset as usize;
             let (start, length) = record_at(&self.bytes, at);
@@ -235,7 +238,7 @@ impl Leaf {
             parent: self.parent,
             previous: self.previous,
             next: self.next,
-            ..Self::with_room(slots.len(), bytes)
+            ..Self::with_capacity(slots.len(), bytes)
         };
         copy.scores.extend_from_slice(&self.scores[slots.clone()]);
         copy.tags.extend_from_slice(&self.tags[slots.clone()]);
@@ -266,7 +269,7 @@ impl Leaf {
         if slot + 1 == self.len() {
             // Members are added in ascending order: the remaining leaf is full and will not grow.
             self.remove(slot);
-            trim(&mut self.bytes);
+            shrink(&mut self.bytes);
         } else {
             *self = self.copy_of(0..slot);
         }
@@ -275,10 +278,10 @@ impl Leaf {
 
     /// Appends the members of the next leaf.
     pub(super) fn append(&mut self, other: &Self) {
-        make_room(&mut self.scores, other.len());
-        make_room(&mut self.offsets, other.len());
-        make_room(&mut self.tags, other.len());
-        make_room(&mut self.bytes, other.record_bytes());
+        reserve(&mut self.scores, other.len());
+        reserve(&mut self.offsets, other.len());
+        reserve(&mut self.tags, other.len());
+        reserve(&mut self.bytes, other.record_bytes());
         self.scores.extend_from_slice(&other.scores);
         self.tags.extend_from_slice(&other.tags);
         for slot in 0..other.len() {
@@ -291,7 +294,7 @@ impl Leaf {
     /// ascending order.
     pub(super) fn split_slot(&self, inserted: usize) -> usize {
         let last = self.len() - 1;
-        if inserted == last && self.next == super::tree::NONE {
+        if inserted == last && self.next == super::tree::NO_NODE {
             return last;
         }
         if self.len() > MAX_MEMBERS {
@@ -310,12 +313,12 @@ impl Leaf {
 /// The order of scores, none of which is NaN. -0 equals 0.
 pub(super) trait ScoreOrder {
     /// Compares two scores.
-    fn total_cmp_of_scores(self, other: f64) -> Ordering;
+    fn cmp_score(self, other: f64) -> Ordering;
 }
 
 impl ScoreOrder for f64 {
     #[inline]
-    fn total_cmp_of_scores(self, other: f64) -> Ordering {
+    fn cmp_score(self, other: f64) -> Ordering {
         if self < other {
             Ordering::Less
         } else if self > other {

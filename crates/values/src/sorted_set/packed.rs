@@ -13,7 +13,7 @@
 
 use std::ops::Range;
 
-use crate::listpack::{DECIMAL_MAX_BYTES, Element, Needle, Run, push_element};
+use crate::listpack::{DECIMAL_MAX_BYTES, Element, ElementRun, Needle, push_element};
 use crate::packed::PackedKind;
 
 use super::leaf::ScoreOrder;
@@ -44,8 +44,8 @@ fn read_score(element: Element<'_>) -> f64 {
 
 /// A packed sorted set.
 #[derive(Clone, Copy, Debug)]
-pub struct Packed<'a> {
-    run: Run<'a>,
+pub struct PackedSortedSet<'a> {
+    run: ElementRun<'a>,
     len: usize,
 }
 
@@ -58,7 +58,7 @@ struct Entry<'a> {
     end: usize,
 }
 
-impl<'a> Packed<'a> {
+impl<'a> PackedSortedSet<'a> {
     /// Creates a view of the bytes of a packed sorted set.
     ///
     /// # Panics
@@ -69,7 +69,7 @@ impl<'a> Packed<'a> {
         debug_assert_eq!(PackedKind::of(bytes), PackedKind::SortedSet);
         let (header, run) = bytes.split_at(HEADER_BYTES);
         Self {
-            run: Run::new(run),
+            run: ElementRun::new(run),
             len: usize::from(u16::from_le_bytes([header[1], header[2]])),
         }
     }
@@ -120,14 +120,16 @@ impl<'a> Packed<'a> {
 
     fn find(&self, member: &[u8]) -> Option<(usize, Entry<'a>)> {
         let needle = Needle::new(member);
-        self.entries().enumerate().find(|(_, entry)| needle.is(entry.member))
+        self.entries()
+            .enumerate()
+            .find(|(_, entry)| needle.matches(entry.member))
     }
 
     /// Returns the first offset whose entry is not before (score, member).
-    fn place_of(&self, score: f64, member: &[u8]) -> usize {
+    fn insertion_offset(&self, score: f64, member: &[u8]) -> usize {
         let mut scratch = [0; DECIMAL_MAX_BYTES];
         let found = self.entries().find(|entry| {
-            let order = entry.score.total_cmp_of_scores(score);
+            let order = entry.score.cmp_score(score);
             order.then_with(|| entry.member.text(&mut scratch).cmp(member)).is_ge()
         });
         found.map_or(self.run.bytes().len(), |entry| entry.start)
@@ -152,8 +154,8 @@ impl<'a> Packed<'a> {
     /// Returns the ranks of the members whose scores are in a range.
     pub fn ranks_of_scores(&self, range: &ScoreRange) -> Range<usize> {
         self.ranks(
-            |entry| range.starts_behind(entry.score),
-            |entry| range.ends_behind(entry.score),
+            |entry| range.is_before_start(entry.score),
+            |entry| range.is_before_end(entry.score),
         )
     }
 
@@ -162,19 +164,19 @@ impl<'a> Packed<'a> {
         let mut scratch = [0; DECIMAL_MAX_BYTES];
         let mut other = [0; DECIMAL_MAX_BYTES];
         self.ranks(
-            |entry| range.starts_behind(entry.member.text(&mut scratch)),
-            |entry| range.ends_behind(entry.member.text(&mut other)),
+            |entry| range.is_before_start(entry.member.text(&mut scratch)),
+            |entry| range.is_before_end(entry.member.text(&mut other)),
         )
     }
 
     /// Iterates over the members in a range of ranks with their scores, in ascending order or, with `reverse`, in
     /// descending order.
-    pub fn walk(&self, ranks: Range<usize>, reverse: bool) -> PackedWalk<'a> {
+    pub fn iter_ranks(&self, ranks: Range<usize>, reverse: bool) -> PackedSortedSetIter<'a> {
         let ranks = ranks.start.min(self.len)..ranks.end.min(self.len);
         let first = if reverse { ranks.end } else { ranks.start };
         let bytes = self.run.bytes().len();
         let offset = self.run.offset_of(2 * first, 2 * self.len).unwrap_or(bytes);
-        PackedWalk {
+        PackedSortedSetIter {
             set: *self,
             offset,
             left: ranks.len(),
@@ -185,14 +187,14 @@ impl<'a> Packed<'a> {
 
 /// An iterator over members and their scores, in order.
 #[derive(Clone, Debug)]
-pub struct PackedWalk<'a> {
-    set: Packed<'a>,
+pub struct PackedSortedSetIter<'a> {
+    set: PackedSortedSet<'a>,
     offset: usize,
     left: usize,
     reverse: bool,
 }
 
-impl<'a> Iterator for PackedWalk<'a> {
+impl<'a> Iterator for PackedSortedSetIter<'a> {
     type Item = (Element<'a>, f64);
 
     #[inline]
@@ -200,7 +202,7 @@ impl<'a> Iterator for PackedWalk<'a> {
         self.left = self.left.checked_sub(1)?;
         if self.reverse {
             let run = self.set.run;
-            self.offset = run.before(run.before(self.offset)?)?;
+            self.offset = run.previous_offset(run.previous_offset(self.offset)?)?;
         }
         let entry = self.set.entry_at(self.offset)?;
         if !self.reverse {
@@ -216,9 +218,9 @@ impl<'a> Iterator for PackedWalk<'a> {
 
 /// The bytes of a packed sorted set, for modification.
 #[derive(Clone, Debug)]
-pub struct PackedBytes(Vec<u8>);
+pub struct PackedSortedSetBuf(Vec<u8>);
 
-impl PackedBytes {
+impl PackedSortedSetBuf {
     /// Copies a packed sorted set.
     pub fn copy_of(bytes: &[u8]) -> Self {
         // Usually one member is added to the copy.
@@ -239,8 +241,8 @@ impl PackedBytes {
 
     /// Returns a read-only view.
     #[inline]
-    pub fn view(&self) -> Packed<'_> {
-        Packed::new(&self.0)
+    pub fn view(&self) -> PackedSortedSet<'_> {
+        PackedSortedSet::new(&self.0)
     }
 
     fn set_len(&mut self, len: usize) {
@@ -257,7 +259,7 @@ impl PackedBytes {
 
     /// Adds a member that is not present yet.
     pub fn insert(&mut self, member: &[u8], score: f64) {
-        let place = HEADER_BYTES + self.view().place_of(score, member);
+        let place = HEADER_BYTES + self.view().insertion_offset(score, member);
         let len = self.view().len();
         if place == self.0.len() {
             self.push(member, score);
@@ -276,7 +278,7 @@ impl PackedBytes {
     }
 
     /// Changes the score of a member, if it is present.
-    pub fn change(&mut self, member: &[u8], score: f64) {
+    pub fn change_score(&mut self, member: &[u8], score: f64) {
         if self.remove(member) {
             self.insert(member, score);
         }

@@ -15,7 +15,7 @@ pub struct ScoreRange {
 impl ScoreRange {
     /// Returns `true` if a score is before the start of the range.
     #[inline]
-    pub fn starts_behind(&self, score: f64) -> bool {
+    pub fn is_before_start(&self, score: f64) -> bool {
         if self.min_exclusive {
             score <= self.min
         } else {
@@ -25,7 +25,7 @@ impl ScoreRange {
 
     /// Returns `true` if a score is before the end of the range.
     #[inline]
-    pub fn ends_behind(&self, score: f64) -> bool {
+    pub fn is_before_end(&self, score: f64) -> bool {
         if self.max_exclusive {
             score < self.max
         } else {
@@ -59,7 +59,7 @@ pub struct LexRange<'a> {
 impl LexRange<'_> {
     /// Returns `true` if a member is before the start of the range.
     #[inline]
-    pub fn starts_behind(&self, member: &[u8]) -> bool {
+    pub fn is_before_start(&self, member: &[u8]) -> bool {
         match self.min {
             LexEnd::Lowest => false,
             LexEnd::Highest => true,
@@ -70,7 +70,7 @@ impl LexRange<'_> {
 
     /// Returns `true` if a member is before the end of the range.
     #[inline]
-    pub fn ends_behind(&self, member: &[u8]) -> bool {
+    pub fn is_before_end(&self, member: &[u8]) -> bool {
         match self.max {
             LexEnd::Lowest => false,
             LexEnd::Highest => true,

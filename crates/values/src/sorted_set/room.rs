@@ -5,7 +5,7 @@ use crate::size_class::size_class;
 
 /// Ensures capacity for `more` elements by growing to the size class that holds them, and no further.
 #[inline]
-pub(super) fn make_room<T>(vec: &mut Vec<T>, more: usize) {
+pub(super) fn reserve<T>(vec: &mut Vec<T>, more: usize) {
     if vec.capacity() - vec.len() < more {
         grow(vec, more);
     }
@@ -18,7 +18,7 @@ fn grow<T>(vec: &mut Vec<T>, more: usize) {
 }
 
 /// Shrinks the capacity to the size class of the contents.
-pub(super) fn trim<T>(vec: &mut Vec<T>) {
+pub(super) fn shrink<T>(vec: &mut Vec<T>) {
     let class = size_class(vec.len() * size_of::<T>());
     if class < vec.capacity() * size_of::<T>() {
         vec.shrink_to(class / size_of::<T>());
@@ -27,6 +27,6 @@ pub(super) fn trim<T>(vec: &mut Vec<T>) {
 
 /// The number of bytes that a vector allocates.
 #[inline]
-pub(super) const fn allocated<T>(vec: &Vec<T>) -> usize {
+pub(super) const fn allocated_bytes<T>(vec: &Vec<T>) -> usize {
     vec.capacity() * size_of::<T>()
 }

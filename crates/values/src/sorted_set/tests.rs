@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use crate::listpack::Element;
 
-const LIMITS: Limits = Limits {
+const LIMITS: SortedSetLimits = SortedSetLimits {
     members: 128,
     member_bytes: 64,
 };
@@ -25,7 +25,7 @@ impl PartialOrd for Score {
 
 impl Ord for Score {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.0.total_cmp_of_scores(other.0)
+        self.0.cmp_score(other.0)
     }
 }
 
@@ -36,16 +36,16 @@ struct Model {
 }
 
 impl Model {
-    fn put(&mut self, member: &[u8], score: f64) -> Upsert {
+    fn put(&mut self, member: &[u8], score: f64) -> UpsertOutcome {
         let before = self.scores.insert(member.to_vec(), score);
         if let Some(before) = before {
             self.order.remove(&(Score(before), member.to_vec()));
         }
         self.order.insert((Score(score), member.to_vec()));
         match before {
-            None => Upsert::Added,
-            Some(before) if before == score => Upsert::Left,
-            Some(_) => Upsert::Changed,
+            None => UpsertOutcome::Added,
+            Some(before) if before == score => UpsertOutcome::Unchanged,
+            Some(_) => UpsertOutcome::Changed,
         }
     }
 
@@ -75,8 +75,8 @@ fn listed<'a>(walk: impl Iterator<Item = (Element<'a>, f64)>) -> Vec<(Vec<u8>, f
     walk.map(|(member, score)| (member.to_vec(), score)).collect()
 }
 
-fn check_rules(draft: &Draft) {
-    if let Draft::Large(SortedSet {
+fn check_rules(draft: &DetachedSortedSet) {
+    if let DetachedSortedSet::Large(SortedSet {
         body: Body::Tree(tree), ..
     }) = draft
     {
@@ -84,7 +84,7 @@ fn check_rules(draft: &Draft) {
     }
 }
 
-fn check(draft: &Draft, model: &Model, random: &mut fastrand::Rng) {
+fn check(draft: &DetachedSortedSet, model: &Model, random: &mut fastrand::Rng) {
     check_rules(draft);
     let view = draft.view();
     let expected = model.listed();
@@ -92,9 +92,9 @@ fn check(draft: &Draft, model: &Model, random: &mut fastrand::Rng) {
     assert_eq!(listed(view.iter()), expected);
     let end = random.usize(0..=expected.len());
     let start = random.usize(0..=end);
-    assert_eq!(listed(view.walk(start..end, false)), &expected[start..end]);
+    assert_eq!(listed(view.iter_ranks(start..end, false)), &expected[start..end]);
     let reversed: Vec<_> = expected[start..end].iter().rev().cloned().collect();
-    assert_eq!(listed(view.walk(start..end, true)), reversed);
+    assert_eq!(listed(view.iter_ranks(start..end, true)), reversed);
     for (rank, (member, score)) in expected.iter().enumerate() {
         assert_eq!(view.rank(member), Some((rank, *score)));
         assert_eq!(view.score(member), Some(*score));
@@ -106,8 +106,8 @@ fn check(draft: &Draft, model: &Model, random: &mut fastrand::Rng) {
         min_exclusive: random.bool(),
         max_exclusive: random.bool(),
     };
-    let inside = |score: f64| !range.starts_behind(score) && range.ends_behind(score);
-    let found = listed(view.walk(view.ranks_of_scores(&range), false));
+    let inside = |score: f64| !range.is_before_start(score) && range.is_before_end(score);
+    let found = listed(view.iter_ranks(view.ranks_of_scores(&range), false));
     let wanted: Vec<_> = expected.iter().filter(|(_, score)| inside(*score)).cloned().collect();
     assert_eq!(found, wanted);
 }
@@ -131,8 +131,8 @@ fn score(random: &mut fastrand::Rng) -> f64 {
     }
 }
 
-fn run(random: &mut fastrand::Rng, different: u32, steps: usize, limits: Limits, removals: u8) {
-    let mut draft = Draft::new(1, 1, limits);
+fn run(random: &mut fastrand::Rng, different: u32, steps: usize, limits: SortedSetLimits, removals: u8) {
+    let mut draft = DetachedSortedSet::new(1, 1, limits);
     let mut model = Model::default();
     for step in 0..steps {
         let name = member(random, different);
@@ -167,7 +167,7 @@ fn run(random: &mut fastrand::Rng, different: u32, steps: usize, limits: Limits,
 }
 
 #[test]
-fn random_changes_give_what_a_naive_sorted_set_gives() {
+fn random_changes_agree_with_a_naive_sorted_set() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
@@ -177,7 +177,7 @@ fn random_changes_give_what_a_naive_sorted_set_gives() {
     }
     run(&mut random, 20_000, 60_000, LIMITS, 20);
     run(&mut random, 2_000, 20_000, LIMITS, 49);
-    let wide = Limits {
+    let wide = SortedSetLimits {
         members: 100_000,
         member_bytes: 1000,
     };
@@ -185,11 +185,11 @@ fn random_changes_give_what_a_naive_sorted_set_gives() {
 }
 
 #[test]
-fn long_members_split_leaves_of_few() {
+fn long_members_split_leaves_with_few_members() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
-    let mut draft = Draft::new(1, 100_000, LIMITS);
+    let mut draft = DetachedSortedSet::new(1, 100_000, LIMITS);
     let mut model = Model::default();
     for step in 0..600 {
         let mut name = random.u16(..200).to_string().into_bytes();
@@ -209,7 +209,7 @@ fn long_members_split_leaves_of_few() {
 
 #[test]
 fn members_in_order_fill_their_leaves() {
-    let mut set = SortedSet::new(Encoding::Skiplist);
+    let mut set = SortedSet::new(SortedSetEncoding::Skiplist);
     for number in 0..10_000 {
         set.insert(format!("{number:05}").as_bytes(), 7.0);
     }
@@ -231,7 +231,7 @@ fn members_in_order_fill_their_leaves() {
 }
 
 #[test]
-fn a_set_built_at_once_is_like_one_built_by_members() {
+fn a_set_built_in_bulk_equals_one_built_member_by_member() {
     for count in [0, 1, 2, 10, 60, 127, 128, 129, 200, 5000, 60_000] {
         let names: Vec<Vec<u8>> = (0..count).map(|number| format!("{number:06}").into_bytes()).collect();
         let sorted: Vec<(&[u8], f64)> = names
@@ -239,27 +239,27 @@ fn a_set_built_at_once_is_like_one_built_by_members() {
             .zip(0u32..)
             .map(|(name, at)| (&name[..], f64::from(at / 3)))
             .collect();
-        let draft = Draft::of_sorted(&sorted, LIMITS);
+        let draft = DetachedSortedSet::from_sorted(&sorted, LIMITS);
         check_rules(&draft);
         let expected: Vec<_> = sorted.iter().map(|(name, score)| (name.to_vec(), *score)).collect();
         assert_eq!(listed(draft.view().iter()), expected);
         let by_members = sorted
             .iter()
-            .fold(Draft::new(1, 1, LIMITS), |mut draft, (name, score)| {
+            .fold(DetachedSortedSet::new(1, 1, LIMITS), |mut draft, (name, score)| {
                 draft.upsert(name, LIMITS, |_| Some(*score));
                 draft
             });
-        let packed = |draft: &Draft| matches!(draft, Draft::Packed(_));
+        let packed = |draft: &DetachedSortedSet| matches!(draft, DetachedSortedSet::Packed(_));
         assert_eq!(packed(&draft), packed(&by_members));
     }
 }
 
 #[test]
-fn a_scan_shows_every_member_that_stays_while_others_come_and_go() {
+fn a_scan_returns_every_member_that_is_present_throughout() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
-    let mut set = SortedSet::new(Encoding::Skiplist);
+    let mut set = SortedSet::new(SortedSetEncoding::Skiplist);
     for number in 0..1000u32 {
         set.insert(format!("stays {number}").as_bytes(), score(&mut random));
     }
@@ -294,11 +294,11 @@ fn a_scan_shows_every_member_that_stays_while_others_come_and_go() {
 
 #[test]
 fn the_reported_encoding_follows_the_limits_and_stays() {
-    let mut draft = Draft::new(1, 1, LIMITS);
+    let mut draft = DetachedSortedSet::new(1, 1, LIMITS);
     for number in 0..128 {
         draft.upsert(format!("{number:040}x").as_bytes(), LIMITS, |_| Some(1.5));
     }
-    let Draft::Large(mut set) = draft else {
+    let DetachedSortedSet::Large(mut set) = draft else {
         panic!("it has more bytes than a packed one may");
     };
     assert_eq!(set.encoding_name(), "listpack");
@@ -309,7 +309,7 @@ fn the_reported_encoding_follows_the_limits_and_stays() {
 }
 
 #[test]
-fn scores_that_are_no_exact_integers_survive_packing() {
+fn scores_that_are_not_exact_integers_survive_packing() {
     let scores = [
         f64::NEG_INFINITY,
         -1e300,
@@ -325,18 +325,18 @@ fn scores_that_are_no_exact_integers_survive_packing() {
         1.7976931348623157e308,
         f64::INFINITY,
     ];
-    let mut packed = packed::PackedBytes::empty();
+    let mut packed = packed::PackedSortedSetBuf::empty();
     for (number, score) in scores.iter().enumerate().rev() {
         packed.insert(number.to_string().as_bytes(), *score);
     }
-    let found: Vec<f64> = packed.view().walk(0..20, false).map(|(_, score)| score).collect();
+    let found: Vec<f64> = packed.view().iter_ranks(0..20, false).map(|(_, score)| score).collect();
     assert_eq!(found, scores);
 }
 
 #[test]
-fn what_a_search_reads_can_be_told_beforehand() {
+fn prefetched_memory_is_what_a_search_reads() {
     for count in [5, 100, 10_000] {
-        let mut set = SortedSet::new(Encoding::Skiplist);
+        let mut set = SortedSet::new(SortedSetEncoding::Skiplist);
         let names: Vec<String> = (0..count).map(|number| format!("{number:05}")).collect();
         for name in &names {
             set.insert(name.as_bytes(), 7.0);
@@ -347,13 +347,13 @@ fn what_a_search_reads_can_be_told_beforehand() {
             let place = set
                 .find(member_hash(name.as_bytes()), name.as_bytes())
                 .expect("is there");
-            let (index, bytes) = set.index_place(hash);
+            let (index, bytes) = set.index_memory(hash);
             assert!(!index.is_null() && bytes > 0);
-            elsewhere += u32::from(set.leaf_place(hash) != Some(set.leaf_at(place).tags()));
+            elsewhere += u32::from(set.leaf_memory(hash) != Some(set.leaf_at(place).tags()));
         }
         // The index stores 32 bits of the hash, which two of this number of members rarely share.
         assert!(elsewhere <= 3, "{elsewhere} of {count}");
         let unknown = crate::records::hash_of(b"nobody");
-        let _ = (set.index_place(unknown), set.leaf_place(unknown));
+        let _ = (set.index_memory(unknown), set.leaf_memory(unknown));
     }
 }

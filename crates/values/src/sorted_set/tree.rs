@@ -34,7 +34,7 @@ use super::member_hash::{MemberHash, member_hash};
 use node::Node;
 
 /// The number that stands for no leaf or node.
-pub(super) const NONE: u32 = u32::MAX;
+pub(super) const NO_NODE: u32 = u32::MAX;
 /// The maximum number of children of a node.
 const MAX_CHILDREN: usize = 64;
 
@@ -59,14 +59,14 @@ pub(super) struct Tree {
     first_leaf: u32,
     len: usize,
     /// The number of bytes that leaves and nodes allocate in addition to themselves.
-    behind: usize,
+    owned_bytes: usize,
 }
 
 impl Tree {
     /// Creates a tree of one leaf.
-    pub(super) fn of_leaf(mut leaf: Leaf) -> Self {
-        (leaf.parent, leaf.previous, leaf.next) = (NONE, NONE, NONE);
-        let mut index = Index::with_room(leaf.len());
+    pub(super) fn from_leaf(mut leaf: Leaf) -> Self {
+        (leaf.parent, leaf.previous, leaf.next) = (NO_NODE, NO_NODE, NO_NODE);
+        let mut index = Index::with_capacity(leaf.len());
         for slot in 0..leaf.len() {
             index.insert(member_hash(leaf.member(slot)).prefix(), 0);
         }
@@ -81,55 +81,55 @@ impl Tree {
             height: 0,
             first_leaf: root,
             len,
-            behind,
+            owned_bytes: behind,
         };
         tree.split_if_too_large(root, 0);
         tree
     }
 
     /// Creates a tree of leaves that are in order.
-    pub(super) fn of_leaves(leaves: impl ExactSizeIterator<Item = Leaf>, members: usize) -> Self {
+    pub(super) fn from_leaves(leaves: impl ExactSizeIterator<Item = Leaf>, members: usize) -> Self {
         let mut tree = Self {
             leaves: Arena::new(),
             nodes: Arena::new(),
-            index: Index::with_room(members),
-            root: NONE,
+            index: Index::with_capacity(members),
+            root: NO_NODE,
             height: 0,
             first_leaf: 0,
             len: members,
-            behind: 0,
+            owned_bytes: 0,
         };
         let mut level: Vec<(u32, u32, f64)> = Vec::with_capacity(leaves.len());
         let count = leaves.len() as u32;
         for mut leaf in leaves {
             let number = level.len() as u32;
-            leaf.parent = NONE;
+            leaf.parent = NO_NODE;
             leaf.previous = number.wrapping_sub(1);
-            leaf.next = if number + 1 < count { number + 1 } else { NONE };
+            leaf.next = if number + 1 < count { number + 1 } else { NO_NODE };
             for slot in 0..leaf.len() {
                 tree.index.insert(member_hash(leaf.member(slot)).prefix(), number);
             }
-            tree.behind += leaf.allocated_bytes();
+            tree.owned_bytes += leaf.allocated_bytes();
             level.push((number, leaf.len() as u32, leaf.score(0)));
             let added = tree.leaves.add(leaf);
             debug_assert_eq!(added, number);
         }
         while level.len() > 1 {
-            level = tree.level_above(&level);
+            level = tree.build_level_above(&level);
             tree.height += 1;
         }
-        tree.root = level.first().map_or(NONE, |(number, ..)| *number);
+        tree.root = level.first().map_or(NO_NODE, |(number, ..)| *number);
         tree
     }
 
     /// Creates the nodes above a level of leaves or nodes, evenly filled.
-    fn level_above(&mut self, level: &[(u32, u32, f64)]) -> Vec<(u32, u32, f64)> {
+    fn build_level_above(&mut self, level: &[(u32, u32, f64)]) -> Vec<(u32, u32, f64)> {
         let nodes = level.len().div_ceil(MAX_CHILDREN * 3 / 4);
         let share = level.len().div_ceil(nodes);
         let mut above = Vec::with_capacity(nodes);
         for part in level.chunks(share) {
             let mut node = Node {
-                parent: NONE,
+                parent: NO_NODE,
                 height: self.height,
                 ..Node::default()
             };
@@ -137,7 +137,7 @@ impl Tree {
             let counts: Vec<u32> = part.iter().map(|(_, count, _)| *count).collect();
             let scores: Vec<f64> = part.iter().map(|(.., score)| *score).collect();
             node.append(&children, &counts, &scores);
-            self.behind += node.allocated_bytes();
+            self.owned_bytes += node.allocated_bytes();
             let members = node.members() as u32;
             let number = self.nodes.add(node);
             for child in children {
@@ -161,7 +161,7 @@ impl Tree {
 
     /// Returns the only leaf.
     pub(super) fn into_leaf(mut self) -> Leaf {
-        self.leaves.take(self.first_leaf)
+        self.leaves.remove(self.first_leaf)
     }
 
     /// Returns the leaf with this number.
@@ -172,7 +172,7 @@ impl Tree {
 
     /// The number of bytes allocated in addition to the tree itself.
     pub(super) fn allocated_bytes(&self) -> usize {
-        self.behind + self.leaves.allocated_bytes() + self.nodes.allocated_bytes() + self.index.allocated_bytes()
+        self.owned_bytes + self.leaves.allocated_bytes() + self.nodes.allocated_bytes() + self.index.allocated_bytes()
     }
 
     /// Returns the position of a member.
@@ -185,12 +185,12 @@ impl Tree {
     }
 
     /// Returns the address and length of the memory that a search for a member reads first.
-    pub(super) fn index_place(&self, hash: MemberHash) -> (*const u8, usize) {
-        self.index.place(hash.prefix())
+    pub(super) fn index_memory(&self, hash: MemberHash) -> (*const u8, usize) {
+        self.index.search_memory(hash.prefix())
     }
 
     /// Returns the first leaf that the index returns for a hash.
-    pub(super) fn likely_leaf(&self, hash: MemberHash) -> Option<&Leaf> {
+    pub(super) fn candidate_leaf(&self, hash: MemberHash) -> Option<&Leaf> {
         self.index
             .leaves(hash.prefix())
             .next()
@@ -201,7 +201,7 @@ impl Tree {
     pub(super) fn rank_of(&self, place: TreePosition) -> usize {
         let mut rank = place.slot;
         let (mut child, mut parent) = (place.leaf, self.leaves.at(place.leaf).parent);
-        while parent != NONE {
+        while parent != NO_NODE {
             let node = self.nodes.at(parent);
             rank += node.members_before(node.position_of(child));
             (child, parent) = (parent, node.parent);
@@ -210,7 +210,7 @@ impl Tree {
     }
 
     /// Returns the position of a rank, or the end if the rank is too large.
-    pub(super) fn place_of_rank(&self, rank: usize) -> TreePosition {
+    pub(super) fn position_of_rank(&self, rank: usize) -> TreePosition {
         let mut rest = rank.min(self.len);
         let mut number = self.root;
         for _ in 0..self.height {
@@ -271,7 +271,7 @@ impl Tree {
         self.len += 1;
         self.add_to_counts(place.leaf, 1);
         if place.slot == 0 {
-            self.correct_first(place.leaf);
+            self.update_first_score(place.leaf);
         }
         self.split_if_too_large(place.leaf, place.slot);
     }
@@ -280,7 +280,7 @@ impl Tree {
     pub(super) fn remove(&mut self, place: TreePosition, hash: MemberHash) {
         self.index.remove(hash.prefix(), place.leaf);
         self.change_leaf(place.leaf, |leaf| leaf.remove(place.slot));
-        self.removed(place.leaf, 1, place.slot == 0);
+        self.finish_removal(place.leaf, 1, place.slot == 0);
     }
 
     /// Changes the score of the member at a position if the member certainly stays in the same leaf. Returns `true` if
@@ -292,7 +292,7 @@ impl Tree {
         };
         leaf.move_slot(place.slot, to, score);
         if to == 0 || place.slot == 0 {
-            self.correct_first(place.leaf);
+            self.update_first_score(place.leaf);
         }
         true
     }
@@ -301,7 +301,7 @@ impl Tree {
     pub(super) fn remove_ranks(&mut self, ranks: Range<usize>) {
         let mut rest = ranks.len();
         while rest > 0 {
-            let place = self.place_of_rank(ranks.start);
+            let place = self.position_of_rank(ranks.start);
             let leaf = self.leaves.at(place.leaf);
             let end = leaf.len().min(place.slot + rest);
             for slot in place.slot..end {
@@ -310,7 +310,7 @@ impl Tree {
             }
             let count = end - place.slot;
             self.change_leaf(place.leaf, |leaf| leaf.remove_range(place.slot..end));
-            self.removed(place.leaf, count, place.slot == 0);
+            self.finish_removal(place.leaf, count, place.slot == 0);
             rest -= count;
         }
     }
@@ -319,30 +319,30 @@ impl Tree {
         let leaf = self.leaves.at_mut(number);
         let before = leaf.allocated_bytes();
         change(leaf);
-        self.behind = self.behind + leaf.allocated_bytes() - before;
+        self.owned_bytes = self.owned_bytes + leaf.allocated_bytes() - before;
     }
 
     fn change_node<R>(&mut self, number: u32, change: impl FnOnce(&mut Node) -> R) -> R {
         let node = self.nodes.at_mut(number);
         let before = node.allocated_bytes();
         let result = change(node);
-        self.behind = self.behind + node.allocated_bytes() - before;
+        self.owned_bytes = self.owned_bytes + node.allocated_bytes() - before;
         result
     }
 
     /// Updates the nodes above and balances the leaf after `count` members were removed from it.
-    fn removed(&mut self, number: u32, count: usize, first: bool) {
+    fn finish_removal(&mut self, number: u32, count: usize, first: bool) {
         self.len -= count;
         self.add_to_counts(number, -(count as i64));
         let leaf = self.leaves.at(number);
         if leaf.len() == 0 {
             if self.height > 0 {
-                self.drop_leaf(number);
+                self.remove_leaf(number);
             }
             return;
         }
         if first {
-            self.correct_first(number);
+            self.update_first_score(number);
         }
         if self.leaves.at(number).len() < MAX_MEMBERS / 4 {
             self.merge_leaf(number);
@@ -351,7 +351,7 @@ impl Tree {
 
     fn add_to_counts(&mut self, leaf: u32, change: i64) {
         let (mut child, mut parent) = (leaf, self.leaves.at(leaf).parent);
-        while parent != NONE {
+        while parent != NO_NODE {
             let node = self.nodes.at_mut(parent);
             let position = node.position_of(child);
             let count = u32::try_from(i64::from(node.counts[position]) + change);
@@ -361,14 +361,14 @@ impl Tree {
     }
 
     /// Restores rule 3 after the first member of a leaf changed.
-    fn correct_first(&mut self, leaf: u32) {
+    fn update_first_score(&mut self, leaf: u32) {
         let first = self.leaves.at(leaf);
-        self.correct_above(leaf, first.parent, first.score(0));
+        self.update_first_scores_above(leaf, first.parent, first.score(0));
     }
 
     /// Restores rule 3 for all nodes above a child whose first score is `score`.
-    pub(super) fn correct_above(&mut self, mut child: u32, mut parent: u32, score: f64) {
-        while parent != NONE {
+    pub(super) fn update_first_scores_above(&mut self, mut child: u32, mut parent: u32, score: f64) {
+        while parent != NO_NODE {
             let node = self.nodes.at_mut(parent);
             let position = node.position_of(child);
             node.scores[position] = score;
@@ -391,8 +391,8 @@ impl Tree {
 fn slot_within(leaf: &Leaf, slot: usize, score: f64) -> Option<usize> {
     let to = slot_after_change(leaf, slot, score);
     let last = leaf.len() - 1;
-    let enters_at_start = to == 0 && leaf.previous != NONE;
-    let enters_at_end = to == last && leaf.next != NONE;
+    let enters_at_start = to == 0 && leaf.previous != NO_NODE;
+    let enters_at_end = to == last && leaf.next != NO_NODE;
     (!(enters_at_start || enters_at_end)).then_some(to)
 }
 

@@ -24,7 +24,7 @@
 //! valid.
 
 use super::StreamId;
-use crate::listpack::{self, DECIMAL_MAX_BYTES, Element, Run};
+use crate::listpack::{self, DECIMAL_MAX_BYTES, Element, ElementRun};
 
 /// The flag of a deleted entry.
 const DELETED: u8 = 1;
@@ -42,13 +42,13 @@ const ELEMENT_BYTES: usize = 4;
 /// set to another value.
 const PAGE_BYTES: usize = 4096;
 /// The size of most entries in bytes.
-const END_PLACE_BYTES: usize = 128;
+const END_PREFETCH_BYTES: usize = 128;
 /// The size of a listpack's header and end mark in bytes.
-const WHOLE_BYTES: usize = 7;
+const LISTPACK_OVERHEAD_BYTES: usize = 7;
 
 /// Consecutive entries. The ID of the first one is the ID of the block.
 #[derive(Clone, Debug)]
-pub struct Block {
+pub struct StreamBlock {
     run: Vec<u8>,
     /// The number of elements in the run.
     elements: u32,
@@ -66,7 +66,7 @@ pub struct Block {
 
 /// An entry in a block.
 #[derive(Clone, Copy, Debug)]
-pub struct Entry<'a> {
+pub struct StreamEntry<'a> {
     /// The ID.
     pub id: StreamId,
     /// The number of fields.
@@ -77,13 +77,13 @@ pub struct Entry<'a> {
     content: &'a [u8],
 }
 
-impl<'a> Entry<'a> {
+impl<'a> StreamEntry<'a> {
     /// Iterates over the names and values in the order in which they were added.
     #[inline]
-    pub fn pairs(&self) -> Pairs<'a> {
-        Pairs {
-            names: self.names.map(|names| (Run::new(names), 0)),
-            content: Run::new(self.content),
+    pub fn pairs(&self) -> FieldValuePairs<'a> {
+        FieldValuePairs {
+            names: self.names.map(|names| (ElementRun::new(names), 0)),
+            content: ElementRun::new(self.content),
             offset: 0,
             left: self.fields,
         }
@@ -92,14 +92,14 @@ impl<'a> Entry<'a> {
 
 /// An iterator over the names and values of an entry.
 #[derive(Clone, Debug)]
-pub struct Pairs<'a> {
-    names: Option<(Run<'a>, usize)>,
-    content: Run<'a>,
+pub struct FieldValuePairs<'a> {
+    names: Option<(ElementRun<'a>, usize)>,
+    content: ElementRun<'a>,
     offset: usize,
     left: usize,
 }
 
-impl<'a> Pairs<'a> {
+impl<'a> FieldValuePairs<'a> {
     #[inline]
     fn content(&mut self) -> Option<Element<'a>> {
         let (element, end) = self.content.step(self.offset)?;
@@ -108,7 +108,7 @@ impl<'a> Pairs<'a> {
     }
 }
 
-impl<'a> Iterator for Pairs<'a> {
+impl<'a> Iterator for FieldValuePairs<'a> {
     type Item = (Element<'a>, Element<'a>);
 
     #[inline]
@@ -129,7 +129,7 @@ impl<'a> Iterator for Pairs<'a> {
 /// An entry and its position in the run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FoundEntry<'a> {
-    pub entry: Entry<'a>,
+    pub entry: StreamEntry<'a>,
     pub deleted: bool,
     /// The offset of the entry.
     pub offset: usize,
@@ -138,12 +138,12 @@ pub(super) struct FoundEntry<'a> {
 }
 
 /// A reader of consecutive elements of a run.
-struct Steps<'a> {
-    run: Run<'a>,
+struct ElementReader<'a> {
+    run: ElementRun<'a>,
     offset: usize,
 }
 
-impl Steps<'_> {
+impl ElementReader<'_> {
     #[inline]
     fn int(&mut self) -> Option<i64> {
         let (element, end) = self.run.step(self.offset)?;
@@ -165,11 +165,11 @@ impl Steps<'_> {
 fn as_int(element: Element<'_>) -> Option<i64> {
     match element {
         Element::Int(number) => Some(number),
-        Element::Bytes(bytes) => listpack::integer_of(bytes),
+        Element::Bytes(bytes) => listpack::parse_integer(bytes),
     }
 }
 
-impl Block {
+impl StreamBlock {
     /// Creates a block for an entry with these field names, which must be appended next, with capacity for `room_bytes`
     /// bytes.
     pub(super) fn new<'n>(names: impl ExactSizeIterator<Item = &'n [u8]>, room_bytes: usize) -> Self {
@@ -180,7 +180,7 @@ impl Block {
         }
         listpack::push_int(&mut run, 0);
         let body = run.len() as u32;
-        Block {
+        StreamBlock {
             run,
             elements: count as u32 + 1,
             live: 0,
@@ -217,13 +217,13 @@ impl Block {
 
     /// The size of the whole listpack in bytes.
     #[inline]
-    pub fn whole_bytes(&self) -> usize {
+    pub fn listpack_bytes(&self) -> usize {
         let header: usize = self
             .header()
             .map(|number| Element::Int(number).run_bytes())
             .iter()
             .sum();
-        WHOLE_BYTES + header + self.run.len()
+        LISTPACK_OVERHEAD_BYTES + header + self.run.len()
     }
 
     #[inline]
@@ -232,13 +232,13 @@ impl Block {
     }
 
     /// Appends the whole listpack to `out`, in the form in which files store it.
-    pub fn write_whole(&self, out: &mut Vec<u8>) {
-        let mut run = Vec::with_capacity(self.whole_bytes());
+    pub fn write_listpack(&self, out: &mut Vec<u8>) {
+        let mut run = Vec::with_capacity(self.listpack_bytes());
         for number in self.header() {
             listpack::push_int(&mut run, number);
         }
         run.extend_from_slice(&self.run);
-        listpack::write_whole(out, &run, self.elements as usize + HEADER_ELEMENTS);
+        listpack::write_listpack(out, &run, self.elements as usize + HEADER_ELEMENTS);
     }
 
     /// Returns `true` if these are the block's field names.
@@ -246,7 +246,7 @@ impl Block {
         if names.len() != self.names as usize {
             return false;
         }
-        let run = Run::new(&self.run);
+        let run = ElementRun::new(&self.run);
         let mut scratch = [0; DECIMAL_MAX_BYTES];
         let mut offset = 0;
         for name in names {
@@ -311,18 +311,18 @@ impl Block {
     }
 
     /// Frees the unused capacity of a block to which no entry will be added.
-    pub(super) fn seal(&mut self) {
+    pub(super) fn release_spare_capacity(&mut self) {
         if self.run.capacity() - self.run.len() > self.run.len() / 8 {
             self.run.shrink_to_fit();
         }
     }
 
     /// Returns the address and length of the memory to which the next entry will be written.
-    pub(super) fn end_place(&self) -> (*const u8, usize) {
+    pub(super) fn end_memory(&self) -> (*const u8, usize) {
         let room = self.run.capacity() - self.run.len();
         (
             self.run.as_ptr().wrapping_add(self.run.len()),
-            room.min(END_PLACE_BYTES),
+            room.min(END_PREFETCH_BYTES),
         )
     }
 
@@ -341,8 +341,8 @@ impl Block {
     /// Returns the entry at an offset, or `None` at the end.
     #[inline]
     pub(super) fn entry_at(&self, base: StreamId, offset: usize) -> Option<FoundEntry<'_>> {
-        let run = Run::new(&self.run);
-        let mut steps = Steps { run, offset };
+        let run = ElementRun::new(&self.run);
+        let mut steps = ElementReader { run, offset };
         let flags = *self.run.get(offset)?;
         steps.skip(1)?;
         let id = base.plus(steps.int()?, steps.int()?);
@@ -357,7 +357,7 @@ impl Block {
         let content = &self.run[start..steps.offset];
         steps.skip(1)?;
         Some(FoundEntry {
-            entry: Entry {
+            entry: StreamEntry {
                 id,
                 fields,
                 names: same.then(|| &self.run[..self.body as usize]),
@@ -375,10 +375,10 @@ impl Block {
         if end <= self.body as usize {
             return None;
         }
-        let run = Run::new(&self.run);
-        let mut offset = run.before(end)?;
+        let run = ElementRun::new(&self.run);
+        let mut offset = run.previous_offset(end)?;
         for _ in 0..as_int(run.at(offset)?)? {
-            offset = run.before(offset)?;
+            offset = run.previous_offset(offset)?;
         }
         self.entry_at(base, offset)
     }
@@ -412,13 +412,17 @@ impl Block {
 
     /// Marks live entries from the first one on as deleted, as long as `goes` returns `true`. Returns the number of
     /// marked entries.
-    pub(super) fn mark_first(&mut self, base: StreamId, mut goes: impl FnMut(StreamId, u64) -> bool) -> u64 {
+    pub(super) fn mark_deleted_while(
+        &mut self,
+        base: StreamId,
+        mut should_delete: impl FnMut(StreamId, u64) -> bool,
+    ) -> u64 {
         let mut marked = 0;
         let mut offset = self.live_start();
         while let Some(found) = self.entry_at(base, offset) {
             let (end, deleted) = (found.end, found.deleted);
             if !deleted {
-                if !goes(found.entry.id, marked) {
+                if !should_delete(found.entry.id, marked) {
                     break;
                 }
                 self.mark_deleted(offset);
@@ -432,9 +436,9 @@ impl Block {
 
     /// Reads a block from a whole listpack. Returns `None` if it is invalid, or if its IDs are not ascending or are
     /// below `base`.
-    pub(super) fn read_whole(base: StreamId, whole: &[u8]) -> Option<Self> {
+    pub(super) fn read_listpack(base: StreamId, whole: &[u8]) -> Option<Self> {
         let (run, elements) = listpack::validate(whole)?;
-        let mut steps = Steps { run, offset: 0 };
+        let mut steps = ElementReader { run, offset: 0 };
         let (live, dead) = (steps.int()?, steps.int()?);
         let names = usize::try_from(steps.int()?).ok()?;
         let entries = live.checked_add(dead)?;
@@ -443,7 +447,7 @@ impl Block {
         if steps.int()? != 0 {
             return None;
         }
-        let mut block = Block {
+        let mut block = StreamBlock {
             run: run.bytes()[start..].to_vec(),
             elements: u32::try_from(elements - HEADER_ELEMENTS).ok()?,
             live: 0,
@@ -469,9 +473,9 @@ impl Block {
             last = Some(found.entry.id);
             offset = found.end;
             let deleted = found.deleted;
-            let declared = Run::new(&self.run)
-                .before(offset)
-                .and_then(|at| Run::new(&self.run).at(at))?;
+            let declared = ElementRun::new(&self.run)
+                .previous_offset(offset)
+                .and_then(|at| ElementRun::new(&self.run).at(at))?;
             if as_int(declared)? != elements as i64 - 1 {
                 return None;
             }
@@ -482,8 +486,8 @@ impl Block {
 
     /// Returns the entry at an offset and its number of elements.
     fn check_entry(&self, base: StreamId, offset: usize) -> Option<(FoundEntry<'_>, usize)> {
-        let mut steps = Steps {
-            run: Run::new(&self.run),
+        let mut steps = ElementReader {
+            run: ElementRun::new(&self.run),
             offset,
         };
         // Flags are changed in place, so they must be an integer of one byte.

@@ -9,21 +9,21 @@ use std::iter::Chain;
 use std::option::IntoIter;
 
 use super::StreamId;
-use super::block::Block;
+use super::block::StreamBlock;
 
 /// The blocks of a stream.
 #[derive(Clone, Debug, Default)]
-pub struct Blocks {
+pub struct StreamBlocks {
     /// All blocks except the last; empty if there is no last block.
-    earlier: BTreeMap<StreamId, Block>,
+    earlier: BTreeMap<StreamId, StreamBlock>,
     /// The block with the largest ID.
-    last: Option<(StreamId, Block)>,
+    last: Option<(StreamId, StreamBlock)>,
 }
 
 /// An iterator over consecutive blocks and their IDs.
-pub type BlockRange<'a> = Chain<Range<'a, StreamId, Block>, IntoIter<(&'a StreamId, &'a Block)>>;
+pub type BlockRange<'a> = Chain<Range<'a, StreamId, StreamBlock>, IntoIter<(&'a StreamId, &'a StreamBlock)>>;
 
-impl Blocks {
+impl StreamBlocks {
     /// The number of blocks.
     #[inline]
     pub fn len(&self) -> usize {
@@ -45,18 +45,18 @@ impl Blocks {
 
     /// Returns the block to which entries are added.
     #[inline]
-    pub(super) fn last(&self) -> Option<&Block> {
+    pub(super) fn last(&self) -> Option<&StreamBlock> {
         self.last.as_ref().map(|(_, block)| block)
     }
 
     /// Returns the block to which entries are added, for modification, and its ID.
     #[inline]
-    pub(super) fn last_mut(&mut self) -> Option<(StreamId, &mut Block)> {
+    pub(super) fn last_mut(&mut self) -> Option<(StreamId, &mut StreamBlock)> {
         self.last.as_mut().map(|(base, block)| (*base, block))
     }
 
     /// Returns the first block for modification, and its ID.
-    pub(super) fn first_mut(&mut self) -> Option<(StreamId, &mut Block)> {
+    pub(super) fn first_mut(&mut self) -> Option<(StreamId, &mut StreamBlock)> {
         let first = self.earlier.iter_mut().next();
         let last = self.last.as_mut();
         first
@@ -66,7 +66,7 @@ impl Blocks {
 
     /// Returns the last block whose ID is not larger than `id`. It contains the entry with this ID if that exists.
     #[inline]
-    pub(super) fn holding(&self, id: StreamId) -> Option<(StreamId, &Block)> {
+    pub(super) fn containing(&self, id: StreamId) -> Option<(StreamId, &StreamBlock)> {
         match &self.last {
             Some((base, block)) if *base <= id => Some((*base, block)),
             _ => self
@@ -78,7 +78,7 @@ impl Blocks {
     }
 
     /// Returns the last block whose ID is not larger than `id`, for modification.
-    pub(super) fn holding_mut(&mut self, id: StreamId) -> Option<(StreamId, &mut Block)> {
+    pub(super) fn containing_mut(&mut self, id: StreamId) -> Option<(StreamId, &mut StreamBlock)> {
         match &mut self.last {
             Some((base, block)) if *base <= id => Some((*base, block)),
             _ => self
@@ -91,16 +91,16 @@ impl Blocks {
 
     /// Iterates over the blocks from the one that would contain `start` on.
     #[inline]
-    pub(super) fn from(&self, start: StreamId) -> BlockRange<'_> {
-        match self.holding(start) {
-            Some((base, _)) => self.based_from(base),
+    pub(super) fn range_from(&self, start: StreamId) -> BlockRange<'_> {
+        match self.containing(start) {
+            Some((base, _)) => self.range_from_base(base),
             None => self.iter(),
         }
     }
 
     /// Iterates over the blocks whose IDs are not smaller than `base`.
     #[inline]
-    pub(super) fn based_from(&self, base: StreamId) -> BlockRange<'_> {
+    pub(super) fn range_from_base(&self, base: StreamId) -> BlockRange<'_> {
         let last = self.last.as_ref().map(|(base, block)| (base, block));
         match last {
             // The usual case of a reader of new entries, which needs no tree lookup.
@@ -113,13 +113,13 @@ impl Blocks {
 
     /// Iterates over the blocks up to the one that would contain `end`.
     #[inline]
-    pub(super) fn up_to(&self, end: StreamId) -> BlockRange<'_> {
+    pub(super) fn range_up_to(&self, end: StreamId) -> BlockRange<'_> {
         let last = self.last.as_ref().map(|(base, block)| (base, block));
         self.earlier.range(..=end).chain(last.filter(|(base, _)| **base <= end))
     }
 
     /// Appends a block.
-    pub(super) fn push(&mut self, base: StreamId, block: Block) {
+    pub(super) fn push(&mut self, base: StreamId, block: StreamBlock) {
         if let Some((base, block)) = self.last.replace((base, block)) {
             debug_assert!(self.last.as_ref().is_some_and(|(last, _)| base < *last));
             self.earlier.insert(base, block);
@@ -127,7 +127,7 @@ impl Blocks {
     }
 
     /// Removes the block with this ID and returns it.
-    pub(super) fn remove(&mut self, base: StreamId) -> Option<Block> {
+    pub(super) fn remove(&mut self, base: StreamId) -> Option<StreamBlock> {
         match self.last.take_if(|(last, _)| *last == base) {
             Some((_, block)) => {
                 self.last = self.earlier.pop_last();
@@ -138,8 +138,8 @@ impl Blocks {
     }
 }
 
-impl<'a> IntoIterator for &'a Blocks {
-    type Item = (&'a StreamId, &'a Block);
+impl<'a> IntoIterator for &'a StreamBlocks {
+    type Item = (&'a StreamId, &'a StreamBlock);
     type IntoIter = BlockRange<'a>;
 
     #[inline]
@@ -150,6 +150,6 @@ impl<'a> IntoIterator for &'a Blocks {
 
 /// Returns an iterator over no blocks.
 #[inline]
-pub(super) fn none<'a>() -> BlockRange<'a> {
+pub(super) fn empty_range<'a>() -> BlockRange<'a> {
     Range::default().chain(None)
 }

@@ -10,7 +10,7 @@ use super::StreamId;
 
 /// An entry that was delivered but not acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pending {
+pub struct PendingEntry {
     /// The time of the last delivery in milliseconds since the Unix epoch.
     pub delivered_ms: i64,
     /// The number of deliveries.
@@ -25,7 +25,7 @@ pub struct ConsumerNumber(u32);
 
 /// A consumer of a group.
 #[derive(Clone, Debug)]
-pub struct Consumer {
+pub struct StreamConsumer {
     name: Box<[u8]>,
     /// The time of the last attempt to read or claim entries, in milliseconds since the Unix epoch.
     pub seen_ms: i64,
@@ -38,7 +38,7 @@ pub struct Consumer {
 /// The active time of a consumer that never received an entry.
 pub const NEVER_ACTIVE: i64 = -1;
 
-impl Consumer {
+impl StreamConsumer {
     /// The name of the consumer.
     pub fn name(&self) -> &[u8] {
         &self.name
@@ -52,7 +52,7 @@ impl Consumer {
 
 /// The position in a stream after the last delivered entry. It is valid as long as no block is removed.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Position {
+pub(super) struct ReadPosition {
     /// The ID of the block.
     pub block: StreamId,
     /// The offset in the run of the block.
@@ -60,34 +60,34 @@ pub(super) struct Position {
     /// The number of blocks that had been removed when the position was recorded.
     pub removals: u64,
     /// The ID of the last delivered entry.
-    pub behind: StreamId,
+    pub last_delivered_id: StreamId,
 }
 
 /// A consumer group.
 #[derive(Clone, Debug)]
-pub struct Group {
+pub struct ConsumerGroup {
     name: Box<[u8]>,
     /// The ID of the last delivered entry.
     pub last_id: StreamId,
     /// The number of entries up to `last_id` that were ever added, or `None` if unknown.
     pub entries_read: Option<i64>,
-    pending: BTreeMap<StreamId, Pending>,
+    pending: BTreeMap<StreamId, PendingEntry>,
     /// The consumers by number; `None` for an unused number.
-    consumers: Vec<Option<Consumer>>,
+    consumers: Vec<Option<StreamConsumer>>,
     /// The numbers of the consumers, sorted by name.
     order: Vec<ConsumerNumber>,
     /// The position from which the next read continues.
-    pub(super) position: Option<Position>,
+    pub(super) position: Option<ReadPosition>,
 }
 
 /// The approximate memory of a pending entry in group and consumer, and of a consumer, in bytes.
 const PENDING_BYTES: usize = 96;
 const CONSUMER_BYTES: usize = 96;
 
-impl Group {
+impl ConsumerGroup {
     /// Creates a group without consumers.
     pub(super) fn new(name: &[u8], last_id: StreamId, entries_read: Option<i64>) -> Self {
-        Group {
+        ConsumerGroup {
             name: name.into(),
             last_id,
             entries_read,
@@ -109,12 +109,12 @@ impl Group {
     }
 
     /// The entries that have not been acknowledged yet.
-    pub fn pending(&self) -> &BTreeMap<StreamId, Pending> {
+    pub fn pending(&self) -> &BTreeMap<StreamId, PendingEntry> {
         &self.pending
     }
 
     /// Iterates over the consumers and their numbers, sorted by name.
-    pub fn consumers(&self) -> impl ExactSizeIterator<Item = (ConsumerNumber, &Consumer)> {
+    pub fn consumers(&self) -> impl ExactSizeIterator<Item = (ConsumerNumber, &StreamConsumer)> {
         self.order.iter().map(|&number| (number, self.consumer(number)))
     }
 
@@ -123,7 +123,7 @@ impl Group {
     /// # Panics
     ///
     /// Panics if the group has no consumer with this number.
-    pub fn consumer(&self, number: ConsumerNumber) -> &Consumer {
+    pub fn consumer(&self, number: ConsumerNumber) -> &StreamConsumer {
         match self.consumers.get(number.0 as usize) {
             Some(Some(consumer)) => consumer,
             _ => unreachable!("no consumer has the number {}", number.0),
@@ -135,30 +135,30 @@ impl Group {
     /// # Panics
     ///
     /// Panics if the group has no consumer with this number.
-    pub fn consumer_mut(&mut self, number: ConsumerNumber) -> &mut Consumer {
+    pub fn consumer_mut(&mut self, number: ConsumerNumber) -> &mut StreamConsumer {
         match self.consumers.get_mut(number.0 as usize) {
             Some(Some(consumer)) => consumer,
             _ => unreachable!("no consumer has the number {}", number.0),
         }
     }
 
-    fn place(&self, name: &[u8]) -> Result<usize, usize> {
+    fn find_consumer_index(&self, name: &[u8]) -> Result<usize, usize> {
         self.order
             .binary_search_by(|&number| (*self.consumer(number).name).cmp(name))
     }
 
     /// Returns the number of the consumer with this name.
     pub fn find_consumer(&self, name: &[u8]) -> Option<ConsumerNumber> {
-        self.place(name).ok().map(|place| self.order[place])
+        self.find_consumer_index(name).ok().map(|place| self.order[place])
     }
 
     /// Returns the number of the consumer with this name, and `true` if it was created by this call.
     pub fn find_or_create_consumer(&mut self, name: &[u8], now_ms: i64) -> (ConsumerNumber, bool) {
-        let place = match self.place(name) {
+        let place = match self.find_consumer_index(name) {
             Ok(place) => return (self.order[place], false),
             Err(place) => place,
         };
-        let consumer = Consumer {
+        let consumer = StreamConsumer {
             name: name.into(),
             seen_ms: now_ms,
             active_ms: NEVER_ACTIVE,
@@ -180,7 +180,7 @@ impl Group {
     /// Removes a consumer and its pending entries. Returns the number of these entries, or `None` if there is no such
     /// consumer.
     pub fn remove_consumer(&mut self, name: &[u8]) -> Option<usize> {
-        let number = self.order.remove(self.place(name).ok()?);
+        let number = self.order.remove(self.find_consumer_index(name).ok()?);
         let consumer = self.consumers[number.0 as usize].take()?;
         for id in &consumer.pending {
             self.pending.remove(id);
@@ -190,7 +190,7 @@ impl Group {
 
     /// Makes an entry pending for a consumer. If it was pending for another consumer, it is removed from that one.
     #[inline]
-    pub fn assign(&mut self, id: StreamId, pending: Pending) {
+    pub fn set_pending(&mut self, id: StreamId, pending: PendingEntry) {
         let before = self.pending.insert(id, pending);
         if let Some(before) = before
             && before.consumer != pending.consumer
@@ -202,7 +202,7 @@ impl Group {
 
     /// Removes an entry from the pending entries. Returns `true` if it was pending.
     #[inline]
-    pub fn release(&mut self, id: StreamId) -> bool {
+    pub fn acknowledge(&mut self, id: StreamId) -> bool {
         let Some(pending) = self.pending.remove(&id) else {
             return false;
         };
@@ -212,7 +212,7 @@ impl Group {
 
     /// Records that a pending entry was delivered again to the same consumer.
     #[inline]
-    pub fn redeliver(&mut self, id: StreamId, now_ms: i64) {
+    pub fn record_redelivery(&mut self, id: StreamId, now_ms: i64) {
         if let Some(pending) = self.pending.get_mut(&id) {
             pending.delivered_ms = now_ms;
             pending.deliveries += 1;

@@ -23,40 +23,40 @@ pub fn node_count(keys: impl Iterator<Item = StreamId>) -> u64 {
         nodes += 1;
         if let Some(before) = before {
             let parting = common_bytes(before, key);
-            close(&mut open, KEY_BYTES, parting, &mut nodes);
+            close_branches(&mut open, KEY_BYTES, parting, &mut nodes);
         }
         before = Some(key);
     }
     match before {
         None => 1,
         Some(_) => {
-            close_all(&mut open, &mut nodes);
+            close_all_branches(&mut open, &mut nodes);
             nodes
         }
     }
 }
 
 /// Closes the branches below `parting` on the path to the last key, and ensures that there is a branch at that depth.
-fn close(open: &mut Vec<u32>, mut child: u32, parting: u32, nodes: &mut u64) {
+fn close_branches(open: &mut Vec<u32>, mut child: u32, branch_depth: u32, nodes: &mut u64) {
     while let Some(&deepest) = open.last() {
-        if deepest < parting {
+        if deepest < branch_depth {
             break;
         }
-        *nodes += stretch(deepest, child);
-        if deepest == parting {
+        *nodes += nodes_between(deepest, child);
+        if deepest == branch_depth {
             return;
         }
         child = deepest;
         open.pop();
     }
-    *nodes += 1 + stretch(parting, child);
-    open.push(parting);
+    *nodes += 1 + nodes_between(branch_depth, child);
+    open.push(branch_depth);
 }
 
-fn close_all(open: &mut Vec<u32>, nodes: &mut u64) {
+fn close_all_branches(open: &mut Vec<u32>, nodes: &mut u64) {
     let mut child = KEY_BYTES;
     while let Some(deepest) = open.pop() {
-        *nodes += stretch(deepest, child);
+        *nodes += nodes_between(deepest, child);
         child = deepest;
     }
     *nodes += u64::from(child > 0);
@@ -64,7 +64,7 @@ fn close_all(open: &mut Vec<u32>, nodes: &mut u64) {
 
 /// Returns 1 if there is a node between the branch at depth `parent` and the next node at depth `child`, and 0
 /// otherwise.
-fn stretch(parent: u32, child: u32) -> u64 {
+fn nodes_between(parent: u32, child: u32) -> u64 {
     u64::from(child > parent + 1)
 }
 

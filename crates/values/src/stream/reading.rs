@@ -1,26 +1,26 @@
 //! Access to the entries of a stream: by ID, in either direction, and from the position of a group.
 
-use super::blocks::{self, BlockRange, Blocks};
-use super::group::Position;
-use super::{Block, Entry, Group, StreamId};
+use super::blocks::{self, BlockRange, StreamBlocks};
+use super::group::ReadPosition;
+use super::{ConsumerGroup, StreamBlock, StreamEntry, StreamId};
 
 /// A lookup of entries by ID. It is faster if the IDs are ascending.
 #[derive(Clone, Debug)]
-pub struct Lookup<'a> {
-    blocks: &'a Blocks,
+pub struct EntryLookup<'a> {
+    blocks: &'a StreamBlocks,
     /// The block ID, the ID and the offset of the last entry that was found.
     last: Option<(StreamId, StreamId, usize)>,
 }
 
-impl<'a> Lookup<'a> {
-    pub(super) fn new(blocks: &'a Blocks) -> Self {
-        Lookup { blocks, last: None }
+impl<'a> EntryLookup<'a> {
+    pub(super) fn new(blocks: &'a StreamBlocks) -> Self {
+        EntryLookup { blocks, last: None }
     }
 
     /// Returns the entry with this ID.
     #[inline]
-    pub fn find(&mut self, id: StreamId) -> Option<Entry<'a>> {
-        let (base, block) = self.blocks.holding(id)?;
+    pub fn find(&mut self, id: StreamId) -> Option<StreamEntry<'a>> {
+        let (base, block) = self.blocks.containing(id)?;
         let start = match self.last {
             Some((last_base, last_id, offset)) if last_base == base && last_id <= id => offset,
             _ => block.live_start(),
@@ -33,15 +33,15 @@ impl<'a> Lookup<'a> {
 
 /// Returns the entries that a group has not read yet.
 #[inline]
-pub(super) fn entries_behind<'a>(blocks: &'a Blocks, group: &Group, removals: u64) -> Entries<'a> {
+pub(super) fn unread_entries<'a>(blocks: &'a StreamBlocks, group: &ConsumerGroup, removals: u64) -> StreamEntries<'a> {
     let end = StreamId::MAX;
     if let Some(position) = group.position
         && position.removals == removals
-        && position.behind == group.last_id
+        && position.last_delivered_id == group.last_id
     {
-        let mut blocks = blocks.based_from(position.block);
+        let mut blocks = blocks.range_from_base(position.block);
         let current = blocks.next().map(|(&base, block)| (base, block, position.offset));
-        return Entries {
+        return StreamEntries {
             blocks,
             current,
             start: StreamId::MIN,
@@ -49,9 +49,9 @@ pub(super) fn entries_behind<'a>(blocks: &'a Blocks, group: &Group, removals: u6
         };
     }
     match group.last_id.next() {
-        Some(start) => Entries::between(blocks, start, end),
-        None => Entries {
-            blocks: blocks::none(),
+        Some(start) => StreamEntries::between(blocks, start, end),
+        None => StreamEntries {
+            blocks: blocks::empty_range(),
             current: None,
             start: StreamId::MAX,
             end: StreamId::MIN,
@@ -61,19 +61,19 @@ pub(super) fn entries_behind<'a>(blocks: &'a Blocks, group: &Group, removals: u6
 
 /// An iterator over entries in ascending order.
 #[derive(Clone, Debug)]
-pub struct Entries<'a> {
+pub struct StreamEntries<'a> {
     blocks: BlockRange<'a>,
     /// The current block, and the offset of its next entry.
-    current: Option<(StreamId, &'a Block, usize)>,
+    current: Option<(StreamId, &'a StreamBlock, usize)>,
     start: StreamId,
     end: StreamId,
 }
 
-impl<'a> Entries<'a> {
+impl<'a> StreamEntries<'a> {
     #[inline]
-    pub(super) fn between(blocks: &'a Blocks, start: StreamId, end: StreamId) -> Self {
-        Entries {
-            blocks: blocks.from(start),
+    pub(super) fn between(blocks: &'a StreamBlocks, start: StreamId, end: StreamId) -> Self {
+        StreamEntries {
+            blocks: blocks.range_from(start),
             current: None,
             start,
             end,
@@ -81,21 +81,21 @@ impl<'a> Entries<'a> {
     }
 
     /// Returns the position of the next entry. `behind` is the ID of the entry before it.
-    pub(super) fn position(&self, behind: StreamId, removals: u64) -> Option<Position> {
-        self.current.map(|(block, _, offset)| Position {
+    pub(super) fn position(&self, behind: StreamId, removals: u64) -> Option<ReadPosition> {
+        self.current.map(|(block, _, offset)| ReadPosition {
             block,
             offset,
             removals,
-            behind,
+            last_delivered_id: behind,
         })
     }
 }
 
-impl<'a> Iterator for Entries<'a> {
-    type Item = Entry<'a>;
+impl<'a> Iterator for StreamEntries<'a> {
+    type Item = StreamEntry<'a>;
 
     #[inline]
-    fn next(&mut self) -> Option<Entry<'a>> {
+    fn next(&mut self) -> Option<StreamEntry<'a>> {
         loop {
             let (base, block, offset) = match self.current {
                 Some(current) => current,
@@ -114,7 +114,7 @@ impl<'a> Iterator for Entries<'a> {
             }
             if found.entry.id > self.end {
                 self.current = Some((base, block, block.end()));
-                self.blocks = blocks::none();
+                self.blocks = blocks::empty_range();
                 return None;
             }
             return Some(found.entry);
@@ -124,19 +124,19 @@ impl<'a> Iterator for Entries<'a> {
 
 /// An iterator over entries in descending order.
 #[derive(Clone, Debug)]
-pub struct EntriesBackwards<'a> {
+pub struct StreamEntriesBackward<'a> {
     blocks: BlockRange<'a>,
     /// The current block, and the offset at which its next entry ends.
-    current: Option<(StreamId, &'a Block, usize)>,
+    current: Option<(StreamId, &'a StreamBlock, usize)>,
     start: StreamId,
     end: StreamId,
 }
 
-impl<'a> EntriesBackwards<'a> {
+impl<'a> StreamEntriesBackward<'a> {
     #[inline]
-    pub(super) fn between(blocks: &'a Blocks, start: StreamId, end: StreamId) -> Self {
-        EntriesBackwards {
-            blocks: blocks.up_to(end),
+    pub(super) fn between(blocks: &'a StreamBlocks, start: StreamId, end: StreamId) -> Self {
+        StreamEntriesBackward {
+            blocks: blocks.range_up_to(end),
             current: None,
             start,
             end,
@@ -144,11 +144,11 @@ impl<'a> EntriesBackwards<'a> {
     }
 }
 
-impl<'a> Iterator for EntriesBackwards<'a> {
-    type Item = Entry<'a>;
+impl<'a> Iterator for StreamEntriesBackward<'a> {
+    type Item = StreamEntry<'a>;
 
     #[inline]
-    fn next(&mut self) -> Option<Entry<'a>> {
+    fn next(&mut self) -> Option<StreamEntry<'a>> {
         loop {
             let (base, block, end) = match self.current {
                 Some(current) => current,
@@ -166,7 +166,7 @@ impl<'a> Iterator for EntriesBackwards<'a> {
                 continue;
             }
             if found.entry.id < self.start {
-                self.blocks = blocks::none();
+                self.blocks = blocks::empty_range();
                 self.current = None;
                 return None;
             }

@@ -12,7 +12,7 @@ const LIMITS: BlockLimits = BlockLimits {
 
 type Fields = Vec<(Vec<u8>, Vec<u8>)>;
 
-fn fields_of(entry: &Entry<'_>) -> Fields {
+fn fields_of(entry: &StreamEntry<'_>) -> Fields {
     entry
         .pairs()
         .map(|(name, value)| (name.to_vec(), value.to_vec()))
@@ -37,7 +37,7 @@ fn stream_of(ids: impl IntoIterator<Item = u64>, limits: BlockLimits) -> Stream 
 #[derive(Default)]
 struct Model {
     entries: BTreeMap<StreamId, Fields>,
-    counters: Counters,
+    counters: StreamMetadata,
 }
 
 impl Model {
@@ -59,26 +59,26 @@ impl Model {
     fn trim(&mut self, keep: TrimTarget) -> u64 {
         let before = self.entries.len();
         match keep {
-            TrimTarget::Last(count) => {
+            TrimTarget::MaxLength(count) => {
                 while self.entries.len() as u64 > count {
                     self.entries.pop_first();
                 }
             }
-            TrimTarget::From(id) => self.entries = self.entries.split_off(&id),
+            TrimTarget::MinId(id) => self.entries = self.entries.split_off(&id),
         }
         (before - self.entries.len()) as u64
     }
 
     fn check(&self, stream: &Stream, start: StreamId, end: StreamId) {
         let first_id = self.entries.first_key_value().map_or(StreamId::MIN, |(id, _)| *id);
-        let counters = Counters {
+        let counters = StreamMetadata {
             length: self.entries.len() as u64,
             first_id,
             ..self.counters
         };
-        assert_eq!(*stream.counters(), counters);
+        assert_eq!(*stream.metadata(), counters);
         let top_id = self.entries.last_key_value().map_or(StreamId::MIN, |(id, _)| *id);
-        assert_eq!(stream.top_id(), top_id);
+        assert_eq!(stream.last_entry_id(), top_id);
         if start > end {
             assert!(stream.entries(start, end).next().is_none());
             return;
@@ -88,7 +88,7 @@ impl Model {
             .range(start..=end)
             .map(|(id, fields)| (*id, fields.clone()))
             .collect();
-        let show = |entry: Entry<'_>| (entry.id, fields_of(&entry));
+        let show = |entry: StreamEntry<'_>| (entry.id, fields_of(&entry));
         let forwards: Vec<_> = stream.entries(start, end).map(show).collect();
         assert_eq!(forwards, expected);
         let mut backwards: Vec<_> = stream.entries_backwards(start, end).map(show).collect();
@@ -142,22 +142,22 @@ fn random_operations_agree_with_a_naive_model() {
                     let deleted = model.delete(id);
                     assert_eq!(stream.delete(id), deleted);
                     if deleted {
-                        stream.deleted_some();
+                        stream.update_first_id();
                     }
                 }
                 17 => {
                     let keep = match random.bool() {
-                        true => TrimTarget::Last(stream.length().saturating_sub(random.u64(..8))),
-                        false => TrimTarget::From(near(&mut random)),
+                        true => TrimTarget::MaxLength(stream.length().saturating_sub(random.u64(..8))),
+                        false => TrimTarget::MinId(near(&mut random)),
                     };
                     let keep = if random.u8(..4) == 0 {
                         keep
                     } else {
-                        TrimTarget::Last(200)
+                        TrimTarget::MaxLength(200)
                     };
-                    let trim = Trim {
-                        keep,
-                        whole_blocks: false,
+                    let trim = TrimOptions {
+                        strategy: keep,
+                        is_approximate: false,
                         limit: 0,
                     };
                     assert_eq!(stream.trim(trim), model.trim(keep));
@@ -180,7 +180,7 @@ fn random_operations_agree_with_a_naive_model() {
             .blocks()
             .iter()
             .map(|(_, block)| block)
-            .map(Block::allocated_bytes)
+            .map(StreamBlock::allocated_bytes)
             .sum();
         assert_eq!(stream.inner.run_bytes, run_bytes);
     }
@@ -194,11 +194,11 @@ fn copy_through_file(stream: &Stream) -> Stream {
     let mut builder = StreamBuilder::default();
     for (base, block) in stream.blocks() {
         let mut whole = Vec::new();
-        block.write_whole(&mut whole);
-        assert_eq!(whole.len(), block.whole_bytes());
+        block.write_listpack(&mut whole);
+        assert_eq!(whole.len(), block.listpack_bytes());
         builder.add_block(*base, &whole).expect("what was written can be read");
     }
-    builder.finish(*stream.counters())
+    builder.finish(*stream.metadata())
 }
 
 #[test]
@@ -220,11 +220,11 @@ fn a_block_has_the_bytes_of_valkey() {
         .next()
         .expect("a block")
         .1
-        .write_whole(&mut whole);
+        .write_listpack(&mut whole);
     let run = whole[6..whole.len() - 1].to_vec();
     let int = |number| Element::Int(number);
     let text = Element::Bytes;
-    let elements: Vec<_> = crate::listpack::Run::new(&run)
+    let elements: Vec<_> = crate::listpack::ElementRun::new(&run)
         .iter()
         .map(|(_, element)| element)
         .collect();
@@ -259,40 +259,40 @@ fn blocks_end_at_their_limits() {
         [100, 100, 50]
     );
     let by_bytes = stream_of(1..=250, BlockLimits { bytes: 200, entries: 0 });
-    assert!(by_bytes.blocks().iter().all(|(_, block)| block.whole_bytes() <= 220));
+    assert!(by_bytes.blocks().iter().all(|(_, block)| block.listpack_bytes() <= 220));
     let unlimited = stream_of(1..=2500, BlockLimits { bytes: 0, entries: 0 });
     assert_eq!(unlimited.blocks().len(), 1);
 }
 
 #[test]
 fn approximate_trimming_takes_whole_blocks_within_its_limit() {
-    let trim = |keep, limit| Trim {
-        keep,
-        whole_blocks: true,
+    let trim = |keep, limit| TrimOptions {
+        strategy: keep,
+        is_approximate: true,
         limit,
     };
     let mut stream = stream_of(1..=1000, LIMITS);
-    assert_eq!(stream.trim(trim(TrimTarget::Last(950), 0)), 0);
-    assert_eq!(stream.trim(trim(TrimTarget::Last(899), 0)), 100);
-    assert_eq!(stream.trim(trim(TrimTarget::Last(0), 99)), 0);
-    assert_eq!(stream.trim(trim(TrimTarget::Last(0), 250)), 200);
-    assert_eq!(stream.trim(trim(TrimTarget::From(StreamId::new(401, 0)), 0)), 100);
-    assert_eq!(stream.counters().first_id, StreamId::new(401, 0));
-    assert_eq!(stream.trim(trim(TrimTarget::Last(0), 0)), 600);
+    assert_eq!(stream.trim(trim(TrimTarget::MaxLength(950), 0)), 0);
+    assert_eq!(stream.trim(trim(TrimTarget::MaxLength(899), 0)), 100);
+    assert_eq!(stream.trim(trim(TrimTarget::MaxLength(0), 99)), 0);
+    assert_eq!(stream.trim(trim(TrimTarget::MaxLength(0), 250)), 200);
+    assert_eq!(stream.trim(trim(TrimTarget::MinId(StreamId::new(401, 0)), 0)), 100);
+    assert_eq!(stream.metadata().first_id, StreamId::new(401, 0));
+    assert_eq!(stream.trim(trim(TrimTarget::MaxLength(0), 0)), 600);
     assert_eq!((stream.length(), stream.blocks().len()), (0, 0));
     assert_eq!(stream.last_id(), StreamId::new(1000, 0));
 }
 
-fn delivery(count: usize, now_ms: i64) -> Delivery {
-    Delivery {
+fn delivery(count: usize, now_ms: i64) -> DeliveryOptions {
+    DeliveryOptions {
         count,
-        acknowledged: false,
+        no_ack: false,
         now_ms,
     }
 }
 
 #[test]
-fn a_group_gets_every_entry_once_whatever_happens_between_its_reads() {
+fn a_group_receives_every_entry_once_regardless_of_changes_between_reads() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
@@ -311,14 +311,14 @@ fn a_group_gets_every_entry_once_whatever_happens_between_its_reads() {
             5 => {
                 let id = StreamId::new(0, random.u64(..=stream.last_id().seq));
                 if stream.delete(id) {
-                    stream.deleted_some();
+                    stream.update_first_id();
                 }
             }
             6 => {
-                let keep = TrimTarget::Last(random.u64(20..40));
-                stream.trim(Trim {
-                    keep,
-                    whole_blocks: random.bool(),
+                let keep = TrimTarget::MaxLength(random.u64(20..40));
+                stream.trim(TrimOptions {
+                    strategy: keep,
+                    is_approximate: random.bool(),
                     limit: 0,
                 });
             }
@@ -349,7 +349,7 @@ fn a_group_gets_every_entry_once_whatever_happens_between_its_reads() {
                 for (id, _) in &got {
                     assert_eq!(group.pending()[id].consumer, consumer);
                     if random.bool() {
-                        assert!(group.release(*id));
+                        assert!(group.acknowledge(*id));
                     }
                 }
             }
@@ -368,7 +368,7 @@ fn a_group_gets_every_entry_once_whatever_happens_between_its_reads() {
 }
 
 #[test]
-fn what_passes_from_consumer_to_consumer_is_pending_once() {
+fn a_claimed_entry_is_pending_once() {
     let mut stream = stream_of(1..=3, LIMITS);
     let group = stream.create_group(b"g", StreamId::MIN, None).expect("the first group");
     let (one, created) = group.find_or_create_consumer(b"one", 5);
@@ -377,9 +377,9 @@ fn what_passes_from_consumer_to_consumer_is_pending_once() {
     assert_eq!(group.find_or_create_consumer(b"one", 7), (one, false));
     let id = StreamId::new(2, 0);
     for consumer in [one, two, two] {
-        group.assign(
+        group.set_pending(
             id,
-            Pending {
+            PendingEntry {
                 delivered_ms: 1,
                 deliveries: 1,
                 consumer,
@@ -387,10 +387,10 @@ fn what_passes_from_consumer_to_consumer_is_pending_once() {
         );
         group.check();
     }
-    group.redeliver(id, 9);
+    group.record_redelivery(id, 9);
     assert_eq!(
         group.pending()[&id],
-        Pending {
+        PendingEntry {
             delivered_ms: 9,
             deliveries: 2,
             consumer: two
@@ -407,7 +407,7 @@ fn what_passes_from_consumer_to_consumer_is_pending_once() {
 }
 
 #[test]
-fn ids_next_to_each_other_meet_at_the_borders() {
+fn next_and_previous_ids_are_inverse() {
     for (one, other) in [
         (StreamId::new(0, 0), StreamId::new(0, 1)),
         (StreamId::new(4, u64::MAX), StreamId::new(5, 0)),
@@ -460,7 +460,7 @@ fn naive_nodes(keys: &[[u8; 16]], depth: usize, is_root: bool) -> u64 {
 }
 
 #[test]
-fn nodes_of_the_radix_tree_are_counted_without_one() {
+fn the_radix_node_count_equals_that_of_a_built_tree() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
@@ -483,17 +483,17 @@ fn nodes_of_the_radix_tree_are_counted_without_one() {
 }
 
 #[test]
-fn damaged_blocks_are_refused_and_never_harm() {
+fn damaged_blocks_are_refused_or_can_be_traversed() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
     let stream = stream_of(1..=20, LIMITS);
     let (base, block) = stream.blocks().iter().next().expect("there is a block");
     let mut whole = Vec::new();
-    block.write_whole(&mut whole);
-    assert!(Block::read_whole(*base, &whole).is_some());
+    block.write_listpack(&mut whole);
+    assert!(StreamBlock::read_listpack(*base, &whole).is_some());
     assert!(
-        Block::read_whole(StreamId::new(2, 0), &whole).is_some(),
+        StreamBlock::read_listpack(StreamId::new(2, 0), &whole).is_some(),
         "deltas are relative"
     );
     let mut accepted = 0;
@@ -508,7 +508,7 @@ fn damaged_blocks_are_refused_and_never_harm() {
             continue;
         }
         accepted += 1;
-        let mut stream = builder.finish(Counters::default());
+        let mut stream = builder.finish(StreamMetadata::default());
         let forwards: Vec<_> = stream
             .entries(StreamId::MIN, StreamId::MAX)
             .map(|entry| entry.id)
@@ -520,9 +520,9 @@ fn damaged_blocks_are_refused_and_never_harm() {
         backwards.reverse();
         assert_eq!(forwards, backwards, "{damaged:?}");
         assert_eq!(forwards.len() as u64, stream.length());
-        stream.trim(Trim {
-            keep: TrimTarget::Last(1),
-            whole_blocks: false,
+        stream.trim(TrimOptions {
+            strategy: TrimTarget::MaxLength(1),
+            is_approximate: false,
             limit: 0,
         });
     }

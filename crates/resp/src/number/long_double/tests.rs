@@ -15,7 +15,7 @@ fn unescape(text: &str) -> String {
 
 fn format(number: LongDouble) -> String {
     let mut text = Vec::new();
-    number.format_human(&mut text);
+    number.append_human_readable(&mut text);
     String::from_utf8(text).unwrap()
 }
 
@@ -35,7 +35,7 @@ fn sum(value: &str, increment: &str) -> String {
 }
 
 #[test]
-fn sums_are_as_recorded() {
+fn sums_equal_those_of_valkey() {
     let mut count = 0;
     for line in include_str!("../data/sums.txt").lines() {
         let mut fields = line.split(' ');

@@ -1,7 +1,7 @@
 //! The operation that a blocked client waits for, as data: the thread that serves it has neither its request nor its
 //! connection.
 
-use weft_values::list::End;
+use weft_values::list::ListEnd;
 use weft_values::stream::StreamId;
 
 use super::waiter::WaitKey;
@@ -19,15 +19,15 @@ pub enum ScoreEnd {
 #[derive(Clone, Debug)]
 pub enum Operation {
     /// BLPOP, BRPOP: one element.
-    ListPop(End),
+    ListPop(ListEnd),
     /// BLMPOP: up to so many elements.
-    ListPopMany(End, usize),
+    ListPopMany(ListEnd, usize),
     /// BLMOVE, BRPOPLPUSH: one element, to another list or the same.
     ListMove {
         /// The end it is taken from.
-        from: End,
+        from: ListEnd,
         /// The end it is put at.
-        to: End,
+        to: ListEnd,
         /// The list where it is put.
         destination: WaitKey,
     },

@@ -45,10 +45,10 @@ fn ping(ctx: &mut Context<'_, '_>) -> CommandResult {
             // As a message: a subscriber of RESP2 expects nothing else.
             ctx.reply.array(2);
             ctx.reply.bulk(b"pong");
-            ctx.reply.bulk(ctx.args.at(1));
+            ctx.reply.bulk(ctx.args.argument(1));
         }
         1 => ctx.reply.simple("PONG"),
-        2 => ctx.reply.bulk(ctx.args.at(1)),
+        2 => ctx.reply.bulk(ctx.args.argument(1)),
         _ => {
             return Err(CommandError::constant(
                 "ERR wrong number of arguments for 'ping' command",
@@ -59,7 +59,7 @@ fn ping(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 fn echo(ctx: &mut Context<'_, '_>) -> CommandResult {
-    ctx.reply.bulk(ctx.args.at(1));
+    ctx.reply.bulk(ctx.args.argument(1));
     Ok(())
 }
 

@@ -147,7 +147,7 @@ fn restore(ctx: &mut Context<'_, '_>) -> CommandResult {
     let deleted = key.delete();
     if expired {
         if deleted {
-            key.effects().log_passed(ctx.args.at(1));
+            key.effects().log_passed(ctx.args.argument(1));
             key.changed(Event::generic("del"));
         } else {
             key.unchanged();

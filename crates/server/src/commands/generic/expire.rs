@@ -131,13 +131,13 @@ fn set_expiry(ctx: &mut Context<'_, '_>, unit: ExpiryUnit) -> CommandResult {
         key.unchanged();
     } else if delete {
         key.delete_passed();
-        key.effects().log_passed(ctx.args.at(1));
+        key.effects().log_passed(ctx.args.argument(1));
         key.changed(Event::EXPIRED);
     } else {
         key.set_expiry(Some(at_ms.max(0) as u64));
         if key.effects().logs() {
             let mut digits = itoa::Buffer::new();
-            let mut words: Vec<&[u8]> = vec![b"PEXPIREAT", ctx.args.at(1), digits.format(at_ms).as_bytes()];
+            let mut words: Vec<&[u8]> = vec![b"PEXPIREAT", ctx.args.argument(1), digits.format(at_ms).as_bytes()];
             words.extend(ctx.args.iter().skip(3));
             key.log_instead(&words);
         }

@@ -268,7 +268,7 @@ fn copy(ctx: &mut Context<'_, '_>) -> CommandResult {
         let words: Vec<&[u8]> = ctx.args.iter().collect();
         let from = ctx.keys.db;
         ctx.keys.effects.log_also(from, &words);
-        log_expired_fields(ctx.keys.effects, db, ctx.args.at(2), &expired);
+        log_expired_fields(ctx.keys.effects, db, ctx.args.argument(2), &expired);
         ctx.keys.effects.log_nothing();
     }
     ctx.reply.integer(1);

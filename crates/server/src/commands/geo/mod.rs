@@ -4,8 +4,8 @@ mod search;
 
 use weft_resp::number::{format_fixed, parse_f64};
 use weft_resp::{LongDouble, Reply};
-use weft_values::geohash::Position;
-use weft_values::sorted_set::View;
+use weft_values::geohash::GeoPosition;
+use weft_values::sorted_set::SortedSetView;
 
 use super::context::{Binding, CommandResult, Context, leased};
 use super::error::CommandError;
@@ -32,15 +32,15 @@ const DISTANCE_DIGITS: u32 = 4;
 ///
 /// # Errors
 /// The words are no numbers, or the position is not on the map.
-fn parse_position(longitude: &[u8], latitude: &[u8]) -> Result<Position, CommandError> {
-    let position = Position {
+fn parse_position(longitude: &[u8], latitude: &[u8]) -> Result<GeoPosition, CommandError> {
+    let position = GeoPosition {
         longitude: parse_f64(longitude).ok_or(CommandError::NOT_A_FLOAT)?,
         latitude: parse_f64(latitude).ok_or(CommandError::NOT_A_FLOAT)?,
     };
     if position.is_on_map() {
         return Ok(position);
     }
-    let Position { longitude, latitude } = position;
+    let GeoPosition { longitude, latitude } = position;
     Err(CommandError::text(format!(
         "ERR invalid longitude,latitude pair {longitude:.6},{latitude:.6}"
     )))
@@ -64,7 +64,7 @@ fn reply_distance(reply: &mut Reply<'_>, distance: f64) {
     reply.bulk(&text);
 }
 
-fn reply_position(reply: &mut Reply<'_>, position: Position) {
+fn reply_position(reply: &mut Reply<'_>, position: GeoPosition) {
     reply.array(2);
     reply.long_double(LongDouble::from_f64(position.longitude));
     reply.long_double(LongDouble::from_f64(position.latitude));
@@ -91,7 +91,7 @@ fn geoadd(ctx: &mut Context<'_, '_>) -> CommandResult {
     }
     let scores: Result<Vec<f64>, CommandError> = (first..ctx.argc())
         .step_by(3)
-        .map(|at| parse_position(ctx.arg(at), ctx.arg(at + 1)).map(Position::score))
+        .map(|at| parse_position(ctx.arg(at), ctx.arg(at + 1)).map(GeoPosition::score))
         .collect();
     let scores = scores?;
     if scores.is_empty() {
@@ -111,7 +111,7 @@ fn log_scores(ctx: &mut Context<'_, '_>, first: usize, scores: &[f64]) {
     let mut words: Vec<&[u8]> = vec![b"ZADD"];
     words.extend(ctx.args.iter().take(first).skip(1));
     for (index, score) in scores.iter().enumerate() {
-        words.extend([score.as_bytes(), ctx.args.at(first + 3 * index + 2)]);
+        words.extend([score.as_bytes(), ctx.args.argument(first + 3 * index + 2)]);
     }
     ctx.keys.effects.log_instead(&words);
 }
@@ -119,7 +119,7 @@ fn log_scores(ctx: &mut Context<'_, '_>, first: usize, scores: &[f64]) {
 /// Reads the key and shows its sorted set, if there is one.
 fn with_view<R>(
     ctx: &mut Context<'_, '_>,
-    show: impl FnOnce(Option<View<'_>>, &mut Reply<'_>) -> R,
+    show: impl FnOnce(Option<SortedSetView<'_>>, &mut Reply<'_>) -> R,
 ) -> Result<R, CommandError> {
     let view = match ctx.keys.read(0) {
         Some(entry) => Some(view_of(entry.value())?),
@@ -128,8 +128,8 @@ fn with_view<R>(
     Ok(show(view, &mut ctx.reply))
 }
 
-fn position_of(view: Option<&View<'_>>, member: &[u8]) -> Option<Position> {
-    view?.score(member).map(Position::of_score)
+fn position_of(view: Option<&SortedSetView<'_>>, member: &[u8]) -> Option<GeoPosition> {
+    view?.score(member).map(GeoPosition::from_score)
 }
 
 /// GEODIST key member member [unit]

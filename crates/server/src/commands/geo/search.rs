@@ -2,9 +2,9 @@
 
 use weft_resp::Reply;
 use weft_resp::number::{parse_f64, parse_i64};
-use weft_values::geohash::{Outline, Position, Shape};
+use weft_values::geohash::{GeoOutline, GeoPosition, GeoShape};
 use weft_values::listpack::Element;
-use weft_values::sorted_set::{MemberBuilder, ScoreRange, View};
+use weft_values::sorted_set::{MemberBuilder, ScoreRange, SortedSetView};
 
 use super::{parse_position, parse_unit, position_of, reply_distance, reply_position};
 use crate::commands::context::{CommandResult, Context};
@@ -102,13 +102,13 @@ enum StoredScore {
 
 /// An outline as it was given, and the metres of the unit it was given in.
 struct GivenShape {
-    outline: Outline,
+    outline: GeoOutline,
     unit_m: f64,
 }
 
 /// What is searched for.
 struct Query {
-    centre: Option<Position>,
+    centre: Option<GeoPosition>,
     /// Whether a centre was given, even if it is a member of a key that is missing.
     has_centre: bool,
     given: Option<GivenShape>,
@@ -130,7 +130,7 @@ fn parse_circle(radius: &[u8], unit: &[u8]) -> Result<GivenShape, CommandError> 
     }
     let unit_m = parse_unit(unit)?;
     Ok(GivenShape {
-        outline: Outline::Circle {
+        outline: GeoOutline::Circle {
             radius_m: radius * unit_m,
         },
         unit_m,
@@ -145,7 +145,7 @@ fn parse_box(width: &[u8], height: &[u8], unit: &[u8]) -> Result<GivenShape, Com
     }
     let unit_m = parse_unit(unit)?;
     Ok(GivenShape {
-        outline: Outline::Box {
+        outline: GeoOutline::Box {
             width_m: width * unit_m,
             height_m: height * unit_m,
         },
@@ -153,7 +153,7 @@ fn parse_box(width: &[u8], height: &[u8], unit: &[u8]) -> Result<GivenShape, Com
     })
 }
 
-fn position_of_member(view: Option<&View<'_>>, member: &[u8]) -> Result<Position, CommandError> {
+fn position_of_member(view: Option<&SortedSetView<'_>>, member: &[u8]) -> Result<GeoPosition, CommandError> {
     position_of(view, member).ok_or_else(|| CommandError::about("ERR member ", member, " does not exist"))
 }
 
@@ -177,18 +177,18 @@ impl Parser<'_, '_, '_> {
 
     /// Whether the outline is a polygon; it has its centre in itself.
     fn has_polygon(&self) -> bool {
-        matches!(&self.query.given, Some(given) if matches!(given.outline, Outline::Polygon(_)))
+        matches!(&self.query.given, Some(given) if matches!(given.outline, GeoOutline::Polygon(_)))
     }
 
     fn has_circle(&self) -> bool {
-        matches!(&self.query.given, Some(given) if matches!(given.outline, Outline::Circle { .. }))
+        matches!(&self.query.given, Some(given) if matches!(given.outline, GeoOutline::Circle { .. }))
     }
 
     fn has_box(&self) -> bool {
-        matches!(&self.query.given, Some(given) if matches!(given.outline, Outline::Box { .. }))
+        matches!(&self.query.given, Some(given) if matches!(given.outline, GeoOutline::Box { .. }))
     }
 
-    fn parse(&mut self, view: Option<&View<'_>>) -> CommandResult {
+    fn parse(&mut self, view: Option<&SortedSetView<'_>>) -> CommandResult {
         let mut from_member = false;
         while self.index < self.ctx.argc() {
             let words = if self.simple_option()? {
@@ -252,7 +252,11 @@ impl Parser<'_, '_, '_> {
     }
 
     /// Takes a centre or an outline; returns the number of words behind it.
-    fn search_option(&mut self, view: Option<&View<'_>>, from_member: &mut bool) -> Result<usize, CommandError> {
+    fn search_option(
+        &mut self,
+        view: Option<&SortedSetView<'_>>,
+        from_member: &mut bool,
+    ) -> Result<usize, CommandError> {
         let from_position = self.query.has_centre && !*from_member;
         let polygon = self.has_polygon();
         if self.is(b"frommember", 1) && !from_position && !polygon {
@@ -288,9 +292,9 @@ impl Parser<'_, '_, '_> {
             return Err(FEW_CORNERS);
         }
         let corner = |number: usize| parse_position(self.word(2 + 2 * number), self.word(3 + 2 * number));
-        let corners: Result<Vec<Position>, CommandError> = (0..count).map(corner).collect();
+        let corners: Result<Vec<GeoPosition>, CommandError> = (0..count).map(corner).collect();
         self.query.given = Some(GivenShape {
-            outline: Outline::Polygon(corners?),
+            outline: GeoOutline::Polygon(corners?),
             unit_m: 1.0,
         });
         Ok(1 + 2 * count)
@@ -298,7 +302,7 @@ impl Parser<'_, '_, '_> {
 }
 
 /// Parses all arguments; `view` is the sorted set that is searched, if there is one.
-fn parse(ctx: &Context<'_, '_>, kind: Kind, view: Option<&View<'_>>) -> Result<Query, CommandError> {
+fn parse(ctx: &Context<'_, '_>, kind: Kind, view: Option<&SortedSetView<'_>>) -> Result<Query, CommandError> {
     let (mut centre, mut given) = (None, None);
     match kind {
         Kind::Radius(_) => {
@@ -364,7 +368,7 @@ fn check(ctx: &Context<'_, '_>, kind: Kind, query: &Query, polygon: bool) -> Com
 struct FoundMember<'v> {
     member: Element<'v>,
     score: f64,
-    position: Position,
+    position: GeoPosition,
     distance_m: f64,
 }
 
@@ -395,7 +399,7 @@ fn search(ctx: &mut Context<'_, '_>, kind: Kind) -> CommandResult {
         reply_found(&mut ctx.reply, &found, &query, unit_m);
         return Ok(());
     };
-    let mut gathering = MemberBuilder::with_room(found.len());
+    let mut gathering = MemberBuilder::with_capacity(found.len());
     for found in &found {
         let score = match stored {
             StoredScore::Position => found.score,
@@ -405,22 +409,22 @@ fn search(ctx: &mut Context<'_, '_>, kind: Kind) -> CommandResult {
     }
     let limits = ctx.server.config.sorted_set_limits();
     let times = gathering.len() as u64;
-    let draft = (!gathering.is_empty()).then(|| gathering.into_draft(limits));
+    let draft = (!gathering.is_empty()).then(|| gathering.build(limits));
     let count = store_result_of(ctx.keys.write(destination), draft, kind.store_event(), times);
     ctx.reply.integer(count as i64);
     Ok(())
 }
 
-fn shape_of(query: &mut Query) -> Option<Shape> {
+fn shape_of(query: &mut Query) -> Option<GeoShape> {
     match (query.given.take()?.outline, query.centre) {
-        (Outline::Polygon(corners), _) => Some(Shape::polygon(corners)),
-        (outline, Some(centre)) => Some(Shape::new(centre, outline)),
+        (GeoOutline::Polygon(corners), _) => Some(GeoShape::polygon(corners)),
+        (outline, Some(centre)) => Some(GeoShape::new(centre, outline)),
         (_, None) => None,
     }
 }
 
 /// The ranks of the members in the cells around the shape, cell by cell.
-fn ranks_of(view: &View<'_>, shape: &Shape) -> Vec<std::ops::Range<usize>> {
+fn ranks_of(view: &SortedSetView<'_>, shape: &GeoShape) -> Vec<std::ops::Range<usize>> {
     let range = |(min, max)| ScoreRange {
         min,
         min_exclusive: false,
@@ -432,14 +436,14 @@ fn ranks_of(view: &View<'_>, shape: &Shape) -> Vec<std::ops::Range<usize>> {
 }
 
 fn collect<'v>(
-    view: &View<'v>,
-    shape: &Shape,
+    view: &SortedSetView<'v>,
+    shape: &GeoShape,
     ranges: Vec<std::ops::Range<usize>>,
     query: &Query,
 ) -> Vec<FoundMember<'v>> {
-    let members = ranges.into_iter().flat_map(|ranks| view.walk(ranks, false));
+    let members = ranges.into_iter().flat_map(|ranks| view.iter_ranks(ranks, false));
     let inside = members.filter_map(|(member, score)| {
-        let position = Position::of_score(score);
+        let position = GeoPosition::from_score(score);
         let distance_m = shape.distance_m(position)?;
         Some(FoundMember {
             member,

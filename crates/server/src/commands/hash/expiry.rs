@@ -131,10 +131,10 @@ fn set_expiry(ctx: &mut Context<'_, '_>, unit: ExpiryUnit) -> CommandResult {
         ctx.reply.integer(answer);
     }
     if gone > 0 {
-        gone_names.log(&mut key, &[b"HDEL", ctx.args.at(1)]);
+        gone_names.log(&mut key, &[b"HDEL", ctx.args.argument(1)]);
     } else if key.effects().logs() {
         let mut digits = itoa::Buffer::new();
-        let mut words: Vec<&[u8]> = vec![b"HPEXPIREAT", ctx.args.at(1), digits.format(at_ms).as_bytes()];
+        let mut words: Vec<&[u8]> = vec![b"HPEXPIREAT", ctx.args.argument(1), digits.format(at_ms).as_bytes()];
         match live {
             None => {
                 words.extend(ctx.args.iter().skip(3));
@@ -244,7 +244,7 @@ fn hpersist(ctx: &mut Context<'_, '_>) -> CommandResult {
     let now_ms = ctx.alive_ms();
     let mut key = checked(ctx.keys.write(0))?;
     if let Some(live) = live_beside_expired(&mut key, names.iter(), now_ms) {
-        LoggedNames(Some(live)).log_counted(&mut key, &[b"HPERSIST", ctx.args.at(1)]);
+        LoggedNames(Some(live)).log_counted(&mut key, &[b"HPERSIST", ctx.args.argument(1)]);
     }
     let mut persisted = 0;
     ctx.reply.array(names.len());
@@ -355,7 +355,7 @@ fn hgetex(ctx: &mut Context<'_, '_>) -> CommandResult {
         }
     }
     let mut digits = itoa::Buffer::new();
-    let key_name = ctx.args.at(1);
+    let key_name = ctx.args.argument(1);
     match at_ms {
         Some(_) if passed => changed_names.log(&mut key, &[b"HDEL", key_name]),
         Some(at_ms) => {
@@ -407,7 +407,7 @@ fn hgetdel(ctx: &mut Context<'_, '_>) -> CommandResult {
     let now_ms = ctx.alive_ms();
     let mut key = checked(ctx.keys.write(0))?;
     if let Some(live) = live_beside_expired(&mut key, names.iter(), now_ms) {
-        LoggedNames(Some(live)).log(&mut key, &[b"HDEL", ctx.args.at(1)]);
+        LoggedNames(Some(live)).log(&mut key, &[b"HDEL", ctx.args.argument(1)]);
     }
     let mut removed = 0;
     ctx.reply.array(names.len());
@@ -488,7 +488,7 @@ fn log_expired(ctx: &mut Context<'_, '_>, pairs: Pairs<'_>) {
     if !expired.is_empty() {
         let mut digits = itoa::Buffer::new();
         let count = digits.format(expired.len() / 2).as_bytes();
-        let words: [&[u8]; 4] = [b"HSETEX", ctx.args.at(1), b"FIELDS", count];
+        let words: [&[u8]; 4] = [b"HSETEX", ctx.args.argument(1), b"FIELDS", count];
         let db = ctx.keys.db;
         ctx.keys.effects.log_also(db, &[&words, expired.as_slice()].concat());
     }
@@ -500,7 +500,7 @@ fn log_setting(ctx: &mut Context<'_, '_>, word: usize, at_ms: Option<i64>, keep_
         return;
     }
     let mut digits = itoa::Buffer::new();
-    let mut words: Vec<&[u8]> = vec![b"HSETEX", ctx.args.at(1)];
+    let mut words: Vec<&[u8]> = vec![b"HSETEX", ctx.args.argument(1)];
     match at_ms {
         Some(at_ms) => words.extend([&b"PXAT"[..], digits.format(at_ms).as_bytes()]),
         None if keep_ttl => words.push(b"KEEPTTL"),
@@ -545,7 +545,7 @@ fn set_passed(ctx: &mut Context<'_, '_>, pairs: Pairs<'_>) {
     if gone.0.as_ref().is_some_and(Vec::is_empty) {
         key.effects().log_nothing();
     } else {
-        gone.log(&mut key, &[b"HDEL", ctx.args.at(1)]);
+        gone.log(&mut key, &[b"HDEL", ctx.args.argument(1)]);
     }
     key.count_expired_fields(pairs.len() as u64);
     key.note(Event::hash("hset"));

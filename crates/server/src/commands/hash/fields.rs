@@ -3,9 +3,11 @@
 use weft_resp::{Args, Reply};
 use weft_table::{EntryRef, NewValue, ValueRef};
 use weft_values::Value;
-use weft_values::hash::{FieldExpiry, Hash, HashRef, Limits, Packing, PreviousField, Reported, overwrite, run_of};
-use weft_values::listpack::{Element, Run};
-use weft_values::packed::{LARGEST_BYTES, PackedKind};
+use weft_values::hash::{
+    FieldExpiry, Hash, HashEncoding, HashLimits, HashRef, PackedHashBuilder, PreviousField, overwrite, run_of,
+};
+use weft_values::listpack::{Element, ElementRun};
+use weft_values::packed::{MAX_PACKED_BYTES, PackedKind};
 
 use super::super::error::CommandError;
 use crate::keyspace::access::{Expiry, KeyWrite};
@@ -99,7 +101,7 @@ impl<'a> Names<'a> {
 
     /// Each in turn.
     pub fn iter(self) -> impl Iterator<Item = &'a [u8]> + Clone {
-        (0..self.count).map(move |index| self.args.at(self.first + index))
+        (0..self.count).map(move |index| self.args.argument(self.first + index))
     }
 }
 
@@ -127,7 +129,7 @@ impl<'a> Pairs<'a> {
     pub fn iter(self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone {
         (0..self.count).map(move |index| {
             let at = self.first + 2 * index;
-            (self.args.at(at), self.args.at(at + 1))
+            (self.args.argument(at), self.args.argument(at + 1))
         })
     }
 }
@@ -153,7 +155,7 @@ pub fn set_fields<'a>(
     key: &mut KeyWrite<'_>,
     pairs: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
     expiry: FieldExpiry,
-    limits: Limits,
+    limits: HashLimits,
     now_ms: u64,
 ) -> SetFields {
     let fits = |bytes: &[u8]| bytes.len() <= limits.value_bytes;
@@ -164,20 +166,20 @@ pub fn set_fields<'a>(
     let mut done = SetFields::default();
     let changed = key.change_hash(|hash| {
         if !compact {
-            hash.report_hashtable();
+            hash.set_hashtable_encoding();
         }
         for (name, value) in pairs.clone() {
             done.count(hash.set(name, value, expiry, now_ms));
         }
         if hash.len() > limits.fields {
-            hash.report_hashtable();
+            hash.set_hashtable_encoding();
         }
     });
     if changed.is_some() {
         return done;
     }
     if !compact {
-        let mut hash = unpacked(key, Reported::Hashtable, count);
+        let mut hash = unpacked(key, HashEncoding::Hashtable, count);
         for (name, value) in pairs {
             done.count(hash.set(name, value, expiry, now_ms));
         }
@@ -204,27 +206,27 @@ fn overwrite_packed<'a>(key: &mut KeyWrite<'_>, mut pairs: impl Iterator<Item = 
 fn set_packed<'a>(
     key: &mut KeyWrite<'_>,
     pairs: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
-    limits: Limits,
+    limits: HashLimits,
 ) -> SetFields {
     let bytes = pairs.clone().map(|(name, value)| name.len() + value.len() + 8).sum();
-    let mut packing = Packing::of(packed_of(key), bytes);
+    let mut packing = PackedHashBuilder::of(packed_of(key), bytes);
     let mut done = SetFields::default();
     let mut rest = pairs;
-    while packing.bytes().len() <= LARGEST_BYTES
+    while packing.bytes().len() <= MAX_PACKED_BYTES
         && let Some((name, value)) = rest.next()
     {
         done.added += usize::from(packing.set(name, value));
     }
-    if packing.bytes().len() <= LARGEST_BYTES && packing.len() <= limits.fields {
+    if packing.bytes().len() <= MAX_PACKED_BYTES && packing.len() <= limits.fields {
         key.set(NewValue::Packed(packing.bytes()), Expiry::Keep);
         return done;
     }
-    let mut hash = Hash::from_run(run_of(packing.bytes()), Reported::Listpack);
+    let mut hash = Hash::from_run(run_of(packing.bytes()), HashEncoding::Listpack);
     for (name, value) in rest {
         done.count(hash.set(name, value, FieldExpiry::Never, 0));
     }
     if hash.len() > limits.fields {
-        hash.report_hashtable();
+        hash.set_hashtable_encoding();
     }
     key.set(NewValue::Object(Value::Hash(hash)), Expiry::Keep);
     done
@@ -238,7 +240,7 @@ fn packed_of<'k>(key: &'k KeyWrite<'_>) -> Option<&'k [u8]> {
 }
 
 /// A packed hash as a value of its own; an empty one, for so many fields, if the key is missing.
-fn unpacked(key: &KeyWrite<'_>, reported: Reported, fields: usize) -> Hash {
+fn unpacked(key: &KeyWrite<'_>, reported: HashEncoding, fields: usize) -> Hash {
     match packed_of(key) {
         Some(packed) => Hash::from_run(run_of(packed), reported),
         None => Hash::with_capacity(reported, fields, 0),
@@ -248,7 +250,7 @@ fn unpacked(key: &KeyWrite<'_>, reported: Reported, fields: usize) -> Hash {
 /// Makes a packed hash a value of its own, which reports `hashtable`.
 pub fn unpack(key: &mut KeyWrite<'_>) {
     if packed_of(key).is_some() {
-        let hash = unpacked(key, Reported::Hashtable, 0);
+        let hash = unpacked(key, HashEncoding::Hashtable, 0);
         key.set(NewValue::Object(Value::Hash(hash)), Expiry::Keep);
     }
 }
@@ -268,11 +270,11 @@ pub fn remove_fields<'a>(key: &mut KeyWrite<'_>, names: impl Iterator<Item = &'a
     let Some(packed) = packed_of(key) else {
         return 0;
     };
-    let run: Run<'_> = run_of(packed);
+    let run: ElementRun<'_> = run_of(packed);
     if names.clone().all(|name| run.find(name, 2).is_none()) {
         return 0;
     }
-    let mut packing = Packing::of(Some(packed), 0);
+    let mut packing = PackedHashBuilder::of(Some(packed), 0);
     let removed = names.filter(|name| packing.remove(name)).count();
     key.set(NewValue::Packed(packing.bytes()), Expiry::Keep);
     removed

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use weft_resp::number::{parse_i64, parse_u64};
 use weft_resp::{LongDouble, Protocol, Reply};
-use weft_values::hash::{Field, FieldExpiry, Hash, HashRef};
+use weft_values::hash::{FieldExpiry, Hash, HashField, HashRef};
 use weft_values::listpack::{DECIMAL_MAX_BYTES, Element};
 
 use super::context::{Binding, CommandResult, Context, leased};
@@ -90,9 +90,9 @@ fn hsetnx(ctx: &mut Context<'_, '_>) -> CommandResult {
         ctx.reply.integer(0);
         return Ok(());
     }
-    if hash_at(&key).is_some_and(HashRef::is_volatile) {
+    if hash_at(&key).is_some_and(HashRef::has_expiring_fields) {
         // Where it is repeated the field may still be there, though it has expired.
-        key.log_instead(&[b"HSET", ctx.args.at(1), name, ctx.args.at(3)]);
+        key.log_instead(&[b"HSET", ctx.args.argument(1), name, ctx.args.argument(3)]);
     }
     let done = set_fields(&mut key, pair.iter(), FieldExpiry::Never, limits, now_ms);
     key.expired_fields(done.expired);
@@ -189,7 +189,7 @@ fn show_fields(ctx: &mut Context<'_, '_>, parts: ShownParts) -> CommandResult {
 }
 
 #[inline]
-fn show_both(reply: &mut Reply<'_>, field: Field<'_>) {
+fn show_both(reply: &mut Reply<'_>, field: HashField<'_>) {
     show(reply, field.name);
     show(reply, field.value);
 }
@@ -202,7 +202,7 @@ fn hdel(ctx: &mut Context<'_, '_>) -> CommandResult {
     let now_ms = ctx.alive_ms();
     let mut key = checked(ctx.keys.write(0))?;
     if let Some(live) = live_beside_expired(&mut key, names.iter(), now_ms) {
-        key.log_instead(&[&[b"HDEL", ctx.args.at(1)], live.as_slice()].concat());
+        key.log_instead(&[&[b"HDEL", ctx.args.argument(1)], live.as_slice()].concat());
     }
     let removed = remove_fields(&mut key, names.iter(), now_ms);
     if removed > 0 {
@@ -250,7 +250,7 @@ fn hincrbyfloat(ctx: &mut Context<'_, '_>) -> CommandResult {
         if sum.is_nan() || sum.is_infinite() {
             return Err(CommandError::constant("ERR increment would produce NaN or Infinity"));
         }
-        sum.format_human(digits);
+        sum.append_human_readable(digits);
         Ok(digits.clone())
     })?;
     ctx.reply.bulk(&text);
@@ -291,7 +291,7 @@ fn change_number<R>(
 #[cold]
 fn log_number(key: &mut KeyWrite<'_>, event: &str, name: &[u8], value: &[u8], now_ms: u64) {
     let hash = hash_at(key);
-    if event == "hincrby" && !hash.is_some_and(HashRef::is_volatile) {
+    if event == "hincrby" && !hash.is_some_and(HashRef::has_expiring_fields) {
         return;
     }
     let mut digits = itoa::Buffer::new();
@@ -339,7 +339,7 @@ impl Draw {
         reply.array(if flat { fields * 2 } else { fields });
     }
 
-    fn show(&self, reply: &mut Reply<'_>, field: Field<'_>) {
+    fn show(&self, reply: &mut Reply<'_>, field: HashField<'_>) {
         if !self.with_values {
             show(reply, field.name);
             return;
@@ -405,11 +405,11 @@ fn without_expired(hash: HashRef<'_>, now_ms: u64) -> Option<&Hash> {
 }
 
 /// Draws fields that have not expired, each as if it were the first; none if there are none.
-fn draw_repeated<'a>(hash: HashRef<'a>, count: usize, now_ms: u64, mut visit: impl FnMut(Field<'a>)) {
+fn draw_repeated<'a>(hash: HashRef<'a>, count: usize, now_ms: u64, mut visit: impl FnMut(HashField<'a>)) {
     if let Some(hash) = without_expired(hash, now_ms) {
         for _ in 0..count {
-            if let Some(record) = hash.random(below) {
-                visit(Field {
+            if let Some(record) = hash.random_field(below) {
+                visit(HashField {
                     name: Element::Bytes(record.key),
                     value: Element::Bytes(record.value),
                 });
@@ -425,18 +425,18 @@ fn draw_repeated<'a>(hash: HashRef<'a>, count: usize, now_ms: u64, mut visit: im
 }
 
 /// Draws `count` different fields of the `live` that have not expired.
-fn draw_distinct<'a>(hash: HashRef<'a>, count: usize, live: usize, now_ms: u64, mut visit: impl FnMut(Field<'a>)) {
+fn draw_distinct<'a>(hash: HashRef<'a>, count: usize, live: usize, now_ms: u64, mut visit: impl FnMut(HashField<'a>)) {
     if count < live / 4
         && let Some(hash) = without_expired(hash, now_ms)
     {
         let records = hash.records();
         let mut drawn = HashSet::with_capacity(count);
         while drawn.len() < count
-            && let Some(id) = records.random(below)
+            && let Some(id) = records.random_record(below)
         {
             if drawn.insert(id) {
                 let record = records.record(id);
-                visit(Field {
+                visit(HashField {
                     name: Element::Bytes(record.key),
                     value: Element::Bytes(record.value),
                 });
@@ -480,7 +480,7 @@ fn hscan(ctx: &mut Context<'_, '_>) -> CommandResult {
     let next = match hash {
         HashRef::Large(hash) if hash.encoding_name() == "hashtable" => {
             hash.scan(cursor, options.count, now_ms, &mut |record| {
-                found.add(Field {
+                found.add(HashField {
                     name: Element::Bytes(record.key),
                     value: Element::Bytes(record.value),
                 });
@@ -506,7 +506,7 @@ struct ScannedFields<'a> {
 }
 
 impl ScannedFields<'_> {
-    fn add(&mut self, field: Field<'_>) {
+    fn add(&mut self, field: HashField<'_>) {
         if !self.options.wants(field.name.text(&mut [0; DECIMAL_MAX_BYTES])) {
             return;
         }

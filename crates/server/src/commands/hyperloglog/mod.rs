@@ -7,7 +7,9 @@ mod self_test;
 
 use weft_table::{EntryRef, NewValue, ValueRef};
 use weft_values::Value;
-use weft_values::hyperloglog::{self as hll, Corrupted, Encoding, RegisterUpdate, Union, Writer};
+use weft_values::hyperloglog::{
+    self as hll, CorruptedHyperLogLog, HyperLogLogEncoding, HyperLogLogUnion, HyperLogLogWriter, RegisterUpdate,
+};
 
 use super::context::{Binding, CommandResult, Context, leased, reply_bytes};
 use super::error::{CommandError, shown};
@@ -28,8 +30,8 @@ const NOT_A_HYPERLOGLOG: CommandError =
     CommandError::constant("WRONGTYPE Key is not a valid HyperLogLog string value.");
 const CORRUPTED: CommandError = CommandError::constant("INVALIDOBJ Corrupted HLL object detected");
 
-impl From<Corrupted> for CommandError {
-    fn from(Corrupted: Corrupted) -> Self {
+impl From<CorruptedHyperLogLog> for CommandError {
+    fn from(CorruptedHyperLogLog: CorruptedHyperLogLog) -> Self {
         CORRUPTED
     }
 }
@@ -43,7 +45,7 @@ const MERGE_NS: u64 = 10_000;
 ///
 /// # Errors
 /// When the value is none.
-fn bytes_of(entry: EntryRef<'_, Value>) -> Result<(&[u8], Encoding), CommandError> {
+fn bytes_of(entry: EntryRef<'_, Value>) -> Result<(&[u8], HyperLogLogEncoding), CommandError> {
     let bytes: &[u8] = match entry.value() {
         ValueRef::Bytes(bytes) => bytes,
         ValueRef::Blob(blob) => blob,
@@ -73,7 +75,7 @@ fn pfadd(ctx: &mut Context<'_, '_>) -> CommandResult {
     let limit = sparse_max_bytes(ctx);
     let args = ctx.args;
     let mut key = ctx.keys.write(0);
-    let marks = (2..args.len()).map(|index| RegisterUpdate::of(args.at(index)));
+    let marks = (2..args.len()).map(|index| RegisterUpdate::of(args.argument(index)));
     match add(&mut key, marks, limit) {
         Err(error) => {
             key.unchanged();
@@ -95,16 +97,16 @@ fn add(key: &mut KeyWrite<'_>, marks: impl Iterator<Item = RegisterUpdate>, limi
     let (mut bytes, mut changes) = match key.entry() {
         None => (hll::empty(), 1),
         Some(entry) => match bytes_of(entry)? {
-            (_, Encoding::Dense) => return Ok(add_to_dense(key, marks)),
-            (bytes, Encoding::Sparse) => (bytes.to_vec(), 0),
+            (_, HyperLogLogEncoding::Dense) => return Ok(add_to_dense(key, marks)),
+            (bytes, HyperLogLogEncoding::Sparse) => (bytes.to_vec(), 0),
         },
     };
-    let mut writer = Writer::new(&mut bytes, limit).ok_or(NOT_A_HYPERLOGLOG)?;
+    let mut writer = HyperLogLogWriter::new(&mut bytes, limit).ok_or(NOT_A_HYPERLOGLOG)?;
     for mark in marks {
         changes += u64::from(writer.raise(mark)?);
     }
     if changes > 0 {
-        hll::forget_cardinality(&mut bytes);
+        hll::invalidate_cardinality(&mut bytes);
         store(key, &bytes);
     } else {
         key.use_entry();
@@ -122,8 +124,8 @@ fn add_to_dense(key: &mut KeyWrite<'_>, marks: impl Iterator<Item = RegisterUpda
             .is_some_and(|(bytes, _)| hll::dense_register(bytes, mark.index) < mark.count);
         if raises && let Some(mut entry) = key.entry_mut() {
             let bytes = entry.bytes_mut(hll::DENSE_BYTES);
-            changes += u64::from(hll::dense_raise(bytes, mark));
-            hll::forget_cardinality(bytes);
+            changes += u64::from(hll::raise_dense_register(bytes, mark));
+            hll::invalidate_cardinality(bytes);
         }
     }
     if changes == 0 {
@@ -140,7 +142,7 @@ fn pfcount(ctx: &mut Context<'_, '_>) -> CommandResult {
         None => 0,
         Some(entry) => {
             let (bytes, _) = bytes_of(entry)?;
-            match hll::remembered_cardinality(bytes) {
+            match hll::cached_cardinality(bytes) {
                 Some(count) => count,
                 None => {
                     let count = hll::cardinality(bytes)?;
@@ -157,7 +159,7 @@ fn pfcount(ctx: &mut Context<'_, '_>) -> CommandResult {
 fn remember(ctx: &mut Context<'_, '_>, count: u64) {
     let mut key = ctx.keys.write(0);
     if let Some(mut entry) = key.entry_mut() {
-        hll::remember_cardinality(entry.bytes_mut(0), count);
+        hll::cache_cardinality(entry.bytes_mut(0), count);
     }
     key.changed(Event::SILENT);
 }
@@ -172,14 +174,14 @@ fn pfcount_of_many(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 /// All keys merged, and whether one of them is dense.
-fn union_of(ctx: &mut Context<'_, '_>) -> Result<(Union, bool), CommandError> {
-    let mut union = Union::default();
+fn union_of(ctx: &mut Context<'_, '_>) -> Result<(HyperLogLogUnion, bool), CommandError> {
+    let mut union = HyperLogLogUnion::default();
     let mut any_dense = false;
     for index in 0..ctx.keys.len() {
         if let Some(entry) = ctx.keys.read(index) {
             let (bytes, encoding) = bytes_of(entry)?;
             union.merge(bytes)?;
-            any_dense |= encoding == Encoding::Dense;
+            any_dense |= encoding == HyperLogLogEncoding::Dense;
         }
     }
     Ok((union, any_dense))
@@ -203,19 +205,24 @@ fn pfmerge(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-fn merge_into(key: &mut KeyWrite<'_>, union: &Union, any_dense: bool, limit: usize) -> Result<(), CommandError> {
+fn merge_into(
+    key: &mut KeyWrite<'_>,
+    union: &HyperLogLogUnion,
+    any_dense: bool,
+    limit: usize,
+) -> Result<(), CommandError> {
     let mut bytes = match key.entry() {
         None => hll::empty(),
         Some(entry) => bytes_of(entry)?.0.to_vec(),
     };
-    let mut writer = Writer::new(&mut bytes, limit).ok_or(NOT_A_HYPERLOGLOG)?;
+    let mut writer = HyperLogLogWriter::new(&mut bytes, limit).ok_or(NOT_A_HYPERLOGLOG)?;
     if any_dense {
         writer.make_dense()?;
     }
-    for mark in union.marks() {
+    for mark in union.register_updates() {
         writer.raise(mark)?;
     }
-    hll::forget_cardinality(&mut bytes);
+    hll::invalidate_cardinality(&mut bytes);
     store(key, &bytes);
     Ok(())
 }
@@ -234,9 +241,11 @@ fn pfdebug(ctx: &mut Context<'_, '_>) -> CommandResult {
             make_dense(ctx)?;
             reply_with_registers(ctx)
         }
-        b"decode" if encoding != Encoding::Sparse => Err(CommandError::constant("ERR HLL encoding is not sparse")),
+        b"decode" if encoding != HyperLogLogEncoding::Sparse => {
+            Err(CommandError::constant("ERR HLL encoding is not sparse"))
+        }
         b"decode" => {
-            let text = hll::spelled(bytes);
+            let text = hll::format_runs(bytes);
             ctx.reply.bulk(text.as_bytes());
             Ok(())
         }
@@ -272,7 +281,7 @@ fn make_dense(ctx: &mut Context<'_, '_>) -> Result<bool, CommandError> {
     let mut key = ctx.keys.write(0);
     let dense = key.entry().map(|entry| -> Result<_, CommandError> {
         let mut bytes = bytes_of(entry)?.0.to_vec();
-        let mut writer = Writer::new(&mut bytes, usize::MAX).ok_or(NOT_A_HYPERLOGLOG)?;
+        let mut writer = HyperLogLogWriter::new(&mut bytes, usize::MAX).ok_or(NOT_A_HYPERLOGLOG)?;
         let made = writer.make_dense()?;
         Ok(made.then_some(bytes))
     });

@@ -1,6 +1,6 @@
 //! PFSELFTEST: registers keep what is put into them, and estimates are about right.
 
-use weft_values::hyperloglog::{self as hll, DENSE_BYTES, REGISTERS, RegisterUpdate, Writer};
+use weft_values::hyperloglog::{self as hll, DENSE_BYTES, HyperLogLogWriter, REGISTERS, RegisterUpdate};
 
 /// How often all registers are written and read.
 const REGISTER_ROUNDS: usize = 1000;
@@ -17,7 +17,7 @@ pub fn run(sparse_max_bytes: usize) -> Result<(), String> {
 
 fn new_dense() -> Result<Vec<u8>, String> {
     let mut bytes = hll::empty();
-    Writer::new(&mut bytes, usize::MAX)
+    HyperLogLogWriter::new(&mut bytes, usize::MAX)
         .and_then(|mut writer| writer.make_dense().ok())
         .filter(|made| *made)
         .ok_or("an empty HyperLogLog is not well-formed")?;
@@ -33,7 +33,7 @@ fn registers() -> Result<(), String> {
         let mut plain = [0u8; REGISTERS];
         for (index, value) in plain.iter_mut().enumerate() {
             *value = random.u8(..=VALUE_MAX);
-            hll::dense_raise(&mut dense, RegisterUpdate { index, count: *value });
+            hll::raise_dense_register(&mut dense, RegisterUpdate { index, count: *value });
         }
         for (index, value) in plain.iter().enumerate() {
             let found = hll::dense_register(&dense, index);
@@ -53,8 +53,8 @@ fn estimates(sparse_max_bytes: usize) -> Result<(), String> {
     let mut checkpoint = 1;
     for number in 1..=ELEMENTS {
         let mark = RegisterUpdate::of(&(number ^ seed).to_le_bytes());
-        hll::dense_raise(&mut dense, mark);
-        let raised = Writer::new(&mut sparse, sparse_max_bytes).map(|mut writer| writer.raise(mark));
+        hll::raise_dense_register(&mut dense, mark);
+        let raised = HyperLogLogWriter::new(&mut sparse, sparse_max_bytes).map(|mut writer| writer.raise(mark));
         if !matches!(raised, Some(Ok(_))) {
             return Err("a HyperLogLog is not well-formed any more".to_owned());
         }
@@ -62,7 +62,7 @@ fn estimates(sparse_max_bytes: usize) -> Result<(), String> {
             continue;
         }
         let is_small = number < sparse_max_bytes as u64 / 2;
-        if is_small && hll::encoding(&sparse) != Some(hll::Encoding::Sparse) {
+        if is_small && hll::encoding(&sparse) != Some(hll::HyperLogLogEncoding::Sparse) {
             return Err("sparse encoding not used".to_owned());
         }
         let estimate = hll::cardinality(&dense).map_err(|error| error.to_string())?;

@@ -1,7 +1,7 @@
 //! The commands on lists that wait for an element: BLPOP, BRPOP, BLMOVE, BRPOPLPUSH, BLMPOP.
 
 use weft_resp::Reply;
-use weft_values::list::End;
+use weft_values::list::ListEnd;
 
 use crate::clients_waiting::blocking::{Operation, WaitKey, Waiter};
 use crate::commands::blocked::{KeyAccess, deadline_ms, wait, wait_key};
@@ -22,14 +22,14 @@ pub const BINDINGS: &[(&str, Binding)] = &[
 ];
 
 fn blpop(ctx: &mut Context<'_, '_>) -> CommandResult {
-    pop(ctx, End::Head)
+    pop(ctx, ListEnd::Head)
 }
 
 fn brpop(ctx: &mut Context<'_, '_>) -> CommandResult {
-    pop(ctx, End::Tail)
+    pop(ctx, ListEnd::Tail)
 }
 
-fn pop(ctx: &mut Context<'_, '_>, end: End) -> CommandResult {
+fn pop(ctx: &mut Context<'_, '_>, end: ListEnd) -> CommandResult {
     let deadline_ms = deadline_ms(ctx.arg(ctx.argc() - 1), ctx.now_ms)?;
     let rules = ListSettings::of(&ctx.server.config);
     for index in 0..ctx.keys.len() {
@@ -72,11 +72,11 @@ fn blmove(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 fn brpoplpush(ctx: &mut Context<'_, '_>) -> CommandResult {
-    move_or_wait(ctx, End::Tail, End::Head, 3)
+    move_or_wait(ctx, ListEnd::Tail, ListEnd::Head, 3)
 }
 
 /// `timeout` is the index of that argument.
-fn move_or_wait(ctx: &mut Context<'_, '_>, from: End, to: End, timeout: usize) -> CommandResult {
+fn move_or_wait(ctx: &mut Context<'_, '_>, from: ListEnd, to: ListEnd, timeout: usize) -> CommandResult {
     let deadline_ms = deadline_ms(ctx.arg(timeout), ctx.now_ms)?;
     let rules = ListSettings::of(&ctx.server.config);
     let (source, target) = (ctx.arg(1), ctx.arg(2));
@@ -142,10 +142,10 @@ pub fn perform(waiter: &Waiter, key: &WaitKey, reach: &mut dyn KeyAccess, reply:
     Ok(())
 }
 
-fn end_word(end: End) -> &'static [u8] {
+fn end_word(end: ListEnd) -> &'static [u8] {
     match end {
-        End::Head => b"LEFT",
-        End::Tail => b"RIGHT",
+        ListEnd::Head => b"LEFT",
+        ListEnd::Tail => b"RIGHT",
     }
 }
 

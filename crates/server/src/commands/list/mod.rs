@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 
 use weft_resp::Reply;
 use weft_resp::number::parse_i64;
-use weft_values::list::{Direction, End, ListRef};
+use weft_values::list::{Direction, ListEnd, ListRef};
 use weft_values::listpack::{Element, Needle};
 
 use super::context::{Binding, CommandResult, Context, leased};
@@ -25,18 +25,18 @@ pub const BINDINGS: &[(&str, Binding)] = &[
     ("llen", leased(llen)),
     ("lmove", leased(pop::lmove)),
     ("lmpop", leased(pop::lmpop)),
-    ("lpop", leased(pop::lpop).of_end(End::Head)),
+    ("lpop", leased(pop::lpop).of_end(ListEnd::Head)),
     ("lpos", leased(position::lpos)),
-    ("lpush", leased(lpush).of_end(End::Head)),
-    ("lpushx", leased(lpushx).of_end(End::Head)),
+    ("lpush", leased(lpush).of_end(ListEnd::Head)),
+    ("lpushx", leased(lpushx).of_end(ListEnd::Head)),
     ("lrange", leased(lrange)),
     ("lrem", leased(position::lrem)),
     ("lset", leased(lset)),
     ("ltrim", leased(ltrim)),
-    ("rpop", leased(pop::rpop).of_end(End::Tail)),
+    ("rpop", leased(pop::rpop).of_end(ListEnd::Tail)),
     ("rpoplpush", leased(pop::rpoplpush)),
-    ("rpush", leased(rpush).of_end(End::Tail)),
-    ("rpushx", leased(rpushx).of_end(End::Tail)),
+    ("rpush", leased(rpush).of_end(ListEnd::Tail)),
+    ("rpushx", leased(rpushx).of_end(ListEnd::Tail)),
 ];
 
 /// What an element costs that is written, removed or added, ns.
@@ -139,30 +139,30 @@ fn integer(argument: &[u8]) -> Result<i64, CommandError> {
 }
 
 fn lpush(ctx: &mut Context<'_, '_>) -> CommandResult {
-    push_all(ctx, End::Head, false)
+    push_all(ctx, ListEnd::Head, false)
 }
 
 fn rpush(ctx: &mut Context<'_, '_>) -> CommandResult {
-    push_all(ctx, End::Tail, false)
+    push_all(ctx, ListEnd::Tail, false)
 }
 
 fn lpushx(ctx: &mut Context<'_, '_>) -> CommandResult {
-    push_all(ctx, End::Head, true)
+    push_all(ctx, ListEnd::Head, true)
 }
 
 fn rpushx(ctx: &mut Context<'_, '_>) -> CommandResult {
-    push_all(ctx, End::Tail, true)
+    push_all(ctx, ListEnd::Tail, true)
 }
 
 /// The event of adding at an end.
-fn pushed(end: End) -> Event {
+fn pushed(end: ListEnd) -> Event {
     match end {
-        End::Head => Event::list("lpush"),
-        End::Tail => Event::list("rpush"),
+        ListEnd::Head => Event::list("lpush"),
+        ListEnd::Tail => Event::list("rpush"),
     }
 }
 
-fn push_all(ctx: &mut Context<'_, '_>, end: End, only_existing: bool) -> CommandResult {
+fn push_all(ctx: &mut Context<'_, '_>, end: ListEnd, only_existing: bool) -> CommandResult {
     let count = ctx.argc() - 2;
     if ctx.leaves_worker(count as u64 * ELEMENT_NS) {
         return Ok(());
@@ -202,7 +202,7 @@ fn lindex(ctx: &mut Context<'_, '_>) -> CommandResult {
     };
     let reply = &mut ctx.reply;
     let found = index_in(integer(argument)?, list.len())
-        .and_then(|index| list.with(index, |element| reply_with(reply, element)));
+        .and_then(|index| list.with_element(index, |element| reply_with(reply, element)));
     if found.is_none() {
         reply.null();
     }
@@ -242,7 +242,7 @@ fn lset(ctx: &mut Context<'_, '_>) -> CommandResult {
         }
     };
     // Valkey converts the list even if there turns out to be no such element.
-    prepare(&mut key, End::Tail, Addition::of(std::iter::once(element)), rules);
+    prepare(&mut key, ListEnd::Tail, Addition::of(std::iter::once(element)), rules);
     let Some(place) = place else {
         key.unchanged();
         return Err(CommandError::constant("ERR index out of range"));
@@ -278,7 +278,7 @@ fn linsert(ctx: &mut Context<'_, '_>) -> CommandResult {
         }
     };
     // Valkey converts the list even if the pivot turns out to be missing.
-    prepare(&mut key, End::Tail, Addition::of(std::iter::once(element)), rules);
+    prepare(&mut key, ListEnd::Tail, Addition::of(std::iter::once(element)), rules);
     let Some(index) = found else {
         key.unchanged();
         ctx.reply.integer(-1);

@@ -2,7 +2,7 @@
 
 use weft_resp::Reply;
 use weft_resp::number::parse_i64;
-use weft_values::list::{Direction, End};
+use weft_values::list::{Direction, ListEnd};
 
 use super::stored::{ListSettings, change, list_at, push, settle};
 use super::{pushed, reply_with, reply_with_range, showing_ns};
@@ -12,23 +12,23 @@ use crate::keyspace::access::{KeyWrite, Keys};
 use crate::notify::keyspace_event::Event;
 
 /// The event of taking from an end.
-fn popped(end: End) -> Event {
+fn popped(end: ListEnd) -> Event {
     match end {
-        End::Head => Event::list("lpop"),
-        End::Tail => Event::list("rpop"),
+        ListEnd::Head => Event::list("lpop"),
+        ListEnd::Tail => Event::list("rpop"),
     }
 }
 
 /// The index of the element at an end, and the direction away from it.
-fn from_end(end: End, length: usize) -> (usize, Direction) {
+fn from_end(end: ListEnd, length: usize) -> (usize, Direction) {
     match end {
-        End::Head => (0, Direction::Forward),
-        End::Tail => (length - 1, Direction::Backward),
+        ListEnd::Head => (0, Direction::Forward),
+        ListEnd::Tail => (length - 1, Direction::Backward),
     }
 }
 
 /// Removes `count` of a list's `length` elements at an end and closes the key.
-fn remove(mut key: KeyWrite<'_>, end: End, count: usize, length: usize, rules: ListSettings) {
+fn remove(mut key: KeyWrite<'_>, end: ListEnd, count: usize, length: usize, rules: ListSettings) {
     if count == length {
         key.note(popped(end));
         key.delete();
@@ -36,8 +36,8 @@ fn remove(mut key: KeyWrite<'_>, end: End, count: usize, length: usize, rules: L
         return;
     }
     let start = match end {
-        End::Head => 0,
-        End::Tail => length - count,
+        ListEnd::Head => 0,
+        ListEnd::Tail => length - count,
     };
     change(&mut key, |list| list.remove_range(start, count));
     settle(&mut key, rules);
@@ -45,18 +45,18 @@ fn remove(mut key: KeyWrite<'_>, end: End, count: usize, length: usize, rules: L
 }
 
 /// Pops one element of a key that is known to hold a list, and replies with it; closes the key.
-pub fn pop_one(key: KeyWrite<'_>, end: End, rules: ListSettings, reply: &mut Reply<'_>) {
+pub fn pop_one(key: KeyWrite<'_>, end: ListEnd, rules: ListSettings, reply: &mut Reply<'_>) {
     let Ok(Some(list)) = list_at(key.entry()) else {
         key.unchanged();
         return;
     };
     let length = list.len();
-    list.with(from_end(end, length).0, |element| reply_with(reply, element));
+    list.with_element(from_end(end, length).0, |element| reply_with(reply, element));
     remove(key, end, 1, length, rules);
 }
 
 /// Pops up to `count` elements of a key that is known to hold a list, and replies with an array of them; closes the key.
-pub fn pop_many(key: KeyWrite<'_>, end: End, count: usize, rules: ListSettings, reply: &mut Reply<'_>) {
+pub fn pop_many(key: KeyWrite<'_>, end: ListEnd, count: usize, rules: ListSettings, reply: &mut Reply<'_>) {
     let Ok(Some(list)) = list_at(key.entry()) else {
         key.unchanged();
         return;
@@ -69,13 +69,13 @@ pub fn pop_many(key: KeyWrite<'_>, end: End, count: usize, rules: ListSettings, 
 }
 
 /// Has the log repeat, instead of the command that runs, that elements were popped: so many, or one.
-pub fn log_pop(key: &mut KeyWrite<'_>, end: End, count: Option<usize>) {
+pub fn log_pop(key: &mut KeyWrite<'_>, end: ListEnd, count: Option<usize>) {
     if !key.effects().logs() {
         return;
     }
     let word: &[u8] = match end {
-        End::Head => b"LPOP",
-        End::Tail => b"RPOP",
+        ListEnd::Head => b"LPOP",
+        ListEnd::Tail => b"RPOP",
     };
     let length = list_at(key.entry()).ok().flatten().map_or(0, |list| list.len());
     let mut digits = itoa::Buffer::new();
@@ -87,14 +87,14 @@ pub fn log_pop(key: &mut KeyWrite<'_>, end: End, count: Option<usize>) {
 }
 
 pub(super) fn lpop(ctx: &mut Context<'_, '_>) -> CommandResult {
-    pop(ctx, End::Head)
+    pop(ctx, ListEnd::Head)
 }
 
 pub(super) fn rpop(ctx: &mut Context<'_, '_>) -> CommandResult {
-    pop(ctx, End::Tail)
+    pop(ctx, ListEnd::Tail)
 }
 
-fn pop(ctx: &mut Context<'_, '_>, end: End) -> CommandResult {
+fn pop(ctx: &mut Context<'_, '_>, end: ListEnd) -> CommandResult {
     let count = match ctx.argc() {
         2 => None,
         3 => Some(
@@ -145,11 +145,11 @@ fn pop(ctx: &mut Context<'_, '_>, end: End) -> CommandResult {
 ///
 /// # Errors
 /// A syntax error for any other word.
-pub fn end_named(word: &[u8]) -> Result<End, CommandError> {
+pub fn end_named(word: &[u8]) -> Result<ListEnd, CommandError> {
     if word.eq_ignore_ascii_case(b"left") {
-        Ok(End::Head)
+        Ok(ListEnd::Head)
     } else if word.eq_ignore_ascii_case(b"right") {
-        Ok(End::Tail)
+        Ok(ListEnd::Tail)
     } else {
         Err(CommandError::SYNTAX)
     }
@@ -159,7 +159,7 @@ pub fn end_named(word: &[u8]) -> Result<End, CommandError> {
 #[derive(Clone, Copy, Debug)]
 pub struct ManyPop {
     /// Where elements are taken.
-    pub end: End,
+    pub end: ListEnd,
     /// How many at most.
     pub count: usize,
 }
@@ -246,10 +246,10 @@ pub(super) fn lmove(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 pub(super) fn rpoplpush(ctx: &mut Context<'_, '_>) -> CommandResult {
-    move_between_keys(ctx, End::Tail, End::Head)
+    move_between_keys(ctx, ListEnd::Tail, ListEnd::Head)
 }
 
-fn move_between_keys(ctx: &mut Context<'_, '_>, from: End, to: End) -> CommandResult {
+fn move_between_keys(ctx: &mut Context<'_, '_>, from: ListEnd, to: ListEnd) -> CommandResult {
     let rules = ListSettings::of(&ctx.server.config);
     if !move_element(&mut ctx.keys, from, to, rules, &mut ctx.reply)? {
         ctx.reply.null();
@@ -288,15 +288,15 @@ impl MoveKeys for Keys<'_, '_> {
 /// `WRONGTYPE` when a key that matters holds something else.
 pub fn move_element(
     keys: &mut impl MoveKeys,
-    from: End,
-    to: End,
+    from: ListEnd,
+    to: ListEnd,
     rules: ListSettings,
     reply: &mut Reply<'_>,
 ) -> Result<bool, CommandError> {
     let same = keys.are_same();
     let source = keys.source();
     let element = match list_at(source.entry()) {
-        Ok(Some(list)) => list.with(from_end(from, list.len()).0, |element| (element.to_vec(), list.len())),
+        Ok(Some(list)) => list.with_element(from_end(from, list.len()).0, |element| (element.to_vec(), list.len())),
         Ok(None) => None,
         Err(error) => {
             source.unchanged();
@@ -325,7 +325,7 @@ pub fn move_element(
 }
 
 /// Moves an element from one end of a list to an end of the same list, in two steps, as that may change its encoding.
-fn rotate(mut key: KeyWrite<'_>, from: End, to: End, element: &[u8], rules: ListSettings) {
+fn rotate(mut key: KeyWrite<'_>, from: ListEnd, to: ListEnd, element: &[u8], rules: ListSettings) {
     change(&mut key, |list| list.remove_range(from_end(from, list.len()).0, 1));
     // The list may be empty for a moment: it is one, and takes the element back.
     let pushed_back = push(&mut key, to, std::iter::once(element), rules);

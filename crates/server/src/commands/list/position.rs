@@ -18,7 +18,7 @@ pub(super) fn first_equal(list: ListRef<'_>, needle: &Needle<'_>) -> Option<usiz
     let mut found = None;
     let mut index = 0;
     list.visit(0, Direction::Forward, |element| {
-        if needle.is(element) {
+        if needle.matches(element) {
             found = Some(index);
             return ControlFlow::Break(());
         }
@@ -115,7 +115,7 @@ impl Search {
             if seen as u64 == most {
                 return ControlFlow::Break(());
             }
-            if needle.is(element) {
+            if needle.matches(element) {
                 matches += 1;
                 if matches >= self.rank {
                     report(match self.direction {
@@ -190,14 +190,14 @@ pub(super) fn lrem(ctx: &mut Context<'_, '_>) -> CommandResult {
     };
     let mut left = if count == 0 { u64::MAX } else { count.unsigned_abs() };
     let pick = |element: Element<'_>| {
-        if !needle.is(element) {
-            return ElementAction::No;
+        if !needle.matches(element) {
+            return ElementAction::Keep;
         }
         left -= 1;
         if left == 0 {
-            ElementAction::Last
+            ElementAction::RemoveAndStop
         } else {
-            ElementAction::Yes
+            ElementAction::Remove
         }
     };
     let removed = change(&mut key, |list| list.remove_if(direction, pick));

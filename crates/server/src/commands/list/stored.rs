@@ -9,9 +9,9 @@ use std::cell::RefCell;
 
 use weft_table::{EntryRef, NewValue, PACKED_MAX_BYTES, ValueRef, packed_room};
 use weft_values::Value;
-use weft_values::list::packed::{HEADER_BYTES, LARGEST_RUN_BYTES, PackedList, PackedListMut, Plan};
-use weft_values::list::{End, Limits, List, ListMut, ListRef};
-use weft_values::listpack::{Element, Run, whole_bytes};
+use weft_values::list::packed::{HEADER_BYTES, MAX_RUN_BYTES, PackedList, PackedListMut, PackedListPlan};
+use weft_values::list::{List, ListEnd, ListLimits, ListMut, ListRef};
+use weft_values::listpack::{Element, ElementRun, listpack_bytes};
 use weft_values::packed::PackedKind;
 
 use crate::commands::error::CommandError;
@@ -45,8 +45,8 @@ impl ListSettings {
         }
     }
 
-    fn limits(self) -> Limits {
-        Limits::new(self.fill)
+    fn limits(self) -> ListLimits {
+        ListLimits::new(self.fill)
     }
 }
 
@@ -96,7 +96,7 @@ impl Addition {
     fn is_too_much_for(self, run_bytes: usize, count: usize, rules: ListSettings) -> bool {
         rules
             .limits()
-            .exceeded(whole_bytes(run_bytes) + self.text_bytes, count + self.count)
+            .is_exceeded(listpack_bytes(run_bytes) + self.text_bytes, count + self.count)
     }
 }
 
@@ -109,7 +109,7 @@ enum Step {
 }
 
 /// Brings a list that exists into the form that takes an addition at `end`.
-pub fn prepare(key: &mut KeyWrite<'_>, end: End, addition: Addition, rules: ListSettings) {
+pub fn prepare(key: &mut KeyWrite<'_>, end: ListEnd, addition: Addition, rules: ListSettings) {
     let Some(entry) = key.entry() else { return };
     let step = match entry.value() {
         ValueRef::Packed(bytes) => {
@@ -119,7 +119,7 @@ pub fn prepare(key: &mut KeyWrite<'_>, end: End, addition: Addition, rules: List
                 Step::BecomeQuicklist
             } else if list.free_bytes() >= addition.run_bytes {
                 Step::Nothing
-            } else if run_bytes + addition.run_bytes > LARGEST_RUN_BYTES {
+            } else if run_bytes + addition.run_bytes > MAX_RUN_BYTES {
                 Step::BecomeLarge
             } else {
                 Step::Grow
@@ -141,22 +141,22 @@ pub fn prepare(key: &mut KeyWrite<'_>, end: End, addition: Addition, rules: List
         Step::BecomeLarge => unpack(key),
         Step::BecomeQuicklist => {
             unpack(key);
-            change_large(key, |list| list.become_quicklist(rules.fill, rules.depth));
+            change_large(key, |list| list.convert_to_quicklist(rules.fill, rules.depth));
         }
     }
 }
 
 /// Gives a packed list room for an addition, and what else comes for free.
-fn repack(key: &mut KeyWrite<'_>, addition: Addition, free_at: End) {
+fn repack(key: &mut KeyWrite<'_>, addition: Addition, free_at: ListEnd) {
     SCRATCH.with_borrow_mut(|scratch| {
         let Some(entry) = key.entry() else { return };
         let ValueRef::Packed(bytes) = entry.value() else { return };
         let list = PackedList::new(bytes);
-        let plan = Plan {
-            more: addition.count,
-            more_bytes: addition.run_bytes,
-            free_at,
-            ..Plan::of_run(list.run(), list.len())
+        let plan = PackedListPlan {
+            added_elements: addition.count,
+            added_bytes: addition.run_bytes,
+            free_end: free_at,
+            ..PackedListPlan::of_run(list.run(), list.len())
         };
         let length = packed_room(plan.min_bytes(), entry.key().len(), entry.expire_at_ms());
         plan.build(scratch, length);
@@ -204,7 +204,7 @@ fn change_large(key: &mut KeyWrite<'_>, change: impl FnOnce(&mut List)) {
 /// `WRONGTYPE` when the key holds something else.
 pub fn push<'e>(
     key: &mut KeyWrite<'_>,
-    end: End,
+    end: ListEnd,
     elements: impl Iterator<Item = &'e [u8]> + Clone,
     rules: ListSettings,
 ) -> Result<usize, CommandError> {
@@ -221,19 +221,19 @@ pub fn push<'e>(
 }
 
 /// Makes an empty list that takes an addition.
-fn create(key: &mut KeyWrite<'_>, end: End, addition: Addition, rules: ListSettings) {
+fn create(key: &mut KeyWrite<'_>, end: ListEnd, addition: Addition, rules: ListSettings) {
     if addition.is_too_much_for(0, 0, rules) {
         let list = List::quicklist(rules.fill, rules.depth);
         key.set(NewValue::Object(Value::List(list)), Expiry::Never);
-    } else if addition.run_bytes > LARGEST_RUN_BYTES {
+    } else if addition.run_bytes > MAX_RUN_BYTES {
         key.set(NewValue::Object(Value::List(List::listpack(&[], 0))), Expiry::Never);
     } else {
         SCRATCH.with_borrow_mut(|scratch| {
-            let plan = Plan {
-                more: addition.count,
-                more_bytes: addition.run_bytes,
-                free_at: end,
-                ..Plan::of_run(Run::new(&[]), 0)
+            let plan = PackedListPlan {
+                added_elements: addition.count,
+                added_bytes: addition.run_bytes,
+                free_end: end,
+                ..PackedListPlan::of_run(ElementRun::new(&[]), 0)
             };
             plan.build(scratch, packed_room(plan.min_bytes(), key.name().len(), None));
             key.set(NewValue::Packed(scratch), Expiry::Never);
@@ -259,7 +259,7 @@ pub fn settle(key: &mut KeyWrite<'_>, rules: ListSettings) -> bool {
 /// one that grew as a quicklist, element by element, and then became a listpack if it could.
 pub fn replace<'e>(key: &mut KeyWrite<'_>, elements: impl Iterator<Item = &'e [u8]>, rules: ListSettings) {
     let mut list = List::quicklist(rules.fill, rules.depth);
-    elements.for_each(|element| list.push(End::Tail, element));
+    elements.for_each(|element| list.push(ListEnd::Tail, element));
     debug_assert!(!list.is_empty());
     key.set(NewValue::Object(Value::List(list)), Expiry::Never);
     settle_in(key, rules, false);
@@ -283,11 +283,7 @@ fn settle_in(key: &mut KeyWrite<'_>, rules: ListSettings, shrinking: bool) -> bo
         ValueRef::Object(Value::List(list)) => {
             let listpack = !list.is_quicklist() || list.fits_listpack(rules.limits(), shrinking);
             // Not at every step across the border.
-            let longest = if shrinking {
-                LARGEST_RUN_BYTES / 2
-            } else {
-                LARGEST_RUN_BYTES
-            };
+            let longest = if shrinking { MAX_RUN_BYTES / 2 } else { MAX_RUN_BYTES };
             let short = list.single_run().is_some_and(|run| run.bytes().len() <= longest);
             match (listpack, short) {
                 (true, true) => EntryUpdate::Pack,
@@ -303,8 +299,8 @@ fn settle_in(key: &mut KeyWrite<'_>, rules: ListSettings, shrinking: bool) -> bo
             key.delete();
             return true;
         }
-        EntryUpdate::Shrink => repack(key, Addition::default(), End::Tail),
-        EntryUpdate::BecomeListpack => change_large(key, List::become_listpack),
+        EntryUpdate::Shrink => repack(key, Addition::default(), ListEnd::Tail),
+        EntryUpdate::BecomeListpack => change_large(key, List::convert_to_listpack),
         EntryUpdate::Pack => pack(key),
     }
     false
@@ -318,11 +314,11 @@ fn pack(key: &mut KeyWrite<'_>) {
             return;
         };
         let Some(run) = list.single_run() else { return };
-        let plan = Plan::of_run(run, list.len());
+        let plan = PackedListPlan::of_run(run, list.len());
         let length = packed_room(plan.min_bytes(), entry.key().len(), entry.expire_at_ms());
         plan.build(scratch, length);
         key.set(NewValue::Packed(scratch), Expiry::Keep);
     });
 }
 
-const _: () = assert!(HEADER_BYTES + LARGEST_RUN_BYTES <= PACKED_MAX_BYTES);
+const _: () = assert!(HEADER_BYTES + MAX_RUN_BYTES <= PACKED_MAX_BYTES);

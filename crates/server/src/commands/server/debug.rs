@@ -255,7 +255,7 @@ fn sleep(ctx: &mut Context<'_, '_>) -> CommandResult {
 fn protocol(ctx: &mut Context<'_, '_>) -> CommandResult {
     let resp3 = ctx.client.protocol == Protocol::Resp3;
     let reply = &mut ctx.reply;
-    match ctx.args.at(2).to_ascii_lowercase().as_slice() {
+    match ctx.args.argument(2).to_ascii_lowercase().as_slice() {
         b"string" => reply.bulk(b"Hello World"),
         b"integer" => reply.integer(12345),
         b"double" => reply.double(PROTOCOL_DOUBLE),
@@ -562,7 +562,7 @@ fn match_patterns(ctx: &mut Context<'_, '_>) -> CommandResult {
 fn nodes_of(value: ValueRef<'_, Value>) -> String {
     match value {
         ValueRef::Object(Value::List(list)) if list.is_quicklist() => {
-            let figures = list.figures();
+            let figures = list.statistics();
             format!(
                 " ql_nodes:{} ql_avg_node:{:.2} ql_listpack_max:{} ql_compressed:{} ql_uncompressed_size:{}",
                 figures.nodes,
@@ -610,7 +610,7 @@ fn allocator_text(ctx: &mut Context<'_, '_>) -> CommandResult {
 fn packed_threshold(ctx: &mut Context<'_, '_>) -> CommandResult {
     match parse_memory(ctx.arg(2)) {
         Some(bytes) if bytes < 4 << 30 => {
-            weft_values::list::set_alone_from(usize::try_from(bytes).unwrap_or_default());
+            weft_values::list::set_plain_threshold(usize::try_from(bytes).unwrap_or_default());
             done(ctx)
         }
         _ => Err(CommandError::constant(

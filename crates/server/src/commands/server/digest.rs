@@ -15,8 +15,8 @@ use weft_values::list::{Direction, ListRef};
 use weft_values::listpack::DECIMAL_MAX_BYTES;
 use weft_values::packed::PackedKind;
 use weft_values::set::SetView;
-use weft_values::sorted_set::View;
-use weft_values::sorted_set::packed::Packed;
+use weft_values::sorted_set::SortedSetView;
+use weft_values::sorted_set::packed::PackedSortedSet;
 use weft_values::stream::{Stream, StreamId};
 
 use crate::keyspace::access::{KeyCounts, is_expired};
@@ -69,7 +69,7 @@ impl Fingerprint {
             PackedKind::List => self.add_list(ListRef::Packed(PackedList::new(packed))),
             PackedKind::Hash => self.add_hash(HashRef::Packed(hash::run_of(packed)), 0),
             PackedKind::Set | PackedKind::IntegerSet => self.add_set(SetView::of_packed(packed)),
-            PackedKind::SortedSet => self.add_sorted_set(View::Packed(Packed::new(packed))),
+            PackedKind::SortedSet => self.add_sorted_set(SortedSetView::Packed(PackedSortedSet::new(packed))),
         }
     }
 
@@ -78,7 +78,7 @@ impl Fingerprint {
             Value::List(list) => self.add_list(ListRef::Large(list)),
             Value::Hash(hash) => self.add_hash(HashRef::Large(hash), now_ms),
             Value::Set(set) => self.add_set(set.view()),
-            Value::SortedSet(set) => self.add_sorted_set(View::Large(set)),
+            Value::SortedSet(set) => self.add_sorted_set(SortedSetView::Large(set)),
             Value::Stream(stream) => self.add_stream(stream),
         }
     }
@@ -112,7 +112,7 @@ impl Fingerprint {
         }
     }
 
-    fn add_sorted_set(&mut self, set: View<'_>) {
+    fn add_sorted_set(&mut self, set: SortedSetView<'_>) {
         self.chain(&TYPE_SORTED_SET.to_be_bytes());
         let mut text = Vec::new();
         for (member, score) in set.iter() {

@@ -204,8 +204,8 @@ fn replconf(ctx: &mut Context<'_, '_>) -> CommandResult {
     }
     let args = ctx.args;
     for index in (1..args.len()).step_by(2) {
-        let value = args.at(index + 1);
-        match args.at(index).to_ascii_lowercase().as_slice() {
+        let value = args.argument(index + 1);
+        match args.argument(index).to_ascii_lowercase().as_slice() {
             b"ack" => return Ok(()),
             b"getack" => {
                 if ctx.client.flags.contains(ClientFlags::PRIMARY) {

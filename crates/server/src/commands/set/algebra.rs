@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use weft_resp::number::parse_i64;
 use weft_values::listpack::Element;
-use weft_values::set::{Limits, Set, SetView};
+use weft_values::set::{Set, SetLimits, SetView};
 
 use crate::commands::context::{Binding, CommandResult, Context, leased};
 use crate::commands::error::CommandError;
@@ -80,7 +80,7 @@ impl<'a> Intersection<'a> {
     }
 
     fn estimated_ns(&self) -> u64 {
-        let search_ns: u64 = self.others.iter().map(SetView::search_ns).sum();
+        let search_ns: u64 = self.others.iter().map(SetView::estimate_search_ns).sum();
         self.smallest.len() as u64 * (SHOW_NS + search_ns)
     }
 
@@ -89,13 +89,13 @@ impl<'a> Intersection<'a> {
         self.smallest.iter().filter(in_all)
     }
 
-    fn collect(&self, limits: Limits) -> Set {
+    fn collect(&self, limits: SetLimits) -> Set {
         let mut result = match self.smallest {
-            SetView::Integers(_) => Set::of_integers(),
-            _ => Set::of_run(),
+            SetView::Integers(_) => Set::new_integers(),
+            _ => Set::new_run(),
         };
-        self.members().for_each(|member| result.add_missing(member, limits));
-        result.prefer_integers(limits);
+        self.members().for_each(|member| result.add_new(member, limits));
+        result.convert_to_integers_if_possible(limits);
         result
     }
 }
@@ -134,7 +134,7 @@ fn sinterstore(ctx: &mut Context<'_, '_>) -> CommandResult {
         ctx.leave();
         return Ok(());
     }
-    let result = intersection.map_or_else(Set::of_integers, |found| found.collect(limits));
+    let result = intersection.map_or_else(Set::new_integers, |found| found.collect(limits));
     store_result(ctx, result, "sinterstore");
     Ok(())
 }
@@ -186,20 +186,20 @@ fn sintercard(ctx: &mut Context<'_, '_>) -> CommandResult {
 fn result_for_reply(sets: &[SetView<'_>]) -> Set {
     match largest(sets) {
         Some(largest) if !sets.iter().all(|set| matches!(set, SetView::Integers(_))) => {
-            Set::of_table(largest.len(), largest.text_bytes())
+            Set::new_table(largest.len(), largest.max_text_bytes())
         }
-        _ => Set::of_integers(),
+        _ => Set::new_integers(),
     }
 }
 
 /// An empty set for all members of these sets, to be stored. It begins as one of integers, unless it is sure to become a
 /// table.
-fn result_for_union(sets: &[SetView<'_>], limits: Limits) -> Set {
+fn result_for_union(sets: &[SetView<'_>], limits: SetLimits) -> Set {
     match largest(sets) {
         Some(largest) if largest.len() > limits.integers.max(limits.run_members) => {
-            Set::of_table(largest.len(), largest.text_bytes())
+            Set::new_table(largest.len(), largest.max_text_bytes())
         }
-        _ => Set::of_integers(),
+        _ => Set::new_integers(),
     }
 }
 
@@ -207,9 +207,9 @@ fn largest<'a>(sets: &[SetView<'a>]) -> Option<SetView<'a>> {
     sets.iter().copied().max_by_key(SetView::len)
 }
 
-fn union(mut result: Set, sets: &[SetView<'_>], limits: Limits) -> Set {
+fn union(mut result: Set, sets: &[SetView<'_>], limits: SetLimits) -> Set {
     let [first, others @ ..] = sets else { return result };
-    first.iter().for_each(|member| result.add_missing(member, limits));
+    first.iter().for_each(|member| result.add_new(member, limits));
     for set in others {
         for member in set.iter() {
             result.add_element(member, limits);
@@ -290,7 +290,7 @@ impl<'a> Difference<'a> {
 
     fn estimated_ns(&self) -> u64 {
         if self.by_lookups() {
-            let search_ns: u64 = self.others.iter().map(SetView::search_ns).sum();
+            let search_ns: u64 = self.others.iter().map(SetView::estimate_search_ns).sum();
             self.first.len() as u64 * (COLLECT_NS + search_ns)
         } else {
             (self.first.len() as u64 + members_of_all(&self.others)) * COLLECT_NS
@@ -303,12 +303,12 @@ impl<'a> Difference<'a> {
     }
 
     /// The difference, put into an empty set.
-    fn collect(&self, mut result: Set, limits: Limits) -> Set {
+    fn collect(&self, mut result: Set, limits: SetLimits) -> Set {
         if self.by_lookups() {
-            self.members().for_each(|member| result.add_missing(member, limits));
+            self.members().for_each(|member| result.add_new(member, limits));
             return result;
         }
-        self.first.iter().for_each(|member| result.add_missing(member, limits));
+        self.first.iter().for_each(|member| result.add_new(member, limits));
         for set in &self.others {
             for member in set.iter() {
                 result.remove_element(member);
@@ -363,8 +363,8 @@ fn sdiffstore(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Ok(());
     }
     let result = match difference {
-        Some(difference) => difference.collect(Set::of_integers(), limits),
-        None => Set::of_integers(),
+        Some(difference) => difference.collect(Set::new_integers(), limits),
+        None => Set::new_integers(),
     };
     store_result(ctx, result, "sdiffstore");
     Ok(())

@@ -101,7 +101,7 @@ fn change(key: &mut KeyWrite<'_>, work: impl FnOnce(&mut Set) -> u64) -> (u64, b
         Some(ValueRef::Packed(packed)) => room.extend_from_slice(packed),
         other => unreachable!("a set was expected, not {other:?}"),
     }
-    let mut set = Set::unpack(room);
+    let mut set = Set::from_packed(room);
     let changes = work(&mut set);
     let emptied = set.is_empty();
     if emptied {
@@ -115,7 +115,7 @@ fn change(key: &mut KeyWrite<'_>, work: impl FnOnce(&mut Set) -> u64) -> (u64, b
 }
 
 fn keep_room(set: Set) {
-    ROOM.set(set.into_room().unwrap_or_default());
+    ROOM.set(set.into_buffer().unwrap_or_default());
 }
 
 /// A key that a command is about to write, and its set. Looking at it counts as a use.
@@ -184,14 +184,14 @@ fn sadd(ctx: &mut Context<'_, '_>) -> CommandResult {
     let mut key = ctx.keys.write(0);
     let add_all = |set: &mut Set| members.clone().filter(|member| set.add(member, limits)).count() as u64;
     let add_more = |set: &mut Set| {
-        set.expect(expected, limits);
+        set.prepare_for_members(expected, limits);
         add_all(set)
     };
     let added = match add_to_large(&mut key, add_more) {
         Ok(AddOutcome::Large(added)) => added,
         Ok(AddOutcome::Packed) => change(&mut key, add_more).0,
         Ok(AddOutcome::Missing) => {
-            let mut set = Set::of_first(args.at(2), expected, limits, ROOM.take());
+            let mut set = Set::for_first_member(args.argument(2), expected, limits, ROOM.take());
             let added = add_all(&mut set);
             store(&mut key, set, Expiry::Never);
             added
@@ -264,7 +264,7 @@ fn smove(ctx: &mut Context<'_, '_>) -> CommandResult {
     let added = if target_set.is_some() {
         change(&mut target, |set| u64::from(set.add(member, limits))).0
     } else {
-        let mut set = Set::of_first(member, 1, limits, ROOM.take());
+        let mut set = Set::for_first_member(member, 1, limits, ROOM.take());
         set.add(member, limits);
         store(&mut target, set, Expiry::Never);
         1
@@ -296,7 +296,7 @@ fn sismember(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 fn smismember(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let search_ns = look(ctx, |set| set.search_ns())?.unwrap_or(0);
+    let search_ns = look(ctx, |set| set.estimate_search_ns())?.unwrap_or(0);
     let args = ctx.args;
     if ctx.leaves_worker((args.len() as u64).saturating_mul(search_ns)) {
         return Ok(());
@@ -321,7 +321,9 @@ pub fn show(reply: &mut Reply<'_>, member: Element<'_>) {
 
 /// Writes all members, without a header.
 pub fn show_all(reply: &mut Reply<'_>, set: SetView<'_>) {
-    reply.out.reserve(set.text_bytes() + set.len() * BULK_OVERHEAD_BYTES);
+    reply
+        .out
+        .reserve(set.max_text_bytes() + set.len() * BULK_OVERHEAD_BYTES);
     set.for_each(|member| show(reply, member));
 }
 
@@ -395,7 +397,7 @@ fn spop_many(ctx: &mut Context<'_, '_>, count: usize) -> CommandResult {
         key.delete();
         let lazy = ctx.server.config.boolean(id::LAZYFREE_LAZY_SERVER_DEL);
         let word: &[u8] = if lazy { b"UNLINK" } else { b"DEL" };
-        key.log_instead(&[word, ctx.args.at(1)]);
+        key.log_instead(&[word, ctx.args.argument(1)]);
         close_removal(key, "spop", popped as u64, true);
         return Ok(());
     }
@@ -438,7 +440,7 @@ fn srandmember(ctx: &mut Context<'_, '_>) -> CommandResult {
             ctx.reply.null();
             return Ok(());
         };
-        if let Some(member) = set_view(entry.value())?.random(&mut random) {
+        if let Some(member) = set_view(entry.value())?.random_member(&mut random) {
             show(&mut ctx.reply, member);
         }
         return Ok(());

@@ -1,7 +1,7 @@
 //! ZADD and ZINCRBY.
 
 use weft_resp::number::parse_f64;
-use weft_values::sorted_set::{Draft, LONGEST_MEMBER_BYTES, Limits, Upsert};
+use weft_values::sorted_set::{DetachedSortedSet, MAX_MEMBER_BYTES, SortedSetLimits, UpsertOutcome};
 
 use super::{CHANGE_NS, EditOutcome, SortedSetEditor, edit, store};
 use crate::commands::context::{CommandResult, Context};
@@ -131,7 +131,7 @@ impl GivenMembers {
     fn new(ctx: &Context<'_, '_>, scores: Vec<f64>, first_member: usize, stride: usize) -> Result<Self, CommandError> {
         let members = (first_member..ctx.argc()).step_by(stride);
         let longest_bytes = members.map(|index| ctx.arg(index).len()).max().unwrap_or(0);
-        if longest_bytes > LONGEST_MEMBER_BYTES {
+        if longest_bytes > MAX_MEMBER_BYTES {
             return Err(CommandError::STRING_TOO_LONG);
         }
         Ok(Self {
@@ -192,15 +192,15 @@ fn put(ctx: &mut Context<'_, '_>, options: &AddOptions, given: &GivenMembers) ->
     let mut key = ctx.keys.write(0);
     let change = |mut set: SortedSetEditor<'_>| {
         if let SortedSetEditor::InPlace(set) = &mut set {
-            set.expect(members, given.longest_bytes, limits);
+            set.prepare_for_members(members, given.longest_bytes, limits);
         }
         let named = given.scores.iter().enumerate();
-        let named = named.map(|(index, score)| (args.at(given.first_member + index * given.stride), *score));
+        let named = named.map(|(index, score)| (args.argument(given.first_member + index * given.stride), *score));
         let tally = upsert_all(&mut set, options, limits, named);
         let changed = tally.added + tally.changed > 0;
         (tally, changed)
     };
-    let copy = |packed: &[u8]| Draft::of_packed(packed, members, given.longest_bytes, limits);
+    let copy = |packed: &[u8]| DetachedSortedSet::from_packed_with_more(packed, members, given.longest_bytes, limits);
     let edited = match edit(&mut key, copy, change) {
         Ok(edited) => edited,
         Err(error) => {
@@ -212,7 +212,7 @@ fn put(ctx: &mut Context<'_, '_>, options: &AddOptions, given: &GivenMembers) ->
         Some(EditOutcome { result, .. }) => result,
         None if options.if_present => Tally::default(),
         None => {
-            let mut draft = Draft::new(members, given.longest_bytes, limits);
+            let mut draft = DetachedSortedSet::new(members, given.longest_bytes, limits);
             let (tally, _) = change(SortedSetEditor::Draft(&mut draft));
             store(&mut key, draft, Expiry::Never);
             tally
@@ -234,7 +234,7 @@ fn put(ctx: &mut Context<'_, '_>, options: &AddOptions, given: &GivenMembers) ->
 fn upsert_all<'m>(
     set: &mut SortedSetEditor<'_>,
     options: &AddOptions,
-    limits: Limits,
+    limits: SortedSetLimits,
     members: impl Iterator<Item = (&'m [u8], f64)>,
 ) -> Tally {
     let mut tally = Tally::default();
@@ -249,9 +249,9 @@ fn upsert_all<'m>(
             Some(score)
         });
         match upsert {
-            Upsert::Added => tally.added += 1,
-            Upsert::Changed => tally.changed += 1,
-            Upsert::Left => {}
+            UpsertOutcome::Added => tally.added += 1,
+            UpsertOutcome::Changed => tally.changed += 1,
+            UpsertOutcome::Unchanged => {}
         }
     }
     tally

@@ -9,7 +9,7 @@ use weft_values::Value;
 use weft_values::listpack::{DECIMAL_MAX_BYTES, Element};
 use weft_values::packed::PackedKind;
 use weft_values::set::SetView;
-use weft_values::sorted_set::{MemberBuilder, View};
+use weft_values::sorted_set::{MemberBuilder, SortedSetView};
 
 use crate::commands::context::{Binding, CommandResult, Context, leased};
 use crate::commands::error::CommandError;
@@ -71,7 +71,7 @@ fn number_or_zero(score: f64) -> f64 {
 enum Members<'a> {
     Missing,
     Set(SetView<'a>),
-    Sorted(View<'a>),
+    Sorted(SortedSetView<'a>),
 }
 
 /// A set or sorted set that takes part, and what its scores are multiplied by.
@@ -326,7 +326,7 @@ fn store(ctx: &mut Context<'_, '_>, operation: Operation, event: &'static str) -
         return Ok(());
     };
     let result = compute(operation, sources, options.aggregate);
-    let draft = (!result.is_empty()).then(|| result.into_draft(limits));
+    let draft = (!result.is_empty()).then(|| result.build(limits));
     let count = store_result(ctx.keys.write(0), draft, event);
     ctx.reply.integer(count as i64);
     Ok(())
@@ -373,7 +373,7 @@ impl<'a> Name<'a> {
 
 fn union(sources: &[Source<'_>], aggregate: Aggregate) -> MemberBuilder {
     let largest = sources.iter().map(Source::len).max().unwrap_or(0);
-    let mut result = MemberBuilder::with_room(largest);
+    let mut result = MemberBuilder::with_capacity(largest);
     let mut numbers: HashMap<Name<'_>, usize, ahash::RandomState> =
         HashMap::with_capacity_and_hasher(largest, ahash::RandomState::default());
     for source in sources {

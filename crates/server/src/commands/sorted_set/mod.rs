@@ -20,8 +20,8 @@ use weft_table::{NewValue, ValueRef};
 use weft_values::Value;
 use weft_values::listpack::Element;
 use weft_values::packed::PackedKind;
-use weft_values::sorted_set::packed::Packed;
-use weft_values::sorted_set::{Draft, Limits, SortedSet, Upsert, View};
+use weft_values::sorted_set::packed::PackedSortedSet;
+use weft_values::sorted_set::{DetachedSortedSet, SortedSet, SortedSetLimits, SortedSetView, UpsertOutcome};
 
 use super::context::{Binding, leased};
 use super::error::CommandError;
@@ -68,12 +68,12 @@ pub const REMOVE_NS: u64 = 150;
 /// # Errors
 /// `WRONGTYPE` when the value is none.
 #[inline]
-pub fn view_of(value: ValueRef<'_, Value>) -> Result<View<'_>, CommandError> {
+pub fn view_of(value: ValueRef<'_, Value>) -> Result<SortedSetView<'_>, CommandError> {
     match value {
         ValueRef::Packed(packed) if PackedKind::of(packed) == PackedKind::SortedSet => {
-            Ok(View::Packed(Packed::new(packed)))
+            Ok(SortedSetView::Packed(PackedSortedSet::new(packed)))
         }
-        ValueRef::Object(Value::SortedSet(set)) => Ok(View::Large(set)),
+        ValueRef::Object(Value::SortedSet(set)) => Ok(SortedSetView::Large(set)),
         _ => Err(CommandError::WRONG_TYPE),
     }
 }
@@ -88,10 +88,10 @@ pub fn reply_member(reply: &mut Reply<'_>, member: Element<'_>) {
 }
 
 /// Stores a sorted set that is not empty.
-pub fn store(key: &mut KeyWrite<'_>, draft: Draft, expiry: Expiry) {
+pub fn store(key: &mut KeyWrite<'_>, draft: DetachedSortedSet, expiry: Expiry) {
     match draft {
-        Draft::Packed(packed) => key.set(NewValue::Packed(packed.bytes()), expiry),
-        Draft::Large(set) => key.set(NewValue::Object(Value::SortedSet(set)), expiry),
+        DetachedSortedSet::Packed(packed) => key.set(NewValue::Packed(packed.bytes()), expiry),
+        DetachedSortedSet::Large(set) => key.set(NewValue::Object(Value::SortedSet(set)), expiry),
     }
 }
 
@@ -100,20 +100,25 @@ pub enum SortedSetEditor<'s> {
     /// A large one, where it is.
     InPlace(&'s mut SortedSet),
     /// A new one, or a copy of a packed one.
-    Draft(&'s mut Draft),
+    Draft(&'s mut DetachedSortedSet),
 }
 
 impl SortedSetEditor<'_> {
     /// The set for reading.
-    pub fn view(&self) -> View<'_> {
+    pub fn view(&self) -> SortedSetView<'_> {
         match self {
-            SortedSetEditor::InPlace(set) => View::Large(set),
+            SortedSetEditor::InPlace(set) => SortedSetView::Large(set),
             SortedSetEditor::Draft(draft) => draft.view(),
         }
     }
 
     /// Adds a member or changes its score: `decide` gets the score it has and tells the one it shall have.
-    pub fn upsert(&mut self, member: &[u8], limits: Limits, decide: impl FnOnce(Option<f64>) -> Option<f64>) -> Upsert {
+    pub fn upsert(
+        &mut self,
+        member: &[u8],
+        limits: SortedSetLimits,
+        decide: impl FnOnce(Option<f64>) -> Option<f64>,
+    ) -> UpsertOutcome {
         match self {
             SortedSetEditor::InPlace(set) => set.upsert(member, limits, decide),
             SortedSetEditor::Draft(draft) => draft.upsert(member, limits, decide),
@@ -152,7 +157,7 @@ pub struct EditOutcome<R> {
 /// `WRONGTYPE` when the value is no sorted set.
 pub fn edit<R>(
     key: &mut KeyWrite<'_>,
-    copy: impl FnOnce(&[u8]) -> Draft,
+    copy: impl FnOnce(&[u8]) -> DetachedSortedSet,
     change: impl FnOnce(SortedSetEditor<'_>) -> (R, bool),
 ) -> Result<Option<EditOutcome<R>>, CommandError> {
     let Some(entry) = key.entry() else {
@@ -167,7 +172,7 @@ pub fn edit<R>(
     let emptied = draft.view().is_empty();
     if emptied {
         key.delete();
-    } else if changed || matches!(draft, Draft::Large(_)) {
+    } else if changed || matches!(draft, DetachedSortedSet::Large(_)) {
         store(key, draft, Expiry::Keep);
     }
     Ok(Some(EditOutcome { result, emptied }))

@@ -2,7 +2,7 @@
 
 use weft_resp::number::parse_i64;
 use weft_resp::{Protocol, Reply};
-use weft_values::sorted_set::Draft;
+use weft_values::sorted_set::DetachedSortedSet;
 
 use super::{REMOVE_NS, edit, reply_member, view_of};
 use crate::commands::context::{CommandResult, Context};
@@ -95,7 +95,7 @@ pub fn pop(
         let reverse = end == End::Max;
         let ranks = if reverse { len - popped..len } else { 0..popped };
         shape.begin(reply, popped);
-        for (member, score) in view.walk(ranks.clone(), reverse) {
+        for (member, score) in view.iter_ranks(ranks.clone(), reverse) {
             if shape.has_pairs() {
                 reply.array(2);
             }
@@ -105,7 +105,7 @@ pub fn pop(
         set.remove_ranks(ranks);
         (popped, popped > 0)
     };
-    match edit(&mut key, Draft::copy_of, change) {
+    match edit(&mut key, DetachedSortedSet::from_packed, change) {
         Err(error) => {
             key.unchanged();
             Err(error)

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use weft_resp::number::parse_i64;
 use weft_resp::{Protocol, Reply};
-use weft_values::sorted_set::View;
+use weft_values::sorted_set::SortedSetView;
 
 use super::range::reply_members;
 use super::{SHOW_NS, reply_member, view_of};
@@ -75,14 +75,14 @@ fn one(ctx: &mut Context<'_, '_>) -> CommandResult {
     };
     let view = view_of(entry.value())?;
     let rank = fastrand::usize(..view.len());
-    match view.walk(rank..rank + 1, false).next() {
+    match view.iter_ranks(rank..rank + 1, false).next() {
         Some((member, _)) => reply_member(&mut ctx.reply, member),
         None => ctx.reply.null(),
     }
     Ok(())
 }
 
-fn repeated(reply: &mut Reply<'_>, view: &View<'_>, (count, with_scores): (usize, bool), limit: &ReplyLimit) {
+fn repeated(reply: &mut Reply<'_>, view: &SortedSetView<'_>, (count, with_scores): (usize, bool), limit: &ReplyLimit) {
     let pairs = with_scores && reply.protocol == Protocol::Resp3;
     let flat = with_scores && !pairs;
     reply.array(if flat { count * 2 } else { count });
@@ -91,7 +91,7 @@ fn repeated(reply: &mut Reply<'_>, view: &View<'_>, (count, with_scores): (usize
             return;
         }
         let rank = fastrand::usize(..view.len());
-        for (member, score) in view.walk(rank..rank + 1, false) {
+        for (member, score) in view.iter_ranks(rank..rank + 1, false) {
             if pairs {
                 reply.array(2);
             }
@@ -104,7 +104,7 @@ fn repeated(reply: &mut Reply<'_>, view: &View<'_>, (count, with_scores): (usize
 }
 
 /// Writes `count` different members; there are more.
-fn distinct(reply: &mut Reply<'_>, view: &View<'_>, count: usize, with_scores: bool) {
+fn distinct(reply: &mut Reply<'_>, view: &SortedSetView<'_>, count: usize, with_scores: bool) {
     let size = view.len();
     if count > size / SPARSE {
         // Each member is taken with the chance that as many as wanted are taken in the end.
@@ -121,6 +121,8 @@ fn distinct(reply: &mut Reply<'_>, view: &View<'_>, count: usize, with_scores: b
     while ranks.len() < count {
         ranks.insert(fastrand::usize(..size));
     }
-    let chosen = ranks.into_iter().flat_map(|rank| view.walk(rank..rank + 1, false));
+    let chosen = ranks
+        .into_iter()
+        .flat_map(|rank| view.iter_ranks(rank..rank + 1, false));
     reply_members(reply, count, chosen, with_scores);
 }

@@ -2,7 +2,7 @@
 
 use weft_resp::{Protocol, Reply};
 use weft_values::listpack::Element;
-use weft_values::sorted_set::{Draft, MemberBuilder};
+use weft_values::sorted_set::{DetachedSortedSet, MemberBuilder};
 
 use super::range_query::{Grammar, RangeKind, RangeQuery};
 use super::{CHANGE_NS, SHOW_NS, reply_member, store, view_of};
@@ -61,7 +61,7 @@ fn show_range(ctx: &mut Context<'_, '_>, by: Option<RangeKind>, reverse: Option<
         ctx.leave();
         return Ok(());
     }
-    let members = view.walk(ranks.clone(), query.reverse);
+    let members = view.iter_ranks(ranks.clone(), query.reverse);
     reply_members(&mut ctx.reply, ranks.len(), members, query.with_scores);
     Ok(())
 }
@@ -109,10 +109,10 @@ pub fn zrangestore(ctx: &mut Context<'_, '_>) -> CommandResult {
             return Ok(());
         }
         if !ranks.is_empty() {
-            let mut part = MemberBuilder::with_room(ranks.len());
-            view.walk(ranks, false)
+            let mut part = MemberBuilder::with_capacity(ranks.len());
+            view.iter_ranks(ranks, false)
                 .for_each(|(member, score)| part.push_element(member, score));
-            draft = Some(part.into_draft(limits));
+            draft = Some(part.build(limits));
         }
     }
     let count = store_result(ctx.keys.write(0), draft, "zrangestore");
@@ -121,12 +121,17 @@ pub fn zrangestore(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 /// Puts the result of a command under its key, or deletes the key if the result is empty; returns the result's length.
-pub fn store_result(key: KeyWrite<'_>, result: Option<Draft>, event: &'static str) -> usize {
+pub fn store_result(key: KeyWrite<'_>, result: Option<DetachedSortedSet>, event: &'static str) -> usize {
     store_result_of(key, result, event, 1)
 }
 
 /// As [`store_result`]; a result counts as so many changes.
-pub fn store_result_of(mut key: KeyWrite<'_>, result: Option<Draft>, event: &'static str, changes: u64) -> usize {
+pub fn store_result_of(
+    mut key: KeyWrite<'_>,
+    result: Option<DetachedSortedSet>,
+    event: &'static str,
+    changes: u64,
+) -> usize {
     let Some(draft) = result else {
         if key.delete() {
             key.changed(Event::generic("del"));

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use weft_resp::number::{parse_i64, parse_score_bound};
-use weft_values::sorted_set::{Encoding, LexEnd, LexRange, ScoreRange, View};
+use weft_values::sorted_set::{LexEnd, LexRange, ScoreRange, SortedSetEncoding, SortedSetView};
 
 use crate::commands::context::Context;
 use crate::commands::error::CommandError;
@@ -163,7 +163,7 @@ impl<'a> RangeQuery<'a> {
     }
 
     /// The ranks of the range in a sorted set, offset and limit included.
-    pub fn ranks(&self, view: &View<'_>) -> Range<usize> {
+    pub fn ranks(&self, view: &SortedSetView<'_>) -> Range<usize> {
         let all = match &self.between {
             RangeBounds::Ranks(start, end) => return self.by_rank(*start, *end, view.len()),
             RangeBounds::Scores(range) => view.ranks_of_scores(range),
@@ -181,7 +181,7 @@ impl<'a> RangeQuery<'a> {
         }
     }
 
-    fn limited(&self, all: Range<usize>, view: &View<'_>) -> Range<usize> {
+    fn limited(&self, all: Range<usize>, view: &SortedSetView<'_>) -> Range<usize> {
         let most = usize::try_from(self.limit).unwrap_or(usize::MAX);
         let Ok(offset) = usize::try_from(self.offset) else {
             return self.counted_from_other_end(all, most, view);
@@ -196,8 +196,8 @@ impl<'a> RangeQuery<'a> {
     }
 
     /// A negative offset: in a skiplist it counts from the other end of the range, elsewhere nothing is behind it.
-    fn counted_from_other_end(&self, all: Range<usize>, most: usize, view: &View<'_>) -> Range<usize> {
-        let skiplist = matches!(view, View::Large(set) if set.encoding() == Encoding::Skiplist);
+    fn counted_from_other_end(&self, all: Range<usize>, most: usize, view: &SortedSetView<'_>) -> Range<usize> {
+        let skiplist = matches!(view, SortedSetView::Large(set) if set.encoding() == SortedSetEncoding::Skiplist);
         let back = usize::try_from(self.offset.unsigned_abs()).unwrap_or(usize::MAX);
         if !skiplist || back > all.len() {
             return all.start..all.start;

@@ -1,6 +1,6 @@
 //! Questions about single members and counts: ZCARD, ZCOUNT, ZLEXCOUNT, ZSCORE, ZMSCORE, ZRANK, ZREVRANK.
 
-use weft_values::sorted_set::View;
+use weft_values::sorted_set::SortedSetView;
 
 use super::range_query::{parse_lex_range, parse_score_range};
 use super::{CHANGE_NS, view_of};
@@ -24,7 +24,7 @@ pub fn zlexcount(ctx: &mut Context<'_, '_>) -> CommandResult {
     reply_count(ctx, |view| view.ranks_of_lex(&range).len())
 }
 
-fn reply_count(ctx: &mut Context<'_, '_>, count: impl FnOnce(&View<'_>) -> usize) -> CommandResult {
+fn reply_count(ctx: &mut Context<'_, '_>, count: impl FnOnce(&SortedSetView<'_>) -> usize) -> CommandResult {
     let count = match ctx.keys.read(0) {
         Some(entry) => count(&view_of(entry.value())?),
         None => 0,

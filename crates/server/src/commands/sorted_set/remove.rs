@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use weft_resp::number::parse_i64;
-use weft_values::sorted_set::{Draft, View};
+use weft_values::sorted_set::{DetachedSortedSet, SortedSetView};
 
 use super::range_query::{clamp_ranks, parse_lex_range, parse_score_range};
 use super::{CHANGE_NS, REMOVE_NS, SortedSetEditor, edit, view_of};
@@ -22,7 +22,7 @@ pub fn zrem(ctx: &mut Context<'_, '_>) -> CommandResult {
         let removed = args.iter().skip(2).filter(|member| set.remove(member)).count();
         (removed, removed > 0)
     };
-    let edited = match edit(&mut key, Draft::copy_of, change) {
+    let edited = match edit(&mut key, DetachedSortedSet::from_packed, change) {
         Ok(edited) => edited,
         Err(error) => {
             key.unchanged();
@@ -70,7 +70,7 @@ pub fn zremrangebylex(ctx: &mut Context<'_, '_>) -> CommandResult {
 fn remove_range(
     ctx: &mut Context<'_, '_>,
     event: &'static str,
-    ranks: impl FnOnce(&View<'_>) -> Range<usize>,
+    ranks: impl FnOnce(&SortedSetView<'_>) -> Range<usize>,
 ) -> CommandResult {
     let in_place_ns = ctx.in_place_ns();
     let mut key = ctx.keys.write(0);
@@ -90,7 +90,7 @@ fn remove_range(
         ctx.leave();
         return Ok(());
     } else {
-        let edited = edit(&mut key, Draft::copy_of, |mut set| {
+        let edited = edit(&mut key, DetachedSortedSet::from_packed, |mut set| {
             set.remove_ranks(ranks);
             ((), true)
         });

@@ -3,7 +3,7 @@
 use weft_resp::Reply;
 use weft_resp::number::{format_f64, parse_u64};
 use weft_values::listpack::DECIMAL_MAX_BYTES;
-use weft_values::sorted_set::{Encoding, View};
+use weft_values::sorted_set::{SortedSetEncoding, SortedSetView};
 
 use super::{reply_member, view_of};
 use crate::commands::context::{CommandResult, Context};
@@ -33,7 +33,7 @@ pub fn zscan(ctx: &mut Context<'_, '_>) -> CommandResult {
         ctx.leave();
         return Ok(());
     }
-    let exact = matches!(view, View::Large(set) if set.encoding() == Encoding::Skiplist);
+    let exact = matches!(view, SortedSetView::Large(set) if set.encoding() == SortedSetEncoding::Skiplist);
     let mut found = Vec::new();
     let mut count = 0;
     let next = {

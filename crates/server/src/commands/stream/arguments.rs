@@ -5,7 +5,7 @@ use weft_resp::number::{parse_i64, parse_u64};
 use weft_table::{EntryRef, NewValue, ValueRef};
 use weft_values::Value;
 use weft_values::listpack::Element;
-use weft_values::stream::{Entry, Stream, StreamId};
+use weft_values::stream::{Stream, StreamEntry, StreamId};
 
 use crate::commands::error::{CommandError, shown};
 use crate::keyspace::access::{Expiry, KeyWrite};
@@ -194,7 +194,7 @@ pub fn id_text(id: StreamId, text: &mut [u8; 41]) -> &[u8] {
 
 /// Writes an entry: its ID, then its names and values.
 #[inline]
-pub fn reply_entry(reply: &mut Reply<'_>, entry: &Entry<'_>) {
+pub fn reply_entry(reply: &mut Reply<'_>, entry: &StreamEntry<'_>) {
     reply.array(2);
     reply_id(reply, entry.id);
     reply.array(entry.fields * 2);

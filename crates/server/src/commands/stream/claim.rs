@@ -3,7 +3,7 @@
 use std::ops::Bound;
 
 use weft_resp::{Protocol, Reply};
-use weft_values::stream::{ConsumerNumber, Entry, Group, Pending, StreamId};
+use weft_values::stream::{ConsumerGroup, ConsumerNumber, PendingEntry, StreamEntry, StreamId};
 
 use crate::commands::context::{Binding, CommandResult, Context, leased, reply_bytes};
 use crate::commands::error::CommandError;
@@ -108,7 +108,7 @@ fn xclaim(ctx: &mut Context<'_, '_>) -> CommandResult {
                     let owner = group.consumer(pending.consumer).name();
                     log.claimed(owner, id, pending, group.last_id);
                 }
-                if group.release(id) {
+                if group.acknowledge(id) {
                     changes += 1;
                     moved_on = false;
                 }
@@ -122,7 +122,7 @@ fn xclaim(ctx: &mut Context<'_, '_>) -> CommandResult {
             }
             // What is claimed by force counts as delivered once already.
             let before = pending.map_or(1, |pending| pending.deliveries);
-            let claimed = Pending {
+            let claimed = PendingEntry {
                 delivered_ms: options.delivered_ms,
                 deliveries: options.deliveries.unwrap_or(before + u64::from(!options.just_id)),
                 consumer: number,
@@ -164,8 +164,14 @@ impl XclaimArguments {
     }
 }
 
-fn claim(group: &mut Group, reply: &mut Reply<'_>, entry: &Entry<'_>, pending: Pending, just_id: bool) {
-    group.assign(entry.id, pending);
+fn claim(
+    group: &mut ConsumerGroup,
+    reply: &mut Reply<'_>,
+    entry: &StreamEntry<'_>,
+    pending: PendingEntry,
+    just_id: bool,
+) {
+    group.set_pending(entry.id, pending);
     if just_id {
         reply_id(reply, entry.id);
     } else {
@@ -220,7 +226,7 @@ impl Scan {
         Ok(scan)
     }
 
-    fn cost_ns(&self, group: &Group) -> u64 {
+    fn cost_ns(&self, group: &ConsumerGroup) -> u64 {
         let claims = group.pending().len().min(self.count as usize) as u64;
         claims * CLAIM_NS
     }
@@ -281,16 +287,16 @@ fn xautoclaim(ctx: &mut Context<'_, '_>) -> CommandResult {
 impl Scan {
     fn run<'e>(
         &self,
-        group: &mut Group,
+        group: &mut ConsumerGroup,
         consumer: ConsumerNumber,
         protocol: Protocol,
         log: &mut GroupLog,
-        mut find: impl FnMut(StreamId) -> Option<Entry<'e>>,
+        mut find: impl FnMut(StreamId) -> Option<StreamEntry<'e>>,
     ) -> Scanned {
         let (mut claims, mut deleted) = (0, Vec::new());
         let mut left = self.count as usize;
         let mut from = Bound::Included(self.start);
-        let next_pending = |group: &Group, from| {
+        let next_pending = |group: &ConsumerGroup, from| {
             let mut behind = group.pending().range((from, Bound::Unbounded));
             behind.next().map(|(id, pending)| (*id, *pending))
         };
@@ -304,7 +310,7 @@ impl Scan {
                 from = Bound::Excluded(id);
                 let Some(entry) = find(id) else {
                     log.claimed(group.consumer(pending.consumer).name(), id, pending, group.last_id);
-                    group.release(id);
+                    group.acknowledge(id);
                     deleted.push(id);
                     left -= 1;
                     continue;
@@ -312,7 +318,7 @@ impl Scan {
                 if self.min_idle_ms > 0 && self.now_ms.wrapping_sub(pending.delivered_ms) < self.min_idle_ms {
                     continue;
                 }
-                let claimed = Pending {
+                let claimed = PendingEntry {
                     delivered_ms: self.now_ms,
                     deliveries: pending.deliveries + u64::from(!self.just_id),
                     consumer,

@@ -176,7 +176,7 @@ fn xack(ctx: &mut Context<'_, '_>) -> CommandResult {
             return Ok((0, StreamEdit::NOTHING));
         };
         let ids = all_ids(words.skip(3))?;
-        let released = ids.into_iter().filter(|id| group.release(*id)).count() as u64;
+        let released = ids.into_iter().filter(|id| group.acknowledge(*id)).count() as u64;
         Ok((released, StreamEdit::quietly(released)))
     })?;
     ctx.reply.integer(acknowledged.unwrap_or(0) as i64);

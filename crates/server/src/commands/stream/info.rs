@@ -1,7 +1,7 @@
 //! XINFO: what there is to know of a stream, its groups and their consumers.
 
 use weft_resp::Reply;
-use weft_values::stream::{Consumer, Group, NEVER_ACTIVE, Stream, StreamId};
+use weft_values::stream::{ConsumerGroup, NEVER_ACTIVE, Stream, StreamConsumer, StreamId};
 
 use crate::commands::context::{Binding, CommandResult, Context, leased};
 use crate::commands::error::CommandError;
@@ -94,7 +94,7 @@ fn cost_ns(stream: &Stream, full: Option<usize>) -> u64 {
 }
 
 fn reply_counters(reply: &mut Reply<'_>, stream: &Stream) {
-    let counters = stream.counters();
+    let counters = stream.metadata();
     reply.bulk(b"length");
     reply.integer(counters.length as i64);
     reply.bulk(b"radix-tree-keys");
@@ -142,7 +142,7 @@ fn reply_full(reply: &mut Reply<'_>, stream: &Stream, count: usize) {
     }
 }
 
-fn reply_group_full(reply: &mut Reply<'_>, stream: &Stream, group: &Group, count: usize) {
+fn reply_group_full(reply: &mut Reply<'_>, stream: &Stream, group: &ConsumerGroup, count: usize) {
     reply.map(7);
     reply.bulk(b"name");
     reply.bulk(group.name());
@@ -165,7 +165,7 @@ fn reply_group_full(reply: &mut Reply<'_>, stream: &Stream, group: &Group, count
     }
 }
 
-fn reply_consumer_full(reply: &mut Reply<'_>, group: &Group, consumer: &Consumer, count: usize) {
+fn reply_consumer_full(reply: &mut Reply<'_>, group: &ConsumerGroup, consumer: &StreamConsumer, count: usize) {
     reply.map(5);
     reply.bulk(b"name");
     reply.bulk(consumer.name());
@@ -187,13 +187,13 @@ fn reply_consumer_full(reply: &mut Reply<'_>, group: &Group, consumer: &Consumer
 }
 
 /// How far a group has read.
-fn reply_progress(reply: &mut Reply<'_>, stream: &Stream, group: &Group) {
+fn reply_progress(reply: &mut Reply<'_>, stream: &Stream, group: &ConsumerGroup) {
     reply.bulk(b"last-delivered-id");
     reply_id(reply, group.last_id);
     reply.bulk(b"entries-read");
     reply_known(reply, group.entries_read);
     reply.bulk(b"lag");
-    reply_known(reply, stream.counters().lag(group));
+    reply_known(reply, stream.metadata().lag(group));
 }
 
 fn reply_known(reply: &mut Reply<'_>, number: Option<i64>) {

@@ -1,7 +1,7 @@
 //! What the log of writes repeats of streams: entries and what groups did, with everything that depends on the time or
 //! on the place spelled out.
 
-use weft_values::stream::{Group, Pending, Stream, StreamId, TrimTarget};
+use weft_values::stream::{ConsumerGroup, PendingEntry, Stream, StreamId, TrimTarget};
 
 use crate::commands::stream::arguments::id_text;
 use crate::keyspace::effects::Effects;
@@ -14,8 +14,8 @@ pub fn shown(id: StreamId) -> Vec<u8> {
 /// How a stream was trimmed that may keep more than it was told to: to this, exactly.
 pub fn exact_trim(stream: &Stream, keep: TrimTarget) -> Vec<u8> {
     match keep {
-        TrimTarget::Last(_) => stream.length().to_string().into_bytes(),
-        TrimTarget::From(_) => match stream.entries(StreamId::MIN, StreamId::MAX).next() {
+        TrimTarget::MaxLength(_) => stream.length().to_string().into_bytes(),
+        TrimTarget::MinId(_) => match stream.entries(StreamId::MIN, StreamId::MAX).next() {
             Some(first) => shown(first.id),
             None => shown(StreamId::MAX),
         },
@@ -26,7 +26,7 @@ pub fn exact_trim(stream: &Stream, keep: TrimTarget) -> Vec<u8> {
 struct Claim {
     id: StreamId,
     consumer: Vec<u8>,
-    pending: Pending,
+    pending: PendingEntry,
     last_id: StreamId,
 }
 
@@ -56,7 +56,7 @@ impl GroupLog {
     }
 
     /// An entry is pending for a consumer now; or it was, and whoever repeats this finds that its entry is gone.
-    pub fn claimed(&mut self, consumer: &[u8], id: StreamId, pending: Pending, last_id: StreamId) {
+    pub fn claimed(&mut self, consumer: &[u8], id: StreamId, pending: PendingEntry, last_id: StreamId) {
         if self.wanted {
             self.claims.push(Claim {
                 id,
@@ -68,7 +68,7 @@ impl GroupLog {
     }
 
     /// The group has got further.
-    pub fn moved(&mut self, group: &Group) {
+    pub fn moved(&mut self, group: &ConsumerGroup) {
         if self.wanted {
             self.moved_to = Some((group.last_id, group.entries_read.unwrap_or(-1)));
         }

@@ -9,8 +9,8 @@ pub mod log;
 pub mod pending;
 pub mod read;
 use weft_resp::Args;
-use weft_values::list::End;
-use weft_values::stream::{AppendError, BlockLimits, Stream, StreamId, Trim, TrimTarget};
+use weft_values::list::ListEnd;
+use weft_values::stream::{AppendError, BlockLimits, Stream, StreamId, TrimOptions, TrimTarget};
 
 use super::context::{Binding, CommandResult, Context, leased};
 use super::error::CommandError;
@@ -25,7 +25,7 @@ use crate::notify::keyspace_event::Event;
 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[
-    ("xadd", leased(xadd).of_end(End::Tail)),
+    ("xadd", leased(xadd).of_end(ListEnd::Tail)),
     ("xdel", leased(xdel)),
     ("xlen", leased(xlen)),
     ("xrange", leased(xrange)),
@@ -82,11 +82,11 @@ impl Options {
                 break;
             } else if more && is_word(word, "MAXLEN") {
                 options.parse_trim(ctx, |word| match integer(word)? {
-                    length @ 0.. => Ok(TrimTarget::Last(length as u64)),
+                    length @ 0.. => Ok(TrimTarget::MaxLength(length as u64)),
                     _ => Err(CommandError::constant("ERR The MAXLEN argument must be >= 0.")),
                 })?;
             } else if more && is_word(word, "MINID") {
-                options.parse_trim(ctx, |word| exact_id(word, 0).map(TrimTarget::From))?;
+                options.parse_trim(ctx, |word| exact_id(word, 0).map(TrimTarget::MinId))?;
             } else if more && is_word(word, "LIMIT") {
                 options.end += 1;
                 let limit = u64::try_from(integer(ctx.arg(options.end))?)
@@ -146,7 +146,7 @@ impl Options {
         Err(CommandError::constant(refusal))
     }
 
-    fn trim(&self, config: &Config) -> Option<Trim> {
+    fn trim(&self, config: &Config) -> Option<TrimOptions> {
         let limit = match self.limit {
             Some(limit) => limit,
             None if self.whole_blocks => {
@@ -157,9 +157,9 @@ impl Options {
             }
             None => 0,
         };
-        self.trim.map(|keep| Trim {
-            keep,
-            whole_blocks: self.whole_blocks,
+        self.trim.map(|keep| TrimOptions {
+            strategy: keep,
+            is_approximate: self.whole_blocks,
             limit,
         })
     }
@@ -225,7 +225,7 @@ impl NewEntry<'_> {
         let id = next_id(last, self.id, self.now_ms).ok_or(ID_NOT_LARGER)?;
         let pairs = (0..(args.len() - first) / 2).map(|pair| {
             let name = first + 2 * pair;
-            (args.at(name), args.at(name + 1))
+            (args.argument(name), args.argument(name + 1))
         });
         match stream.append(id, pairs, self.limits) {
             Ok(()) => Ok(id),
@@ -359,7 +359,7 @@ fn xdel(ctx: &mut Context<'_, '_>) -> CommandResult {
         if deleted == 0 {
             return Ok((0, StreamEdit::NOTHING));
         }
-        stream.deleted_some();
+        stream.update_first_id();
         let edited = StreamEdit {
             times: deleted,
             ..StreamEdit::event("xdel")
@@ -377,10 +377,10 @@ const BLOCK_REMOVAL_NS: u64 = 100;
 const MANY_BLOCKS: usize = 1 << 14;
 
 /// An estimate of what trimming takes, ns.
-fn trim_cost_ns(stream: &Stream, trim: Trim) -> u64 {
+fn trim_cost_ns(stream: &Stream, trim: TrimOptions) -> u64 {
     let blocks = stream.blocks();
-    let removed = match trim.keep {
-        TrimTarget::Last(count) => {
+    let removed = match trim.strategy {
+        TrimTarget::MaxLength(count) => {
             let entries = stream.length().saturating_sub(count);
             let most = if trim.limit > 0 {
                 entries.min(trim.limit)
@@ -390,7 +390,7 @@ fn trim_cost_ns(stream: &Stream, trim: Trim) -> u64 {
             let mean = (stream.length() / blocks.len().max(1) as u64).max(1);
             most / mean
         }
-        TrimTarget::From(id) => {
+        TrimTarget::MinId(id) => {
             let older = blocks.iter().take_while(|(base, _)| **base < id);
             older.take(MANY_BLOCKS).count() as u64
         }
@@ -469,9 +469,9 @@ fn xsetid(ctx: &mut Context<'_, '_>) -> CommandResult {
     let id = exact_id(ctx.arg(2), 0)?;
     let options = setid_options(ctx, id)?;
     let set = edit(ctx.keys.write(0), |stream| {
-        let refusal = if id < stream.counters().max_deleted_id {
+        let refusal = if id < stream.metadata().max_deleted_id {
             "ERR The ID specified in XSETID is smaller than current max_deleted_entry_id"
-        } else if stream.length() > 0 && id < stream.top_id() {
+        } else if stream.length() > 0 && id < stream.last_entry_id() {
             "ERR The ID specified in XSETID is smaller than the target stream top item"
         } else if stream.length() > 0 && options.entries_added.is_some_and(|added| stream.length() > added) {
             "ERR The entries_added specified in XSETID is smaller than the target stream length"

@@ -1,7 +1,7 @@
 //! XPENDING: what a group's consumers have not acknowledged.
 
 use weft_resp::Reply;
-use weft_values::stream::{Group, StreamId};
+use weft_values::stream::{ConsumerGroup, StreamId};
 
 use crate::commands::context::{Binding, CommandResult, Context, leased};
 use crate::commands::error::CommandError;
@@ -78,7 +78,7 @@ fn xpending(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-fn reply_summary(reply: &mut Reply<'_>, group: &Group) {
+fn reply_summary(reply: &mut Reply<'_>, group: &ConsumerGroup) {
     let pending = group.pending();
     reply.array(4);
     reply.integer(pending.len() as i64);
@@ -102,7 +102,7 @@ fn reply_summary(reply: &mut Reply<'_>, group: &Group) {
     }
 }
 
-fn reply_filtered(reply: &mut Reply<'_>, group: &Group, filter: &Filter<'_>) {
+fn reply_filtered(reply: &mut Reply<'_>, group: &ConsumerGroup, filter: &Filter<'_>) {
     let begun = reply.begin_array();
     let mut sent = 0;
     let mut left = filter.count;

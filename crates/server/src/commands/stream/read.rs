@@ -3,7 +3,7 @@
 //! XREADGROUP asks for what nobody in its group got so far (`>`), or for what the consumer itself has pending.
 
 use weft_resp::{Protocol, Reply};
-use weft_values::stream::{Delivery, Pending, Stream, StreamId};
+use weft_values::stream::{DeliveryOptions, PendingEntry, Stream, StreamId};
 
 use crate::clients_waiting::blocking::{GroupRead, Operation};
 use crate::commands::blocked::{end_ms, wait};
@@ -123,7 +123,7 @@ fn only_for_groups(option: &str, as_group: bool) -> Result<(), CommandError> {
 
 /// Writes the array, or map, of streams that had something, each with its name in front.
 pub struct Streams {
-    begun: Option<weft_resp::Deferred>,
+    begun: Option<weft_resp::DeferredLength>,
     served: usize,
 }
 
@@ -225,7 +225,7 @@ fn read_position(word: &[u8], stream: Option<&Stream>) -> Result<StreamId, Comma
 /// Whether a stream has an entry behind an ID.
 #[inline]
 pub fn has_entries_behind(stream: &Stream, id: StreamId) -> bool {
-    stream.length() > 0 && stream.top_id() > id
+    stream.length() > 0 && stream.last_entry_id() > id
 }
 
 /// Writes up to `count` of the entries behind an ID.
@@ -381,7 +381,7 @@ impl Reader<'_> {
         begin: impl FnOnce(&mut Reply<'_>),
     ) -> Result<(bool, StreamEdit), CommandError> {
         let top = if stream.length() > 0 {
-            stream.top_id()
+            stream.last_entry_id()
         } else {
             StreamId::MIN
         };
@@ -403,12 +403,12 @@ impl Reader<'_> {
             let sent = match from {
                 GroupReadStart::PendingBehind(id) => self.send_pending(stream, id, reply),
                 GroupReadStart::New => {
-                    let delivery = Delivery {
+                    let delivery = DeliveryOptions {
                         count: self.count,
-                        acknowledged: self.no_ack,
+                        no_ack: self.no_ack,
                         now_ms: self.now_ms,
                     };
-                    let pending = Pending {
+                    let pending = PendingEntry {
                         delivered_ms: self.now_ms,
                         deliveries: 1,
                         consumer: number,
@@ -444,7 +444,7 @@ impl Reader<'_> {
             match entries.find(*id) {
                 Some(entry) => {
                     reply_entry(reply, &entry);
-                    group.redeliver(*id, self.now_ms);
+                    group.record_redelivery(*id, self.now_ms);
                 }
                 None => {
                     reply.array(2);

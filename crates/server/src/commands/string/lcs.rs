@@ -1,7 +1,7 @@
 //! LCS: what two strings have in common, in order.
 
 use weft_resp::number::parse_i64;
-use weft_values::lcs::{Comparison, Match, length, steps};
+use weft_values::lcs::{Comparison, LcsMatch, estimate_steps, length};
 
 use crate::commands::context::{Binding, CommandResult, Context, leased};
 use crate::commands::error::CommandError;
@@ -83,7 +83,7 @@ fn lcs(ctx: &mut Context<'_, '_>) -> CommandResult {
     let (first, second) = (string_at(ctx, 0)?, string_at(ctx, 1)?);
     let options = parse_options(ctx)?;
     check_memory(ctx, &first, &second)?;
-    if ctx.leaves_worker(steps(first.len(), second.len())) {
+    if ctx.leaves_worker(estimate_steps(first.len(), second.len())) {
         return Ok(());
     }
     if options.length_only {
@@ -109,7 +109,7 @@ fn reply_with_matches(ctx: &mut Context<'_, '_>, comparison: &Comparison<'_>, op
     reply.array(matches.len());
     for found in &matches {
         reply.array(if options.with_match_length { 3 } else { 2 });
-        let Match { first, second } = found;
+        let LcsMatch { first, second } = found;
         for (start, end) in [first, second] {
             reply.array(2);
             reply.integer(*start as i64);

@@ -47,7 +47,7 @@ fn getset(ctx: &mut Context<'_, '_>) -> CommandResult {
         return before;
     }
     key.set(stored(value), Expiry::Never);
-    key.log_instead(&[b"SET", ctx.args.at(1), value]);
+    key.log_instead(&[b"SET", ctx.args.argument(1), value]);
     key.changed(Event::string("set"));
     Ok(())
 }
@@ -65,7 +65,7 @@ fn getdel(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Err(error);
     }
     key.delete();
-    key.log_instead(&[b"DEL", ctx.args.at(1)]);
+    key.log_instead(&[b"DEL", ctx.args.argument(1)]);
     key.changed(Event::generic("del"));
     Ok(())
 }
@@ -241,20 +241,20 @@ fn getex(ctx: &mut Context<'_, '_>) -> CommandResult {
     match expiry {
         Expiry::At(at) if is_expired(Some(at), passed_ms) => {
             key.delete_passed();
-            key.effects().log_passed(ctx.args.at(1));
+            key.effects().log_passed(ctx.args.argument(1));
             key.changed(Event::EXPIRED);
         }
         Expiry::At(at) => {
             key.set_expiry(Some(at));
             if key.effects().logs() {
                 let mut digits = itoa::Buffer::new();
-                key.log_instead(&[b"PEXPIREAT", ctx.args.at(1), digits.format(at).as_bytes()]);
+                key.log_instead(&[b"PEXPIREAT", ctx.args.argument(1), digits.format(at).as_bytes()]);
             }
             key.changed(Event::generic("expire"));
         }
         Expiry::Never if options.persist && has_expiry => {
             key.set_expiry(None);
-            key.log_instead(&[b"PERSIST", ctx.args.at(1)]);
+            key.log_instead(&[b"PERSIST", ctx.args.argument(1)]);
             key.changed(Event::generic("persist"));
         }
         Expiry::Never | Expiry::Keep => key.unchanged(),
@@ -272,7 +272,7 @@ fn delifeq(ctx: &mut Context<'_, '_>) -> CommandResult {
     match equal {
         Ok(true) => {
             key.delete();
-            key.log_instead(&[b"DEL", ctx.args.at(1)]);
+            key.log_instead(&[b"DEL", ctx.args.argument(1)]);
             key.changed(Event::generic("del"));
             ctx.reply.integer(1);
         }

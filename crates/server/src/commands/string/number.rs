@@ -86,9 +86,9 @@ fn incrbyfloat(ctx: &mut Context<'_, '_>) -> CommandResult {
     match sum {
         Ok(sum) => {
             let mut digits = Vec::new();
-            sum.format_human(&mut digits);
+            sum.append_human_readable(&mut digits);
             key.set(NewValue::Bytes(&digits), Expiry::Keep);
-            key.log_instead(&[b"SET", ctx.args.at(1), &digits, b"KEEPTTL"]);
+            key.log_instead(&[b"SET", ctx.args.argument(1), &digits, b"KEEPTTL"]);
             key.changed(Event::string("incrbyfloat"));
             ctx.reply.bulk(&digits);
             Ok(())

@@ -1,6 +1,6 @@
 //! Secrets stay out of what is recorded.
 
-use weft_resp::{Limits, Parsed, Parser};
+use weft_resp::{ParseOutcome, Parser, RequestLimits};
 
 use super::*;
 
@@ -10,12 +10,12 @@ fn secrets(full_name: &str, words: &[&str]) -> Vec<usize> {
         request += &format!("${}\r\n{word}\r\n", word.len());
     }
     let mut ranges = Vec::new();
-    let limits = Limits {
+    let limits = RequestLimits {
         max_bulk_len: 1 << 20,
-        authenticated: true,
+        is_authenticated: true,
     };
     let parsed = Parser::default().parse(request.as_bytes(), &mut ranges, &limits);
-    assert!(matches!(parsed, Parsed::Request { .. }));
+    assert!(matches!(parsed, ParseOutcome::Request { .. }));
     let args = Args::new(request.as_bytes(), &ranges);
     (0..words.len())
         .filter(|index| is_secret(full_name, args, *index))

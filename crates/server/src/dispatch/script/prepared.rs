@@ -28,7 +28,7 @@ pub(super) struct PreparedScript {
 
 /// The slot of a script's declared keys.
 pub(super) fn first_slot(prepared: &PreparedScript, args: Args<'_>) -> Option<u16> {
-    (prepared.one_slot && prepared.keys > 0).then(|| cluster_slot(args.at(3)))
+    (prepared.one_slot && prepared.keys > 0).then(|| cluster_slot(args.argument(3)))
 }
 
 /// The name that a command gives for its script.
@@ -40,9 +40,9 @@ enum ScriptName<'a> {
 
 fn named<'a>(command: &Command<Binding>, args: Args<'a>) -> ScriptName<'a> {
     match command.full_name {
-        "eval" | "eval_ro" => ScriptName::Source(args.at(1)),
-        "evalsha" | "evalsha_ro" => ScriptName::Digest(args.at(1)),
-        _ => ScriptName::Function(args.at(1)),
+        "eval" | "eval_ro" => ScriptName::Source(args.argument(1)),
+        "evalsha" | "evalsha_ro" => ScriptName::Digest(args.argument(1)),
+        _ => ScriptName::Function(args.argument(1)),
     }
 }
 
@@ -94,7 +94,7 @@ pub fn only_reads(server: &Server, command: &Command<Binding>, args: Args<'_>) -
 }
 
 fn key_count(args: Args<'_>, not_a_number: CommandError) -> Result<usize, CommandError> {
-    let count = parse_i64(args.at(2)).ok_or(not_a_number)?;
+    let count = parse_i64(args.argument(2)).ok_or(not_a_number)?;
     let arguments = args.len() as i64 - 3;
     if count > arguments {
         return Err(CommandError::constant(

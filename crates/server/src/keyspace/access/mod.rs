@@ -207,7 +207,7 @@ pub fn value_due_ms(value: ValueRef<'_, Value>) -> Option<u64> {
 #[inline]
 fn object_due_ms(object: &Value) -> Option<u64> {
     match object {
-        Value::Hash(hash) => hash.next_due_ms(),
+        Value::Hash(hash) => hash.next_expiry_ms(),
         _ => None,
     }
 }
@@ -277,7 +277,7 @@ impl<'a> Keys<'a, '_> {
     pub fn name(&self, index: usize) -> &'a [u8] {
         self.planned
             .get(index)
-            .map_or(&[][..], |key| self.args.at(key.argument as usize))
+            .map_or(&[][..], |key| self.args.argument(key.argument as usize))
     }
 
     /// The n-th key's entry for reading; `None` when it is missing or expired.
@@ -290,7 +290,7 @@ impl<'a> Keys<'a, '_> {
     #[inline]
     pub fn read_with(&mut self, index: usize, db: usize, touch: LookupStatistics) -> Option<EntryRef<'_, Value>> {
         let key = self.planned.get(index)?;
-        let name = self.args.at(key.argument as usize);
+        let name = self.args.argument(key.argument as usize);
         let found = self
             .held
             .slot(key)
@@ -353,7 +353,7 @@ impl<'a> Keys<'a, '_> {
     pub fn write_in(&mut self, index: usize, db: usize) -> KeyWrite<'_> {
         let key = &self.planned[index];
         let named = NamedKey {
-            name: self.args.at(key.argument as usize),
+            name: self.args.argument(key.argument as usize),
             hash: key.hash,
             slot: key.slot,
         };
@@ -376,7 +376,7 @@ impl<'a> Keys<'a, '_> {
     fn delete_expired_keys(&mut self) {
         for key in self.planned {
             if let Some(parts) = self.held.slot_mut(key) {
-                let name = self.args.at(key.argument as usize);
+                let name = self.args.argument(key.argument as usize);
                 let named = NamedKey {
                     name,
                     hash: key.hash,

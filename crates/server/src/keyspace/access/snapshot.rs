@@ -285,7 +285,7 @@ impl Snapshot {
 impl HeldLeases<'_, '_> {
     /// The entry of a key, expired or not, for who decides how to go on before a command runs.
     pub fn entry(&self, key: &PlannedKey, db: usize, args: Args<'_>) -> Option<EntryRef<'_, Value>> {
-        let name = args.at(key.argument as usize);
+        let name = args.argument(key.argument as usize);
         self.slot(key)?.table(db)?.find(key.hash, name)
     }
 }

@@ -281,9 +281,9 @@ impl KeyWrite<'_> {
         let Some(Value::Hash(hash)) = entry.object_mut() else {
             return None;
         };
-        let was_volatile = hash.is_volatile();
+        let was_volatile = hash.has_expiring_fields();
         let result = change(hash);
-        let due_ms = hash.next_due_ms();
+        let due_ms = hash.next_expiry_ms();
         self.volatile += i64::from(due_ms.is_some()) - i64::from(was_volatile);
         if let Some(due_ms) = due_ms {
             entry.note_value_due(due_ms);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use weft_table::{NewValue, ValueRef};
 use weft_values::Value;
-use weft_values::list::{End, List};
+use weft_values::list::{List, ListEnd};
 
 use super::*;
 use crate::keyspace::access::{AccessContext, Expiry, KeyWrite, WholeKeyspace};
@@ -119,7 +119,7 @@ impl Scene {
             400..500 => {
                 let mut list = List::quicklist(-2, 0);
                 for _ in 0..number % 50 {
-                    list.push(End::Tail, b"element");
+                    list.push(ListEnd::Tail, b"element");
                 }
                 let value = NewValue::Object(Value::List(list));
                 self.write(db, &name, |key| key.set(value, Expiry::At(5000)));
@@ -128,7 +128,7 @@ impl Scene {
                 if let Some(mut entry) = key.entry_mut()
                     && let Some(Value::List(list)) = entry.object_mut()
                 {
-                    list.push(End::Tail, b"more");
+                    list.push(ListEnd::Tail, b"more");
                 }
             }),
             600..700 => self.write(db, &name, |key| {

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use super::*;
 
-const ROOMY: Limits = Limits {
+const ROOMY: HashLimits = HashLimits {
     fields: 512,
     value_bytes: 64,
 };
-const NARROW: Limits = Limits {
+const NARROW: HashLimits = HashLimits {
     fields: 1,
     value_bytes: 3,
 };
@@ -43,7 +43,7 @@ fn encoding(hash: &Read) -> &'static str {
     }
 }
 
-fn read_whole(bytes: &[u8], limits: Limits) -> Option<Read> {
+fn read_whole(bytes: &[u8], limits: HashLimits) -> Option<Read> {
     let mut reader = Reader::new(bytes);
     let kind = reader.byte()?;
     read(kind, &mut reader, limits)
@@ -56,7 +56,7 @@ fn written(hash: HashRef<'_>) -> Vec<u8> {
 }
 
 fn table(of: &[(&str, &str, FieldExpiry)]) -> Hash {
-    let mut hash = Hash::new(Reported::Hashtable);
+    let mut hash = Hash::new(HashEncoding::Hashtable);
     for (name, value, expiry) in of {
         hash.set(name.as_bytes(), value.as_bytes(), *expiry, 0);
     }
@@ -65,7 +65,7 @@ fn table(of: &[(&str, &str, FieldExpiry)]) -> Hash {
 
 #[test]
 fn hashes_are_written_as_valkey_writes_them_and_read_back() {
-    let mut packing = hash::Packing::of(None, 0);
+    let mut packing = hash::PackedHashBuilder::of(None, 0);
     for (name, value) in [("a", "1"), ("b", "-5000"), ("c", "x")] {
         packing.set(name.as_bytes(), value.as_bytes());
     }
@@ -93,7 +93,7 @@ fn hashes_are_written_as_valkey_writes_them_and_read_back() {
 
 #[test]
 fn a_large_hash_that_reports_a_listpack_is_written_as_one() {
-    let mut hash = Hash::new(Reported::Listpack);
+    let mut hash = Hash::new(HashEncoding::Listpack);
     for number in 0..300 {
         hash.set(format!("field {number}").as_bytes(), b"12", FieldExpiry::Never, 0);
     }
@@ -158,7 +158,7 @@ fn damaged_payloads_never_panic() {
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
     let expiring = table(&[("a", "1", FieldExpiry::At(7)), ("b", "long value", FieldExpiry::Never)]);
-    let mut compact = Hash::new(Reported::Listpack);
+    let mut compact = Hash::new(HashEncoding::Listpack);
     for number in 0..20 {
         compact.set(number.to_string().as_bytes(), b"value", FieldExpiry::Never, 0);
     }

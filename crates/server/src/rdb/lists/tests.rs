@@ -77,7 +77,7 @@ fn lists_of_many_nodes_come_back() {
                 0 => vec![b'l'; 10_000],
                 _ => format!("element {number}").into_bytes(),
             };
-            list.push(End::Tail, &element);
+            list.push(ListEnd::Tail, &element);
         }
         let value = Value::List(list);
         let payload = dump(ValueRef::Object(&value), true);
@@ -107,7 +107,10 @@ fn empty_and_damaged_lists_are_refused() {
 fn any_damage_is_refused_or_gives_a_list() {
     let mut list = List::quicklist(3, 1);
     for number in 0..20 {
-        list.push(End::Tail, format!("element {number} {}", "x".repeat(number)).as_bytes());
+        list.push(
+            ListEnd::Tail,
+            format!("element {number} {}", "x".repeat(number)).as_bytes(),
+        );
     }
     let whole = dump(ValueRef::Object(&Value::List(list)), true);
     for place in 1..whole.len() {

@@ -6,19 +6,19 @@ use weft_values::listpack::Element;
 
 use super::*;
 
-const ROOMY: Limits = Limits {
+const ROOMY: SetLimits = SetLimits {
     integers: 512,
     run_members: 128,
     run_member_bytes: 64,
 };
-const NARROW: Limits = Limits {
+const NARROW: SetLimits = SetLimits {
     integers: 2,
     run_members: 2,
     run_member_bytes: 3,
 };
 
 fn set_of(members: &[&str]) -> Set {
-    let mut set = Set::of_integers();
+    let mut set = Set::new_integers();
     for member in members {
         set.add(member.as_bytes(), ROOMY);
     }
@@ -31,7 +31,7 @@ fn written(set: &Set) -> Vec<u8> {
     out
 }
 
-fn read(bytes: &[u8], limits: Limits) -> Option<Set> {
+fn read(bytes: &[u8], limits: SetLimits) -> Option<Set> {
     let mut reader = Reader::new(bytes);
     read_set(reader.byte()?, &mut reader, limits)
 }

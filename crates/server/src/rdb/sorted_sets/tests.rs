@@ -2,31 +2,31 @@
 
 use super::*;
 
-const LIMITS: Limits = Limits {
+const LIMITS: SortedSetLimits = SortedSetLimits {
     members: 4,
     member_bytes: 10,
 };
 
-fn draft(members: &[(&str, f64)]) -> Draft {
-    let mut draft = Draft::new(1, 1, LIMITS);
+fn draft(members: &[(&str, f64)]) -> DetachedSortedSet {
+    let mut draft = DetachedSortedSet::new(1, 1, LIMITS);
     for (member, score) in members {
         draft.upsert(member.as_bytes(), LIMITS, |_| Some(*score));
     }
     draft
 }
 
-fn written(draft: &Draft) -> Vec<u8> {
+fn written(draft: &DetachedSortedSet) -> Vec<u8> {
     let mut out = Vec::new();
     write(&mut out, draft.view(), true);
     out
 }
 
-fn read(bytes: &[u8]) -> Option<Draft> {
+fn read(bytes: &[u8]) -> Option<DetachedSortedSet> {
     let mut reader = Reader::new(bytes);
     super::read(reader.byte()?, &mut reader, LIMITS)
 }
 
-fn listed(draft: &Draft) -> Vec<(String, f64)> {
+fn listed(draft: &DetachedSortedSet) -> Vec<(String, f64)> {
     let show = |member: Element<'_>| String::from_utf8_lossy(&member.to_vec()).into_owned();
     draft
         .view()

@@ -48,14 +48,14 @@ fn id(ms: u64, seq: u64) -> StreamId {
 fn a_stream_of_valkey_is_read_and_written_again() {
     assert_eq!(DUMP[0], TYPE_THIRD);
     let stream = known();
-    let counters = Counters {
+    let counters = StreamMetadata {
         length: 6,
         last_id: id(2000, u64::MAX),
         first_id: id(1001, 1),
         max_deleted_id: id(1002, 2),
         entries_added: 7,
     };
-    assert_eq!(*stream.counters(), counters);
+    assert_eq!(*stream.metadata(), counters);
     let names: Vec<_> = stream.groups().iter().map(|group| group.name().to_vec()).collect();
     assert_eq!(names, [&b"7"[..], b"idle", b"readers"]);
     let readers = stream.group(b"readers").expect("it is there");
@@ -91,10 +91,10 @@ fn write_older(stream: &Stream, version: u8) -> Vec<u8> {
     for (base, block) in stream.blocks() {
         write_string(&mut out, &base.to_bytes(), false);
         let mut whole = Vec::new();
-        block.write_whole(&mut whole);
+        block.write_listpack(&mut whole);
         write_string(&mut out, &whole, false);
     }
-    let counters = stream.counters();
+    let counters = stream.metadata();
     write_length(&mut out, counters.length as usize);
     write_id(&mut out, counters.last_id);
     if version == TYPE_SECOND {
@@ -125,15 +125,15 @@ fn older_versions_are_read_and_what_they_lack_is_found_out() {
     for (version, added, max_deleted_id, read) in [(TYPE_FIRST, 6, StreamId::MIN, 0), (TYPE_SECOND, 7, id(1002, 2), 3)]
     {
         let stream = read_whole(&write_older(&known(), version), version).expect("it is well-formed");
-        assert_eq!(stream.counters().entries_added, added);
-        assert_eq!(stream.counters().max_deleted_id, max_deleted_id);
-        assert_eq!(stream.counters().first_id, id(1001, 1));
+        assert_eq!(stream.metadata().entries_added, added);
+        assert_eq!(stream.metadata().max_deleted_id, max_deleted_id);
+        assert_eq!(stream.metadata().first_id, id(1001, 1));
         let group = stream.group(b"12").expect("names may be stored as numbers");
         assert_eq!(group.entries_read, Some(read));
         let number = group.find_consumer(b"34").expect("it is there");
         let consumer = group.consumer(number);
         assert_eq!((consumer.seen_ms, consumer.active_ms), (88, 88));
-        let pending = Pending {
+        let pending = PendingEntry {
             delivered_ms: 77,
             deliveries: 5,
             consumer: number,
@@ -200,7 +200,7 @@ fn damaged_streams_are_refused_or_read_and_never_harm() {
             };
             let pairs = [(&b"name"[..], value)];
             assert_eq!(stream.append(next, pairs.into_iter(), limits), Ok(()));
-            assert_eq!(stream.top_id(), next);
+            assert_eq!(stream.last_entry_id(), next);
         }
     }
     assert!(accepted > 500, "hardly anything was accepted");

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use weft_reactor::unix_ms;
 use weft_resp::number::parse_i64;
-use weft_resp::{Args, Limits, Parsed};
+use weft_resp::{Args, ParseOutcome, RequestLimits};
 
 use super::PrimaryThread;
 use crate::commands::registry;
@@ -22,9 +22,9 @@ impl PrimaryThread {
         let mut input = std::mem::take(&mut replica.connection.input);
         let mut ranges = Vec::new();
         let mut at = 0;
-        let limits = Limits {
+        let limits = RequestLimits {
             max_bulk_len: 64 * 1024,
-            authenticated: true,
+            is_authenticated: true,
         };
         while at < input.len() {
             ranges.clear();
@@ -32,8 +32,8 @@ impl PrimaryThread {
                 return;
             };
             match replica.connection.parser.parse(&input[at..], &mut ranges, &limits) {
-                Parsed::Incomplete { .. } => break,
-                Parsed::Request { consumed, argc } => {
+                ParseOutcome::Incomplete { .. } => break,
+                ParseOutcome::Request { consumed, argc } => {
                     if argc > 0 {
                         let args = Args::new(&input[at..at + consumed], &ranges);
                         self.process_command(token, &args.iter().collect::<Vec<_>>());
@@ -41,14 +41,14 @@ impl PrimaryThread {
                     at += consumed;
                 }
                 // A keepalive newline, or an inline command.
-                Parsed::Inline { consumed, args } => {
+                ParseOutcome::Inline { consumed, args } => {
                     let words: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
                     if !words.is_empty() {
                         self.process_command(token, &words);
                     }
                     at += consumed;
                 }
-                Parsed::Error(error) => {
+                ParseOutcome::Error(error) => {
                     log::warning!(
                         "Protocol error from a replica: {}",
                         String::from_utf8_lossy(&error.message())

@@ -19,7 +19,7 @@ impl Host for FakeHost {
     fn call(&mut self, request: &[u8], ranges: &[ArgRange]) -> CallResult<'_> {
         self.calls += 1;
         let args = Args::new(request, ranges);
-        match args.at(0) {
+        match args.argument(0) {
             b"bad" => CallResult::Refused(b"ERR it is bad".to_vec()),
             b"stop" => {
                 if let Some(run) = &self.run {
@@ -29,7 +29,7 @@ impl Host for FakeHost {
             }
             _ => {
                 self.reply.clear();
-                Reply::new(&mut self.reply, Protocol::Resp2).bulk(args.at(1));
+                Reply::new(&mut self.reply, Protocol::Resp2).bulk(args.argument(1));
                 CallResult::Reply(&self.reply)
             }
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::*;
 
 fn packed_of(numbers: &[i64]) -> Vec<u8> {
-    let mut packed = empty(Vec::new());
+    let mut packed = empty_in(Vec::new());
     for &number in numbers {
         insert(&mut packed, number);
     }
@@ -13,7 +13,7 @@ fn packed_of(numbers: &[i64]) -> Vec<u8> {
 }
 
 fn numbers_of(packed: &[u8]) -> Vec<i64> {
-    Integers::of_packed(packed).iter().collect()
+    PackedIntegers::of_packed(packed).iter().collect()
 }
 
 #[test]
@@ -30,12 +30,12 @@ fn the_width_is_that_of_the_widest_number_ever() {
     ];
     for (numbers, width) in cases {
         let mut packed = packed_of(numbers);
-        assert_eq!(Integers::of_packed(&packed).width(), *width, "{numbers:?}");
+        assert_eq!(PackedIntegers::of_packed(&packed).width(), *width, "{numbers:?}");
         for number in *numbers {
             assert!(remove(&mut packed, *number));
         }
         assert_eq!(
-            Integers::of_packed(&packed).width(),
+            PackedIntegers::of_packed(&packed).width(),
             *width,
             "nothing narrows {numbers:?}"
         );
@@ -73,15 +73,19 @@ fn only_ascending_distinct_numbers_are_valid() {
         (&[2, 1], false),
         (&[1, -1], false),
     ] {
-        assert_eq!(Integers::validate(2, &bytes(numbers)).is_some(), valid, "{numbers:?}");
+        assert_eq!(
+            PackedIntegers::validate(2, &bytes(numbers)).is_some(),
+            valid,
+            "{numbers:?}"
+        );
     }
     for (width, length) in [(0, 0), (1, 2), (3, 3), (16, 16), (2, 1), (4, 6), (8, 12)] {
         assert!(
-            Integers::validate(width, &vec![0; length]).is_none(),
+            PackedIntegers::validate(width, &vec![0; length]).is_none(),
             "{width} {length}"
         );
     }
-    let integers = Integers::validate(8, &[7, 0, 0, 0, 0, 0, 0, 0]).map(Integers::to_packed);
+    let integers = PackedIntegers::validate(8, &[7, 0, 0, 0, 0, 0, 0, 0]).map(PackedIntegers::to_packed);
     assert_eq!(integers.map(|packed| numbers_of(&packed)), Some(vec![7]));
 }
 
@@ -91,7 +95,7 @@ fn random_changes_agree_with_an_ordered_set() {
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
     for range in [20, 1000, 100_000, 1 << 40] {
-        let mut packed = empty(Vec::new());
+        let mut packed = empty_in(Vec::new());
         let mut model = BTreeSet::new();
         for _ in 0..500 {
             let number = random.i64(-range..range);
@@ -101,7 +105,7 @@ fn random_changes_agree_with_an_ordered_set() {
                 assert_eq!(remove(&mut packed, number), model.remove(&number));
             }
             let probe = random.i64(-range..range);
-            let integers = Integers::of_packed(&packed);
+            let integers = PackedIntegers::of_packed(&packed);
             assert_eq!(integers.contains(probe), model.contains(&probe));
             assert_eq!(integers.len(), model.len());
             assert_eq!(

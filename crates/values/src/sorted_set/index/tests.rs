@@ -9,7 +9,7 @@ fn entries_stay_in_the_order_of_their_hashes_through_growth_and_shrinking() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
-    let mut index = Index::with_room(0);
+    let mut index = Index::with_capacity(0);
     let mut model: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for step in 0..60_000u32 {
         // Some hashes are drawn from few values, so that some are equal.

@@ -1,12 +1,12 @@
 //! Balancing of the tree (rule 4): large leaves and nodes are split, small ones are merged, empty ones are removed.
 
 use super::node::Node;
-use super::{MAX_CHILDREN, NONE, Tree};
+use super::{MAX_CHILDREN, NO_NODE, Tree};
 use crate::sorted_set::leaf::{Leaf, MAX_BYTES, MAX_MEMBERS};
 use crate::sorted_set::member_hash::member_hash;
 
 /// The result of splitting a child that was too large: the new child to its right.
-struct Split {
+struct SplitChild {
     left: u32,
     right: u32,
     right_count: u32,
@@ -42,7 +42,7 @@ impl Tree {
         let left = self.leaves.at_mut(number);
         let mut right = left.split_off(at);
         let left_bytes = left.allocated_bytes();
-        self.behind = self.behind + left_bytes + right.allocated_bytes() - before;
+        self.owned_bytes = self.owned_bytes + left_bytes + right.allocated_bytes() - before;
         right.previous = number;
         let (parent, next) = (right.parent, right.next);
         let (count, score) = (right.len() as u32, right.score(0));
@@ -51,7 +51,7 @@ impl Tree {
             .collect();
         let new = self.leaves.add(right);
         self.leaves.at_mut(number).next = new;
-        if next != NONE {
+        if next != NO_NODE {
             self.leaves.at_mut(next).previous = new;
         }
         for hash in hashes {
@@ -59,7 +59,7 @@ impl Tree {
         }
         self.insert_child(
             0,
-            Split {
+            SplitChild {
                 left: number,
                 right: new,
                 right_count: count,
@@ -71,12 +71,12 @@ impl Tree {
     }
 
     /// Inserts the right half of a split leaf (height 0) or node after the left half.
-    fn insert_child(&mut self, height: u32, split: Split) {
-        if split.parent == NONE {
+    fn insert_child(&mut self, height: u32, split: SplitChild) {
+        if split.parent == NO_NODE {
             self.add_root(height, &split);
             return;
         }
-        let Split {
+        let SplitChild {
             left,
             right,
             right_count,
@@ -95,7 +95,7 @@ impl Tree {
         }
     }
 
-    fn add_root(&mut self, height: u32, split: &Split) {
+    fn add_root(&mut self, height: u32, split: &SplitChild) {
         let (left_count, left_score) = if height == 0 {
             let leaf = self.leaves.at(split.left);
             (leaf.len(), leaf.score(0))
@@ -104,7 +104,7 @@ impl Tree {
             (node.members(), node.scores[0])
         };
         let mut root = Node {
-            parent: NONE,
+            parent: NO_NODE,
             height,
             ..Node::default()
         };
@@ -113,7 +113,7 @@ impl Tree {
             &[left_count as u32, split.right_count],
             &[left_score, split.right_score],
         );
-        self.behind += root.allocated_bytes();
+        self.owned_bytes += root.allocated_bytes();
         let number = self.nodes.add(root);
         self.set_parent(height, split.left, number);
         self.set_parent(height, split.right, number);
@@ -123,7 +123,7 @@ impl Tree {
 
     fn split_node(&mut self, number: u32) {
         let right = self.change_node(number, |node| node.split_off(node.children.len() / 2));
-        self.behind += right.allocated_bytes();
+        self.owned_bytes += right.allocated_bytes();
         let (parent, height) = (right.parent, right.height);
         let (count, score) = (right.members() as u32, right.scores[0]);
         let children = right.children.clone();
@@ -133,7 +133,7 @@ impl Tree {
         }
         self.insert_child(
             height + 1,
-            Split {
+            SplitChild {
                 left: number,
                 right: new,
                 right_count: count,
@@ -144,61 +144,61 @@ impl Tree {
     }
 
     /// Removes an empty leaf from the tree.
-    pub(super) fn drop_leaf(&mut self, number: u32) {
-        let leaf = self.leaves.take(number);
-        self.behind -= leaf.allocated_bytes();
-        self.unchain(&leaf);
-        self.drop_child(leaf.parent, number);
+    pub(super) fn remove_leaf(&mut self, number: u32) {
+        let leaf = self.leaves.remove(number);
+        self.owned_bytes -= leaf.allocated_bytes();
+        self.unlink(&leaf);
+        self.remove_child(leaf.parent, number);
     }
 
-    fn unchain(&mut self, leaf: &Leaf) {
+    fn unlink(&mut self, leaf: &Leaf) {
         match leaf.previous {
-            NONE => self.first_leaf = leaf.next,
+            NO_NODE => self.first_leaf = leaf.next,
             previous => self.leaves.at_mut(previous).next = leaf.next,
         }
-        if leaf.next != NONE {
+        if leaf.next != NO_NODE {
             self.leaves.at_mut(leaf.next).previous = leaf.previous;
         }
     }
 
     /// Removes the entry of a child, which no longer exists, from its node.
-    fn drop_child(&mut self, number: u32, child: u32) {
+    fn remove_child(&mut self, number: u32, child: u32) {
         let (position, left) = self.change_node(number, |node| {
             let position = node.position_of(child);
             node.remove(position);
             (position, node.children.len())
         });
         if left == 0 {
-            let node = self.nodes.take(number);
-            self.behind -= node.allocated_bytes();
-            self.drop_child(node.parent, number);
+            let node = self.nodes.remove(number);
+            self.owned_bytes -= node.allocated_bytes();
+            self.remove_child(node.parent, number);
             return;
         }
         if position == 0 {
             let node = self.nodes.at(number);
-            self.correct_above(number, node.parent, node.scores[0]);
+            self.update_first_scores_above(number, node.parent, node.scores[0]);
         }
         if number == self.root {
-            self.lower_root();
+            self.shrink_root();
         } else if left < MAX_CHILDREN / 4 {
             self.merge_node(number);
         }
     }
 
     /// Replaces a root that has only one child by this child.
-    fn lower_root(&mut self) {
+    fn shrink_root(&mut self) {
         while self.height > 0 && self.nodes.at(self.root).children.len() == 1 {
-            let root = self.nodes.take(self.root);
-            self.behind -= root.allocated_bytes();
+            let root = self.nodes.remove(self.root);
+            self.owned_bytes -= root.allocated_bytes();
             self.root = root.children[0];
             self.height -= 1;
-            self.set_parent(self.height, self.root, NONE);
+            self.set_parent(self.height, self.root, NO_NODE);
         }
     }
 
     /// Returns the pairs (left, right) of a child and a neighbour under the same parent: its left neighbour and itself,
     /// then itself and its right neighbour.
-    fn pairs(&self, parent: u32, child: u32) -> impl Iterator<Item = (u32, u32)> {
+    fn neighbour_pairs(&self, parent: u32, child: u32) -> impl Iterator<Item = (u32, u32)> {
         let node = self.nodes.at(parent);
         let position = node.position_of(child);
         let left = position.checked_sub(1).map(|before| (node.children[before], child));
@@ -208,7 +208,7 @@ impl Tree {
 
     pub(super) fn merge_leaf(&mut self, number: u32) {
         let parent = self.leaves.at(number).parent;
-        if parent == NONE {
+        if parent == NO_NODE {
             return;
         }
         let fits = |(left, right): &(u32, u32)| {
@@ -216,22 +216,22 @@ impl Tree {
             left.len() + right.len() <= MAX_MEMBERS * 3 / 4
                 && left.record_bytes() + right.record_bytes() <= MAX_BYTES * 3 / 4
         };
-        let Some((left, right)) = self.pairs(parent, number).find(fits) else {
+        let Some((left, right)) = self.neighbour_pairs(parent, number).find(fits) else {
             return;
         };
-        let gone = self.leaves.take(right);
-        self.behind -= gone.allocated_bytes();
-        self.unchain(&gone);
+        let gone = self.leaves.remove(right);
+        self.owned_bytes -= gone.allocated_bytes();
+        self.unlink(&gone);
         for slot in 0..gone.len() {
             let hash = member_hash(gone.member(slot)).prefix();
             self.index.relocate(hash, right, left);
         }
         self.change_leaf(left, |leaf| leaf.append(&gone));
-        self.hand_over_count(parent, left, right);
-        self.drop_child(parent, right);
+        self.merge_counts(parent, left, right);
+        self.remove_child(parent, right);
     }
 
-    fn hand_over_count(&mut self, parent: u32, left: u32, right: u32) {
+    fn merge_counts(&mut self, parent: u32, left: u32, right: u32) {
         let node = self.nodes.at_mut(parent);
         let (to, from) = (node.position_of(left), node.position_of(right));
         node.counts[to] += node.counts[from];
@@ -243,16 +243,16 @@ impl Tree {
         let fits = |(left, right): &(u32, u32)| {
             self.nodes.at(*left).children.len() + self.nodes.at(*right).children.len() <= MAX_CHILDREN * 3 / 4
         };
-        let Some((left, right)) = self.pairs(parent, number).find(fits) else {
+        let Some((left, right)) = self.neighbour_pairs(parent, number).find(fits) else {
             return;
         };
-        let gone = self.nodes.take(right);
-        self.behind -= gone.allocated_bytes();
+        let gone = self.nodes.remove(right);
+        self.owned_bytes -= gone.allocated_bytes();
         for child in &gone.children {
             self.set_parent(gone.height, *child, left);
         }
         self.change_node(left, |node| node.append(&gone.children, &gone.counts, &gone.scores));
-        self.hand_over_count(parent, left, right);
-        self.drop_child(parent, right);
+        self.merge_counts(parent, left, right);
+        self.remove_child(parent, right);
     }
 }

@@ -1,19 +1,19 @@
 //! A check of a whole tree against every rule, for tests.
 
 use super::node::Node;
-use super::{MAX_CHILDREN, NONE, Tree, TreePosition};
+use super::{MAX_CHILDREN, NO_NODE, Tree, TreePosition};
 use crate::sorted_set::member_hash::member_hash;
 
 impl Tree {
     /// Asserts that every rule holds.
     pub(in crate::sorted_set) fn check(&self) {
         let mut leaves = Vec::new();
-        let (members, _) = self.check_below(self.root, self.height, NONE, &mut leaves);
+        let (members, _) = self.check_below(self.root, self.height, NO_NODE, &mut leaves);
         assert_eq!(members, self.len);
         let mut chained = Vec::new();
-        let (mut number, mut previous) = (self.first_leaf, NONE);
+        let (mut number, mut previous) = (self.first_leaf, NO_NODE);
         let mut behind = 0;
-        while number != NONE {
+        while number != NO_NODE {
             let leaf = self.leaves.at(number);
             assert_eq!(leaf.previous, previous);
             behind += leaf.allocated_bytes();
@@ -31,7 +31,7 @@ impl Tree {
         assert_eq!(self.leaves.len(), leaves.len());
         assert_eq!(self.index.entries_from(0).count(), self.len);
         let nodes: usize = (0..).map_while(|number| self.node_bytes(number)).sum();
-        assert_eq!(behind + nodes, self.behind);
+        assert_eq!(behind + nodes, self.owned_bytes);
     }
 
     fn node_bytes(&self, number: u32) -> Option<usize> {

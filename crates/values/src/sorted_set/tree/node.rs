@@ -1,6 +1,6 @@
 //! A node of the tree: its children, and the count and first score of each.
 
-use crate::sorted_set::room::{allocated, make_room};
+use crate::sorted_set::room::{allocated_bytes, reserve};
 
 /// A node above leaves or other nodes.
 #[derive(Clone, Debug, Default)]
@@ -15,9 +15,9 @@ pub(super) struct Node {
 
 impl Node {
     pub(super) fn insert(&mut self, position: usize, child: u32, count: u32, score: f64) {
-        make_room(&mut self.children, 1);
-        make_room(&mut self.counts, 1);
-        make_room(&mut self.scores, 1);
+        reserve(&mut self.children, 1);
+        reserve(&mut self.counts, 1);
+        reserve(&mut self.scores, 1);
         self.children.insert(position, child);
         self.counts.insert(position, count);
         self.scores.insert(position, score);
@@ -60,15 +60,15 @@ impl Node {
     }
 
     pub(super) fn append(&mut self, children: &[u32], counts: &[u32], scores: &[f64]) {
-        make_room(&mut self.children, children.len());
-        make_room(&mut self.counts, children.len());
-        make_room(&mut self.scores, children.len());
+        reserve(&mut self.children, children.len());
+        reserve(&mut self.counts, children.len());
+        reserve(&mut self.scores, children.len());
         self.children.extend_from_slice(children);
         self.counts.extend_from_slice(counts);
         self.scores.extend_from_slice(scores);
     }
 
     pub(super) fn allocated_bytes(&self) -> usize {
-        allocated(&self.children) + allocated(&self.counts) + allocated(&self.scores)
+        allocated_bytes(&self.children) + allocated_bytes(&self.counts) + allocated_bytes(&self.scores)
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use weft_resp::Protocol;
-use weft_values::list::End;
+use weft_values::list::ListEnd;
 
 use super::super::{Kind, Line, Operation, Permit, ScoreEnd, Wait, WaitKey, Waiter};
 use super::{Counts, Waiting};
@@ -44,9 +44,9 @@ fn operations() -> [Operation; 3] {
         slot: 2,
         name: b"to"[..].into(),
     };
-    let (from, to) = (End::Head, End::Tail);
+    let (from, to) = (ListEnd::Head, ListEnd::Tail);
     [
-        Operation::ListPop(End::Head),
+        Operation::ListPop(ListEnd::Head),
         Operation::ListMove { from, to, destination },
         Operation::SortedSetPop(ScoreEnd::Min),
     ]

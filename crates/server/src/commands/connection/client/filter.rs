@@ -91,7 +91,7 @@ impl Filter {
         };
         let mut at = 2;
         while at < args.len() {
-            let option = args.at(at).to_ascii_uppercase();
+            let option = args.argument(at).to_ascii_uppercase();
             // A list of no ids is a list, though not as the only filter.
             let may_be_last = at > 2 && matches!(option.as_slice(), b"ID" | b"NOT-ID");
             if at + 1 == args.len() && !may_be_last {
@@ -101,7 +101,7 @@ impl Filter {
                 b"ID" => read_ids(args, at + 1, &mut filter.ids)?,
                 b"NOT-ID" => read_ids(args, at + 1, &mut filter.not_ids)?,
                 option => {
-                    filter.read(option, args.at(at + 1), scene)?;
+                    filter.read(option, args.argument(at + 1), scene)?;
                     at + 2
                 }
             };
@@ -218,7 +218,7 @@ fn is_or_not_set(value: &[u8], wanted: &Option<Vec<u8>>, unwanted: &Option<Vec<u
 fn read_ids(args: Args<'_>, mut at: usize, ids: &mut Option<HashSet<u64>>) -> Result<usize, CommandError> {
     let ids = ids.get_or_insert_default();
     while at < args.len()
-        && let Some(id) = parse_i64(args.at(at))
+        && let Some(id) = parse_i64(args.argument(at))
     {
         match u64::try_from(id) {
             Ok(id) if id > 0 => ids.insert(id),

@@ -167,8 +167,8 @@ pub(crate) fn caching(ctx: &mut Context<'_, '_>) -> CommandResult {
         ));
     };
     let (yes, no) = (
-        ctx.args.at(2).eq_ignore_ascii_case(b"yes"),
-        ctx.args.at(2).eq_ignore_ascii_case(b"no"),
+        ctx.args.argument(2).eq_ignore_ascii_case(b"yes"),
+        ctx.args.argument(2).eq_ignore_ascii_case(b"no"),
     );
     match (yes, no) {
         (true, _) if !tracking.is_opt_in => {

@@ -8,7 +8,7 @@ use weft_values::list::{Direction, ListRef};
 use weft_values::listpack::{DECIMAL_MAX_BYTES, Element};
 use weft_values::packed::PackedKind;
 use weft_values::set::SetView;
-use weft_values::sorted_set::View;
+use weft_values::sorted_set::SortedSetView;
 
 use crate::commands::error::CommandError;
 use crate::commands::list::stored::list_of;
@@ -24,7 +24,7 @@ pub enum Source<'a> {
     /// Without order.
     Set(SetView<'a>),
     /// In the order of the scores.
-    SortedSet(View<'a>),
+    SortedSet(SortedSetView<'a>),
 }
 
 impl<'a> Source<'a> {
@@ -84,7 +84,8 @@ impl<'a> Source<'a> {
                     true => set.len() - range.end..set.len() - range.start,
                     false => range,
                 };
-                set.walk(ranks, backwards).for_each(|(member, _)| elements.push(member));
+                set.iter_ranks(ranks, backwards)
+                    .for_each(|(member, _)| elements.push(member));
             }
         }
         elements

@@ -46,7 +46,7 @@ impl Runner<'_, '_, '_> {
                 let name = parent.full_name.to_uppercase();
                 let text = [
                     b"ERR unknown subcommand '",
-                    shown_name(args.at(1)),
+                    shown_name(args.argument(1)),
                     b"'. Try ",
                     name.as_bytes(),
                     b" HELP.",

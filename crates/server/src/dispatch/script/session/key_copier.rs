@@ -50,7 +50,7 @@ impl KeyCopier {
 
     /// Brings the keys of a command that are not there yet, in all databases.
     pub fn bring(&mut self, planned: &[PlannedKey], args: Args<'_>, beside: &Server, all: &mut Exclusive<'_>) {
-        let name = |key: &PlannedKey| args.at(key.argument as usize);
+        let name = |key: &PlannedKey| args.argument(key.argument as usize);
         let unknown = planned.iter().filter(|key| !self.known.contains(name(key)));
         let mut wanted: Vec<PlannedKey> = unknown.map(|key| PlannedKey { write: false, ..*key }).collect();
         if self.is_whole || wanted.is_empty() {
@@ -79,7 +79,12 @@ impl KeyCopier {
         let mut copies = Copies::default();
         for key in wanted {
             let slot = held.slot(key)?;
-            copies.take(&self.server.keyspace, slot, key.hash, args.at(key.argument as usize))?;
+            copies.take(
+                &self.server.keyspace,
+                slot,
+                key.hash,
+                args.argument(key.argument as usize),
+            )?;
         }
         Some(copies)
     }

@@ -86,7 +86,7 @@ pub(super) fn is_wanted(client: &Client, command: &Command<Binding>) -> bool {
 pub(super) fn begin(thread: &mut Thread, request: &Request<'_>, connection: &mut Connection) -> Outcome {
     let args = request.args(&connection.input);
     if request.command.full_name.starts_with("evalsha") {
-        let error = match args.at(1).len() {
+        let error = match args.argument(1).len() {
             DIGEST_LEN => CommandError::constant("ERR Please use EVAL instead of EVALSHA for debugging"),
             _ => NO_SCRIPT,
         };
@@ -140,7 +140,7 @@ impl Session {
                 return;
             }
         };
-        let debugger = Rc::new(RefCell::new(Debugger::new(Box::new(line), self.args().at(1))));
+        let debugger = Rc::new(RefCell::new(Debugger::new(Box::new(line), self.args().argument(1))));
         match is_sync {
             true => {
                 log::notice!("Weft synchronous debugging eval session started");

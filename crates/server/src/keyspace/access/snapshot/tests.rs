@@ -5,7 +5,7 @@ use std::sync::Arc;
 use weft_resp::Args;
 use weft_table::{NewValue, ValueRef};
 use weft_values::Value;
-use weft_values::set::{Limits, Set};
+use weft_values::set::{Set, SetLimits};
 
 use super::{KeyUse, Snapshot, SnapshotAttempt};
 use crate::keyspace::access::{AccessContext, Expiry, HeldLeases, Keys, PlannedKey};
@@ -37,7 +37,7 @@ impl Scene {
         let seat = keyspace.slots.join().expect("a seat");
         let args = Args::new(REQUEST, &RANGES);
         let planned = (0..2).map(|argument| {
-            let hash = keyspace.hasher.hash(args.at(argument));
+            let hash = keyspace.hasher.hash(args.argument(argument));
             PlannedKey::of_argument(argument, hash, argument == 1)
         });
         Scene {
@@ -134,12 +134,12 @@ fn access<'a>(clock: &'a AccessClock, keyspace: &'a Keyspace, now_ms: u64) -> Ac
 }
 
 fn large_set(members: usize) -> NewValue<'static, Value> {
-    let limits = Limits {
+    let limits = SetLimits {
         integers: 8,
         run_members: 8,
         run_member_bytes: 64,
     };
-    let mut set = Set::of_table(members, members * 8);
+    let mut set = Set::new_table(members, members * 8);
     for member in 0..members {
         set.add(format!("m{member}").as_bytes(), limits);
     }

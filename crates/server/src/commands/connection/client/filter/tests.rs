@@ -1,6 +1,6 @@
 //! Tests of the filters: what they let pass, and what they refuse to read.
 
-use weft_resp::{ArgRange, Limits, Parsed, Parser};
+use weft_resp::{ArgRange, ParseOutcome, Parser, RequestLimits};
 
 use super::*;
 use crate::net::client::ClientFlags;
@@ -14,12 +14,12 @@ fn parse(words: &[&[u8]], skip_caller: bool) -> Result<Filter, String> {
         request.extend_from_slice(b"\r\n");
     }
     let mut ranges: Vec<ArgRange> = Vec::new();
-    let limits = Limits {
+    let limits = RequestLimits {
         max_bulk_len: 1 << 20,
-        authenticated: true,
+        is_authenticated: true,
     };
     let parsed = Parser::default().parse(&request, &mut ranges, &limits);
-    assert!(matches!(parsed, Parsed::Request { .. }), "{parsed:?}");
+    assert!(matches!(parsed, ParseOutcome::Request { .. }), "{parsed:?}");
     let scene = FilterContext {
         databases: 16,
         is_user: &|name| name == b"default",
