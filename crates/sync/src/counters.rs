@@ -73,8 +73,8 @@ impl StripedCounters {
             .wrapping_sub(self.baselines[index].load(Relaxed))
     }
 
-    /// The values of several counters since their last resets, added up. Stripes are read one after the other, as they lie
-    /// in memory.
+    /// The values of several counters since their last resets, added up. Stripes are read one after the other, as they
+    /// lie in memory.
     #[must_use]
     pub fn sum_of(&self, indexes: impl Iterator<Item = usize> + Clone) -> i64 {
         let baselines = indexes

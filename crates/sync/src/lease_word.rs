@@ -19,8 +19,8 @@
 //! A writer that was refused a few times fills `PATIENCE` with ones. Rules:
 //!
 //! * A. While `PATIENCE` is above zero no reader gets in. Readers that are in stay.
-//! * B. A writer that gets in sets `PATIENCE` to zero: *a* writer has had its turn. One that announced itself
-//!   while another one holds the word keeps its announcement, for the holder's release touches `WRITER` only.
+//! * B. A writer that gets in sets `PATIENCE` to zero: *a* writer has had its turn. One that announced itself while
+//!   another one holds the word keeps its announcement, for the holder's release touches `WRITER` only.
 //! * C. Each reader refused because of the announcement takes 1 off. Hence an announcement refuses at most
 //!   [`LeaseWord::PATIENCE_MAX`] read attempts and then lapses, also if the writer's client hung up meanwhile and
 //!   nobody ever comes for the lease. No clock, no owner, nothing to clean up.
@@ -33,8 +33,8 @@
 //!
 //! # The mark
 //!
-//! `SHARED` tells readers that they may publish themselves elsewhere instead of counting here: see `published`. A reader
-//! sets it, a writer that gets in takes it out and then has to wait for those readers.
+//! `SHARED` tells readers that they may publish themselves elsewhere instead of counting here: see `published`. A
+//! reader sets it, a writer that gets in takes it out and then has to wait for those readers.
 //!
 //! # Why compare-and-swap, not fetch-and-add
 //!

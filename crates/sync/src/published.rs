@@ -1,9 +1,9 @@
 //! Readers of a hot cell announce themselves on a cache line of their own instead of counting in the cell's word.
 //!
 //! Every reader of a cell changes its word twice. While one thread does that, it costs a locked instruction; when
-//! several read the same cell at once, the word's line travels between their cores and all together are slower than
-//! one of them would be. So a cell on which readers keep colliding gets the mark `SHARED` in its word, and from then
-//! on a reader leaves the word alone:
+//! several read the same cell at once, the word's line travels between their cores and all together are slower than one
+//! of them would be. So a cell on which readers keep colliding gets the mark `SHARED` in its word, and from then on a
+//! reader leaves the word alone:
 //!
 //! ```text
 //!   seat 0's line  │ cell 7, 1 lease │ ─ │ ─ │ ...        word of cell 7:  SHARED, no readers
@@ -14,7 +14,7 @@
 //! |---|---|
 //! | 1. sees `SHARED` in the word | 1. makes the word `WRITER`, which takes `SHARED` out |
 //! | 2. publishes the cell on its line | 2. looks for the cell on all lines |
-//! | 3. looks at the word again: still `SHARED`, no writer, nobody announced? | 3. found: waits a bounded time, or gives up |
+//! | 3. reads the word again: still `SHARED`, no writer, no announcement? | 3. found: waits a bounded time, or gives up |
 //! | 4. yes: it is in; no: takes the publication back | 4. not found: it is alone |
 //!
 //! Steps 2 and 3 of the reader and 1 and 2 of the writer are sequentially consistent: of a reader and a writer at the
@@ -135,8 +135,8 @@ impl Publication<'_> {
     }
 }
 
-/// How a read lease was taken, in one word: null for one that is counted in the cell's word, [`ALONE_ADDRESS`] for one of
-/// a pass that is alone, else the place where it is published.
+/// How a read lease was taken, in one word: null for one that is counted in the cell's word, [`ALONE_ADDRESS`] for one
+/// of a pass that is alone, else the place where it is published.
 #[derive(Clone, Copy)]
 pub(crate) struct ReadLeaseToken<'a>(*const AtomicU64, PhantomData<&'a AtomicU64>);
 

@@ -1,7 +1,7 @@
 //! Figures and switches of the allocator, by the names that its documentation has for them.
 //!
-//! Any number may be read. Only switches that hold plain numbers are written: other names take addresses, or pull memory
-//! away that is in use.
+//! Any number may be read. Only switches that hold plain numbers are written: other names take addresses, or pull
+//! memory away that is in use.
 
 use std::ffi::{CStr, CString, c_void};
 use std::ptr;
@@ -61,8 +61,8 @@ fn exchange(name: &CStr, new: Option<i64>, size: usize) -> Result<i64, i32> {
         Some(new) => (ptr::from_mut(new).cast(), size),
         None => (ptr::null_mut(), 0),
     };
-    // SAFETY: rule 9: the names that may be written hold plain numbers; both places have 8 bytes, of which the first `size`
-    // are used, which on a machine with the low byte first are those of the number.
+    // SAFETY: rule 9: the names that may be written hold plain numbers; both places have 8 bytes, of which the first
+    // `size` are used, which on a machine with the low byte first are those of the number.
     let result = unsafe {
         mallctl(
             name.as_ptr(),
@@ -81,7 +81,8 @@ fn exchange(name: &CStr, new: Option<i64>, size: usize) -> Result<i64, i32> {
 #[cfg(target_endian = "big")]
 compile_error!("numbers of the allocator are read into the first bytes of larger ones");
 
-/// Does what a name without a value stands for: `thread.tcache.flush`, `thread.idle`, `arena.<n>.purge`, `arena.<n>.decay`.
+/// Does what a name without a value stands for: `thread.tcache.flush`, `thread.idle`, `arena.<n>.purge`,
+/// `arena.<n>.decay`.
 ///
 /// # Errors
 /// The system's number of the error.

@@ -1,9 +1,9 @@
 //! Memory for the arrays of tables, in an arena of the allocator that is theirs alone.
 //!
 //! All tables grow at about the same time, for their keys are spread evenly, and each leaves an array behind. Among the
-//! entries those would be small holes all over the heap, a tenth of it; to give them back takes nearly every huge page of the
-//! entries apart, and then every lookup walks longer through the page tables. In an arena of their own the holes are
-//! together, next to arrays that can be moved, and the entries keep their huge pages.
+//! entries those would be small holes all over the heap, a tenth of it; to give them back takes nearly every huge page
+//! of the entries apart, and then every lookup walks longer through the page tables. In an arena of their own the holes
+//! are together, next to arrays that can be moved, and the entries keep their huge pages.
 //!
 //! Without the feature `jemalloc` the arrays come from the global allocator, as everything else.
 

@@ -408,8 +408,8 @@ impl Entry {
         Ok(external)
     }
 
-    /// The object, to be changed: if others share it, the entry gets a copy first, and the handle that it had comes back.
-    /// Rule 8 lets its exclusive holder change what this gives.
+    /// The object, to be changed: if others share it, the entry gets a copy first, and the handle that it had comes
+    /// back. Rule 8 lets its exclusive holder change what this gives.
     #[inline]
     pub(crate) fn unique_object<V: Clone>(self) -> Option<(NonNull<V>, Option<Shared<V>>)> {
         let object = self.object::<V>()?;

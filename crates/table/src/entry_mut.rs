@@ -138,8 +138,8 @@ impl<'a, V> EntryMut<'a, V> {
         garbage
     }
 
-    /// Notes that something in the value is due at a time, in ms since the Unix epoch: [`Table::expire_due`] looks at the
-    /// value then. Nothing takes that back; a look in vain costs little.
+    /// Notes that something in the value is due at a time, in ms since the Unix epoch: [`Table::expire_due`] looks at
+    /// the value then. Nothing takes that back; a look in vain costs little.
     pub fn note_value_due(&mut self, due_ms: u64) {
         self.table.root.set_values_due(true);
         self.table.note_expiry(self.index, self.spot, Some(due_ms));
@@ -154,7 +154,8 @@ impl<'a, V> EntryMut<'a, V> {
         let (mut object, replaced) = self.entry.unique_object::<V>()?;
         // Others have it too: this frees nothing, unless they let go of it just now.
         drop(replaced);
-        // SAFETY: rules 1, 5 and 8: the table is borrowed exclusively as long as the result, and nobody else has the object.
+        // SAFETY: rules 1, 5 and 8: the table is borrowed exclusively as long as the result, and nobody else has the
+        // object.
         Some(unsafe { object.as_mut() })
     }
 

@@ -233,8 +233,8 @@ impl<V> Table<V> {
             let mut gone = expire_at_ms.is_some_and(|at_ms| at_ms < work.now_ms);
             if !gone && let Some((mut object, replaced)) = entry.unique_object::<V>() {
                 drop(replaced);
-                // SAFETY: rules 1, 5 and 8: the table is borrowed exclusively, nobody else has the object, and the key is
-                // not part of it.
+                // SAFETY: rules 1, 5 and 8: the table is borrowed exclusively, nobody else has the object, and the key
+                // is not part of it.
                 let (key, value) = unsafe { (EntryRef::<V>::new(entry), object.as_mut()) };
                 match (work.look)(key.key(), value) {
                     ValueDue::Empty => gone = true,

@@ -14,8 +14,8 @@ pub struct Removed<V> {
     owned: PhantomData<Box<V>>,
 }
 
-// SAFETY: rules 1 and 8: the entry is owned, so what may be sent with it is decided by its value; handles of that may be
-// with other threads.
+// SAFETY: rules 1 and 8: the entry is owned, so what may be sent with it is decided by its value; handles of that may
+// be with other threads.
 unsafe impl<V: Send + Sync> Send for Removed<V> {}
 // SAFETY: rules 1, 3 and 8: shared readers change nothing but atomics, and make handles.
 unsafe impl<V: Send + Sync> Sync for Removed<V> {}

@@ -1,7 +1,7 @@
 //! Lookups in stages, so that many of them wait for memory at the same time.
 //!
-//! A lookup reads, one after the other: the table, a bucket, an entry, perhaps an external value.
-//! A batch runs each stage for all its keys before the next stage, and every stage only prefetches:
+//! A lookup reads, one after the other: the table, a bucket, an entry, perhaps an external value. A batch runs each
+//! stage for all its keys before the next stage, and every stage only prefetches:
 //!
 //! ```text
 //!   stage                          lease    loads                  prefetches
@@ -13,13 +13,14 @@
 //!   Table::find ...                shared   all of it, warm
 //! ```
 //!
-//! The later stages find out a [`Place`] under the lease, and [`Place::prefetch`] asks for it without one. That is not only
-//! to hold the lease shorter: a prefetch retires when its address is translated, so page walks overlap only as far as the
-//! processor looks ahead. It sees many prefetches ahead if nothing is between them, and few if each comes with a lookup.
+//! The later stages find out a [`Place`] under the lease, and [`Place::prefetch`] asks for it without one. That is not
+//! only to hold the lease shorter: a prefetch retires when its address is translated, so page walks overlap only as far
+//! as the processor looks ahead. It sees many prefetches ahead if nothing is between them, and few if each comes with a
+//! lookup.
 //!
-//! A [`Hint`] may be stale or half stale: another thread may move the table's arrays meanwhile. Its
-//! reader computes an address from it and prefetches that; a prefetch of any address is harmless,
-//! and nothing is loaded from there (rule 6).
+//! A [`Hint`] may be stale or half stale: another thread may move the table's arrays meanwhile. Its reader computes an
+//! address from it and prefetches that; a prefetch of any address is harmless, and nothing is loaded from there (rule
+//! 6).
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, Ordering::Relaxed};
@@ -78,8 +79,8 @@ pub(crate) fn prefetch_line<T>(address: *const T) {
     let _ = address;
 }
 
-/// Memory that a lookup will read: an address and a number of lines. It may be gone by the time it is asked for, which does
-/// no harm (rule 6).
+/// Memory that a lookup will read: an address and a number of lines. It may be gone by the time it is asked for, which
+/// does no harm (rule 6).
 #[derive(Clone, Copy, Debug)]
 pub struct PrefetchTarget {
     first: *const u8,

@@ -1,8 +1,8 @@
 //! Whether two short strings are the same, without touching what lies behind them.
 //!
-//! The C library compares short strings with vectors whose lanes beyond the end are masked out. Such a load does not fault,
-//! but it brings in the next cache line when the vector reaches into it. For a key at the end of a line that is a line nobody
-//! asked for in advance, and so a whole cache miss for every second entry of 32 bytes.
+//! The C library compares short strings with vectors whose lanes beyond the end are masked out. Such a load does not
+//! fault, but it brings in the next cache line when the vector reaches into it. For a key at the end of a line that is
+//! a line nobody asked for in advance, and so a whole cache miss for every second entry of 32 bytes.
 
 /// Whether the two are the same.
 #[inline]

@@ -89,9 +89,9 @@ impl<V> Table<V> {
 const SAMPLED_BUCKETS: usize = 4096;
 
 impl<V> Table<V> {
-    /// Visits keys that lie together, from a random bucket on, `at_most` of them; with `expiring` only keys that have an
-    /// expiry, and buckets without such keys cost next to nothing. Returns how many were visited: fewer if there are no
-    /// more, or if they are rare in a large table.
+    /// Visits keys that lie together, from a random bucket on, `at_most` of them; with `expiring` only keys that have
+    /// an expiry, and buckets without such keys cost next to nothing. Returns how many were visited: fewer if there are
+    /// no more, or if they are rare in a large table.
     pub fn sample(&self, random: u64, at_most: usize, expiring: bool, visit: &mut dyn FnMut(EntryRef<'_, V>)) -> usize {
         if self.is_empty() || (expiring && self.with_expiry() == 0) {
             return 0;

@@ -16,8 +16,8 @@ const LIBRARIES: &[&str] = &["resp", "sync", "table", "values", "reactor", "lua"
 /// - `state` is the state that all threads share, and the messages between them. It therefore names clients and
 ///   connections, which are sent in messages, and the keyspace.
 /// - `pubsub` and `tracking` are below `keyspace`, because a command's record of effects carries their messages.
-/// - `propagation` is the propagation log. It is below `keyspace`, because a command's record of effects holds a thread's
-///   writer for it.
+/// - `propagation` is the propagation log. It is below `keyspace`, because a command's record of effects holds a
+///   thread's writer for it.
 /// - `messages` delivers a command's messages to other clients: it connects `pubsub` and `tracking` with the mailboxes
 ///   of `state`.
 /// - `scripting` contains Lua and the caches for it. It accesses keys and commands through its host, the dispatcher.
@@ -27,8 +27,8 @@ const LIBRARIES: &[&str] = &["resp", "sync", "table", "values", "reactor", "lua"
 /// - `aof_files` opens, loads and rewrites the append-only file.
 /// - `snapshot` writes all data as of one moment; `save`, logs and replication start one.
 /// - `save` writes and loads RDB files; commands, signals and the start call it.
-/// - `replication` contains the common types of replication. `follow` is the thread that follows a primary; it executes the
-///   replication stream through the dispatcher. `primary` is the thread that serves replicas from the replication
+/// - `replication` contains the common types of replication. `follow` is the thread that follows a primary; it executes
+///   the replication stream through the dispatcher. `primary` is the thread that serves replicas from the replication
 ///   backlog, which `backlog_writer` fills from the propagation log. `role` determines the primary of this server.
 /// - `check` contains the programs that check files; it uses nothing of a running server.
 /// - `start` builds everything, and only `main` is above it.

@@ -154,3 +154,52 @@ fn a<'a>(text: &'a str) -> char {
     ];
     assert_eq!(messages(&linked), Vec::<String>::new());
 }
+
+#[test]
+fn long_files_functions_and_comments_are_found() {
+    let long_file = format!("//! A.\n{}", "const A: u8 = 1;\n".repeat(800));
+    assert_eq!(
+        messages(&[("crates/resp/src/a.rs", &long_file)]),
+        ["crates/resp/src/a.rs:801: 801 lines; a file is one job and has at most 800"]
+    );
+    let function = |lines: usize| {
+        format!(
+            "//! A.\nimpl A {{\n    pub fn a() {{\n{}    }}\n}}\n",
+            "        b();\n".repeat(lines - 2)
+        )
+    };
+    assert_eq!(
+        messages(&[("crates/resp/src/a.rs", &function(80))]),
+        Vec::<String>::new()
+    );
+    assert_eq!(
+        messages(&[("crates/resp/src/a.rs", &function(81))]),
+        ["crates/resp/src/a.rs:3: a has 81 lines; a function is one thought of at most 80"]
+    );
+    assert_eq!(
+        messages(&[("crates/resp/src/a/tests.rs", &function(81))]),
+        Vec::<String>::new()
+    );
+    let comment = |columns: usize| format!("//! A.\n// {}\n", "é".repeat(columns - 3));
+    assert_eq!(
+        messages(&[("crates/resp/src/a.rs", &comment(120))]),
+        Vec::<String>::new()
+    );
+    assert_eq!(
+        messages(&[("crates/resp/src/a.rs", &comment(121))]),
+        ["crates/resp/src/a.rs:2: wrap the comment at 120 columns"]
+    );
+}
+
+#[test]
+fn a_module_with_submodules_is_a_folder_with_mod_rs() {
+    let module = ("crates/resp/src/a.rs", "//! A.\n");
+    assert_eq!(
+        messages(&[module, ("crates/resp/src/a/tests.rs", "//! T.\n")]),
+        Vec::<String>::new()
+    );
+    assert_eq!(
+        messages(&[module, ("crates/resp/src/a/b.rs", "//! B.\n")]),
+        ["crates/resp/src/a.rs:1: a module with submodules is crates/resp/src/a/mod.rs"]
+    );
+}

@@ -23,8 +23,8 @@
 //!    are notified by message; a client that sends a command before that is closed then.
 //! 5. Rules refer to the commands of Valkey, even if they do not exist here, so that Valkey's files can be read.
 //!
-//! The permissions that a command requires ([`AccessRequest`]) are supplied by the caller. This module knows only the names of
-//! commands.
+//! The permissions that a command requires ([`AccessRequest`]) are supplied by the caller. This module knows only the
+//! names of commands.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -47,7 +47,8 @@ pub struct Binding {
     /// Whether it writes keys that its key specifications call read-only.
     pub writes_all_keys: bool,
     /// Which argument names the member or field that it looks for; 0 for none. In a large collection the memory that
-    /// leads to it is fetched beforehand. [`ALL_MEMBERS`], [`HEAD_ELEMENTS`] and [`TAIL_ELEMENTS`] stand for what they say.
+    /// leads to it is fetched beforehand. [`ALL_MEMBERS`], [`HEAD_ELEMENTS`] and [`TAIL_ELEMENTS`] stand for what they
+    /// say.
     pub member: u8,
     /// Whether it reaches keys that no plan knows: a transaction with it needs the whole keyspace.
     pub reaches_further: bool,
@@ -246,9 +247,9 @@ impl<'a> Context<'a, '_> {
         leaves
     }
 
-    /// Has a background thread run the handler again from its start: on a snapshot of its keys if that can be, else under
-    /// the same leases. The handler, which has changed nothing yet, returns at once. Not for handlers that change their
-    /// client.
+    /// Has a background thread run the handler again from its start: on a snapshot of its keys if that can be, else
+    /// under the same leases. The handler, which has changed nothing yet, returns at once. Not for handlers that change
+    /// their client.
     #[cold]
     pub fn leave(&mut self) {
         debug_assert!(self.may_leave, "only what may leave leaves");

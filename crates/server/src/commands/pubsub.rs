@@ -1,4 +1,5 @@
-//! Publish/subscribe: SUBSCRIBE and its kin, PUBLISH, SPUBLISH, PUBSUB. How messages travel is in [`crate::notify::pubsub`].
+//! Publish/subscribe: SUBSCRIBE and its kin, PUBLISH, SPUBLISH, PUBSUB. How messages travel is in
+//! [`crate::notify::pubsub`].
 
 use super::context::{Binding, CommandResult, Context, leased};
 use super::error::CommandError;

@@ -1,7 +1,7 @@
 //! How long a reply may grow while it is written, for replies whose length is not bounded by the data.
 //!
-//! The worker closes a client whose output is longer than its class allows, but only once the reply is there. HRANDFIELD with a
-//! count of minus a billion would take gigabytes until then.
+//! The worker closes a client whose output is longer than its class allows, but only once the reply is there.
+//! HRANDFIELD with a count of minus a billion would take gigabytes until then.
 
 use std::sync::Arc;
 

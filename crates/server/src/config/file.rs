@@ -1,8 +1,8 @@
 //! Parses the configuration file: one directive per line, with comments, quotes, includes and repetitions.
 //!
 //! The options of the command line are lines too. They follow the file and standard input, so the last line about a
-//! parameter wins. `save` lines accumulate, and `client_config-output-buffer-limit` changes only the classes it names. `user`
-//! and `rename-command` lines are collected for the modules that process them. `loadmodule` loads nothing.
+//! parameter wins. `save` lines accumulate, and `client_config-output-buffer-limit` changes only the classes it names.
+//! `user` and `rename-command` lines are collected for the modules that process them. `loadmodule` loads nothing.
 
 use std::fmt;
 use std::io::{self, Read};

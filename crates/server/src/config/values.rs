@@ -214,7 +214,7 @@ impl Config {
     ///
     /// A pattern without wildcards is a name: it finds hidden parameters too, and is returned as it was written.
     /// Aliases are separate names.
-    pub fn get_matching(&self, patterns: &[&[u8]]) -> Vec<(Vec<u8>, Vec<u8>)> {
+    pub fn matching_parameters(&self, patterns: &[&[u8]]) -> Vec<(Vec<u8>, Vec<u8>)> {
         let mut matches: Vec<(Vec<u8>, NamedParameter)> = Vec::new();
         for pattern in patterns {
             let mut add = |name: &[u8], named: NamedParameter| {

@@ -1,32 +1,33 @@
-//! What a snapshot still needs of keys that have changed since its moment: their old states, left by whoever changes them.
+//! Before-images: the old states of keys that have changed since a snapshot's moment, left by their writers.
 //!
-//! A snapshot is all data at one moment, written while everybody goes on. Nothing is copied for it in advance:
+//! A snapshot contains all data as of one moment, and is written while clients go on. Nothing is copied in advance:
 //!
 //! ```text
-//!   exclusive mode, µs      a thread walks over the slots as a reader                      everybody else
-//!   ──────────────────      ─────────────────────────────────────────                      ──────────────
+//!   exclusive mode, µs      a thread walks over the slots as a reader                      writers
+//!   ──────────────────      ─────────────────────────────────────────                      ───────
 //!   cursor = start      ┌──────────┬──────────┬──────────┬──────────┐
 //!                       │  saved   │  saved   │ in parts │ unsaved  │ ◀─ write lease, key not saved yet:
 //!                       └──────────┴──────────┴────▲─────┴──────────┘    its old state becomes an *image* of the slot,
-//!                                                cursor                  once per key; then the key changes as ever
+//!                                                cursor                  once per key; then the key changes as usual
 //! ```
 //!
-//! The walker leaves out keys that have an image, and writes the images of a slot when it has come to the slot's end.
+//! The walker skips keys that have an image, and writes the images of a slot when it reaches the slot's end.
 //!
-//! 1. The cursor is a database, a slot and a position in the slot's hash order. It moves forward under a reader's lease of
-//!    its slot. So who has the slot's write lease knows for certain which of its keys are saved.
-//! 2. Headers of slots are marked before the snapshot's moment and unmarked when they are saved. Without a mark no write
-//!    looks any further: that one bit, in the line of the lease word, is all that a write pays when no snapshot runs.
-//! 3. An image is a copy of a small value or a handle of a large one, with expiry and clock. Of a key that was not there,
-//!    it is known that there is nothing to save. Memory is bounded by what changes, and given back slot by slot.
-//! 4. A large value that is about to be changed in place would have to be copied because of the handle. So the writer is
-//!    put off, and the value *wanted*: the snapshot's thread saves it out of turn ([`Preimages::next_wanted`]).
-//! 5. A database that is emptied hands over its unsaved tables as they are; what it gets from then on is no part of the
-//!    snapshot. Databases that change places are followed by number. Neither waits for the snapshot.
-//! 6. A slot's images lie behind a lock of their own, which nobody waits for: writers have the slot's lease, and the walker
-//!    is a reader of it.
+//! 1. The cursor is a database, a slot and a position in the slot's hash order. It advances under a read lease of its
+//!    slot. So the holder of the slot's write lease knows for certain which of its keys are saved.
+//! 2. The headers of slots are marked before the snapshot's moment and unmarked when they are saved. Without a mark a
+//!    write checks nothing else: that one bit, in the cache line of the lease word, is the whole cost of a write while
+//!    no snapshot runs.
+//! 3. An image is a copy of a small value or a handle of a large one, with expiry and clock. Of a key that did not
+//!    exist, it says that there is nothing to save. Memory is bounded by the changes, and freed slot by slot.
+//! 4. A large value that is to be changed in place would have to be copied because of the handle. So the writer is put
+//!    off, and the value is *requested*: the snapshot's thread saves it out of turn ([`BeforeImages::next_wanted`]).
+//! 5. A database that is emptied hands over its unsaved tables unchanged; its later contents are not part of the
+//!    snapshot. Databases that are swapped are tracked by number. Neither operation waits for the snapshot.
+//! 6. A slot's images are behind a lock of their own, which is uncontended: writers hold the slot's write lease, and
+//!    the walker a read lease.
 //!
-//! Keys whose time is up are not deleted in slots that are not saved: their old states would have to be kept anyway.
+//! Expired keys are not deleted in unsaved slots, because their old states would have to be kept anyway.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -41,11 +42,11 @@ use super::pinned::Pin;
 use super::{Exclusive, GatePassage, SLOTS, SlotTable, Slots};
 use crate::observability::lock;
 
-/// Keys visited under one lease.
+/// The number of keys visited under one lease.
 const KEYS_A_STEP: usize = 16;
 /// A larger value is not written under a lease, but by its handle.
 pub const LARGE_BYTES: usize = 16 << 10;
-/// The cursor when everything is saved, or nothing is to be saved.
+/// The cursor when everything is saved, or no snapshot runs.
 const BEHIND_EVERYTHING: u64 = u64::MAX;
 /// A database that is no part of the snapshot.
 const NONE: u32 = u32::MAX;
@@ -53,7 +54,7 @@ const NONE: u32 = u32::MAX;
 /// Bits of a place for the position in a slot, and for the slot.
 const POSITION_BITS: u32 = 27;
 const SLOT_BITS: u32 = SLOTS.trailing_zeros();
-/// Databases that places can tell apart.
+/// The number of databases that a cursor can distinguish.
 pub const MOST_DATABASES: usize = 1 << (u64::BITS - POSITION_BITS - SLOT_BITS);
 
 /// A place in the order in which a snapshot is saved.
@@ -62,7 +63,7 @@ const fn place(database: u32, slot: usize, position: u32) -> u64 {
     (((database as u64) << SLOT_BITS) + slot as u64) << POSITION_BITS | position as u64
 }
 
-/// Whether a value is too large to be copied or written while others wait.
+/// Returns `true` if a value is too large to be copied or written while other threads wait.
 pub fn is_large(value: ValueRef<'_, Value>) -> bool {
     match value {
         ValueRef::Int(_) => false,
@@ -72,7 +73,7 @@ pub fn is_large(value: ValueRef<'_, Value>) -> bool {
     }
 }
 
-/// What a slot keeps of one database.
+/// The images of one database of a slot.
 #[derive(Default)]
 struct DatabaseImages {
     /// The database, by its number at the snapshot's moment.
@@ -85,7 +86,7 @@ struct DatabaseImages {
     records: Vec<Vec<u8>>,
     /// The rest of the table, if the database was emptied.
     whole: SlotTable,
-    /// What the keys as they were take.
+    /// The bytes that the old states take.
     weight: ImageBytes,
 }
 
@@ -176,7 +177,7 @@ impl SlotImages {
     }
 }
 
-/// A key whose value somebody wants to change, and that is to be saved first.
+/// A key whose value a writer wants to change and that must be saved first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AwaitedKey {
     database: u32,
@@ -188,9 +189,9 @@ pub struct AwaitedKey {
 /// The images of all slots, and how far the snapshot is.
 pub struct BeforeImages {
     cursor: AtomicU64,
-    /// For each database, which one it was at the snapshot's moment.
+    /// For each current database, its number at the snapshot's moment.
     origins: Box<[AtomicU32]>,
-    /// For each database of the snapshot, which one it is now.
+    /// For each database of the snapshot, its current number.
     places: Box<[AtomicU32]>,
     /// Made for the first snapshot.
     slots: OnceLock<Box<[Mutex<SlotImages>]>>,
@@ -217,7 +218,7 @@ impl BeforeImages {
         }
     }
 
-    // ---- for those who write ---------------------------------------------------------------------------------------
+    // ---- for writers ------------------------------------------------------------------------------------------------
 
     /// Keeps what a key of a marked slot is, if that is not saved. For the holder of the slot's write lease, before the
     /// key changes in any way.
@@ -227,7 +228,7 @@ impl BeforeImages {
             return;
         };
         let mut images = self.lock(key.slot.into());
-        // The lock is one that the end of a snapshot takes, too.
+        // The end of a snapshot takes this lock, too.
         if self.unsaved(db, key.slot.into(), key.hash).is_none() {
             return;
         }
@@ -254,13 +255,14 @@ impl BeforeImages {
         self.held_bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes kept for the snapshot that is being written, those that were given back included. Of a large value only the
-    /// handle counts.
+    /// Returns the bytes kept for the snapshot that is being written, including those freed already. Of a large value
+    /// only the handle counts.
     pub fn kept_bytes(&self) -> u64 {
         self.kept_bytes.load(Ordering::Relaxed)
     }
 
-    /// Whether a large value in a marked slot is to be saved before it may be changed in place; it is wanted then.
+    /// Returns `true` if a large value in a marked slot must be saved before it may be changed in place; then it is
+    /// requested.
     #[cold]
     pub fn must_save_first(&self, db: usize, key: NamedKey<'_>, entry: EntryRef<'_, Value>) -> bool {
         let Some(database) = self.unsaved(db, key.slot.into(), key.hash) else {
@@ -268,7 +270,7 @@ impl BeforeImages {
         };
         if let Some(images) = self.lock(key.slot.into()).of(database) {
             let is_settled = images.settled.find(key.hash, key.name).is_some();
-            // It may have been replaced since its image was made: then nobody shares it.
+            // The value may have been replaced since its image was made; then it is not shared.
             let is_free = images.before.find(key.hash, key.name).is_some() && !entry.is_shared();
             if is_settled || is_free {
                 return false;
@@ -288,8 +290,8 @@ impl BeforeImages {
         true
     }
 
-    /// Takes over the table of a slot of database `db`, which is being emptied: what is saved already or no part of a
-    /// snapshot comes back.
+    /// Takes over the table of a slot of database `db`, which is being emptied. Returns the table if all of it is
+    /// saved, or it is not part of a snapshot.
     pub fn take_over(&self, db: usize, slot: usize, table: SlotTable) -> Option<SlotTable> {
         // The cursor may be in the middle of the slot.
         let Some(database) = self.unsaved_slot(db, slot) else {
@@ -332,7 +334,7 @@ impl BeforeImages {
         (database != NONE && is_unsaved).then_some(database)
     }
 
-    /// The same, if some key of the slot may not be saved.
+    /// Like [`Self::unsaved`], for any key of the slot.
     fn unsaved_slot(&self, db: usize, slot: usize) -> Option<u32> {
         let database = self.origins[db].load(Ordering::Relaxed);
         let is_unsaved = place(database, slot + 1, 0) > self.cursor.load(Ordering::Acquire);
@@ -350,7 +352,7 @@ impl BeforeImages {
 
     // ---- for the snapshot's thread ---------------------------------------------------------------------------------
 
-    /// Marks all slots; from now on writers look here. Before the snapshot's moment.
+    /// Marks all slots, so that writers check for images from now on. Called before the snapshot's moment.
     pub fn prepare(&self, slots: &Slots) {
         self.all();
         for slot in 0..SLOTS {
@@ -386,7 +388,7 @@ impl BeforeImages {
         self.kept_bytes.store(0, Ordering::Relaxed);
     }
 
-    /// A key that is to be saved out of turn.
+    /// Returns a key that must be saved out of turn.
     pub fn next_wanted(&self) -> Option<AwaitedKey> {
         if !self.any_wanted.load(Ordering::Acquire) {
             return None;
@@ -397,8 +399,8 @@ impl BeforeImages {
         next
     }
 
-    /// Shows a wanted key as it was at the snapshot's moment to `share`, under a lease of its slot. If that takes a handle,
-    /// the key counts as saved from then on. `None` if somebody writes the slot.
+    /// Passes the state of a requested key at the snapshot's moment to `share`, under a lease of its slot. If `share`
+    /// takes a handle, the key counts as saved from then on. Returns `None` if a writer holds the slot.
     pub fn settle_wanted<R>(
         &self,
         pass: &GatePassage<'_>,
@@ -430,14 +432,14 @@ impl BeforeImages {
             removed = images.before.remove(*hash, name);
             images.settle(*hash, name);
         }
-        // It is freed behind the lock and the lease.
+        // Freed after the lock and the lease.
         drop(guard);
         drop(lease);
         drop(removed);
         Some(shared)
     }
 
-    /// Adds the record of a wanted key, to be written when it is its slot's turn.
+    /// Adds the record of a requested key, which is written when it is its slot's turn.
     pub fn add_record(&self, wanted: &AwaitedKey, record: Vec<u8>) {
         let mut images = self.lock(usize::from(wanted.slot));
         images.of_mut(wanted.database).records.push(record);
@@ -452,19 +454,19 @@ impl BeforeImages {
     }
 }
 
-/// What a walker shows of a snapshot. What it shows under a lease is to be read quickly.
+/// The callbacks of a walker. Those under a lease must return quickly.
 pub trait SnapshotVisitor {
-    /// A key under a lease of its slot, or of which nobody else knows.
+    /// A key, under a lease of its slot or owned by the walker.
     fn key(&mut self, slot: u16, entry: EntryRef<'_, Value>);
     /// A key that was written out of turn.
     fn record(&mut self, record: &[u8]);
 }
 
-/// How a step ended.
+/// The outcome of a step.
 pub enum Step {
     /// There is more.
     More,
-    /// The images of a slot that was passed, to be visited without the pass.
+    /// The images of a slot that is done, to be visited outside the gate.
     Left(Box<RemainingImages>),
     /// Somebody is writing the slot.
     Contended,
@@ -472,29 +474,29 @@ pub enum Step {
     End,
 }
 
-/// Walks over one database of a snapshot. Databases come in the order of their numbers, the last of them as such.
+/// Walks over one database of a snapshot. Databases come in the order of their numbers.
 pub struct Walker<'w> {
     before_images: &'w BeforeImages,
     hasher: &'w KeyHasher,
     database: u32,
     slot: usize,
     position: u32,
-    /// Whether slots are saved when they are passed.
+    /// `true` if slots are saved when they are passed.
     is_last: bool,
 }
 
-/// The images of a slot that was passed: nobody else knows of them.
+/// The images of a slot that is done, which only the walker owns.
 pub struct RemainingImages {
     slot: u16,
     images: DatabaseImages,
-    /// How far the walker had come when the rest of the table was taken over.
+    /// The walker's position when the rest of the table was taken over.
     position: u32,
     /// Images may share values with keys that the slot's mark guards no longer.
     _loan: Option<Pin>,
 }
 
 impl<'w> Walker<'w> {
-    /// In front of a database.
+    /// Creates a walker at the start of a database.
     pub fn new(before_images: &'w BeforeImages, hasher: &'w KeyHasher, database: usize, is_last: bool) -> Self {
         Walker {
             before_images,
@@ -506,7 +508,7 @@ impl<'w> Walker<'w> {
         }
     }
 
-    /// Visits the next keys. `lend` makes a loan of values of a slot.
+    /// Visits the next keys. `lend` pins values of a slot.
     pub fn step(&mut self, pass: &GatePassage<'_>, lend: &dyn Fn(u16) -> Pin, visit: &mut dyn SnapshotVisitor) -> Step {
         let mut visited = 0;
         while self.slot < SLOTS {

@@ -11,12 +11,12 @@ const MASK: u32 = (1 << 24) - 1;
 /// Counter of a new entry, so that it is not evicted at once.
 const LFU_INITIAL: u32 = 5;
 
-/// How entries' clocks advance at this moment; a snapshot taken once per batch.
+/// The parameters of the access clock at this moment; read once per batch.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AccessClock {
     /// Seconds since the epoch.
     pub now_s: u64,
-    /// Whether `maxmemory-policy` is an LFU one.
+    /// `true` if `maxmemory-policy` is an LFU policy.
     pub lfu: bool,
     /// `lfu-log-factor`.
     pub lfu_log_factor: i64,

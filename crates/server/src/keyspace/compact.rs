@@ -4,10 +4,10 @@ use weft_table::{OldArrays, Table};
 
 use super::{GatePassage, SLOTS, Seat, Slot, publish};
 
-/// Old arrays are dropped when so many are together: one by one, each would be the allocator's next answer.
+/// Old arrays are freed in groups of this size. One by one, each would be the allocator's next answer.
 const OLD_ARRAYS: usize = 512;
 
-/// Slots moved behind one passage of the gate, so that a worker that is alone is disturbed seldom.
+/// Slots moved within one passage of the gate, so that a worker in alone mode is rarely disturbed.
 const SLOTS_A_PASS: usize = 64;
 
 /// Moves the arrays of all tables, slot by slot; slots that are leased at the moment are left out.
@@ -34,7 +34,7 @@ fn compact_slot(pass: &GatePassage<'_>, index: usize, old: &mut Vec<OldArrays>) 
     };
     let (header, slot): (_, &mut Slot) = lease.parts_mut();
     for db in 0..slot.databases() {
-        // One step: a table that is larger than that has grown past what leaves many holes.
+        // One step: a larger table has grown past the sizes that leave many holes.
         let _ = Table::relocate(slot.table_mut(db), 0, old);
     }
     publish(header, slot);

@@ -1,4 +1,4 @@
-//! What a command did to the keyspace, recorded while it runs and acted upon before its leases end.
+//! The effects of a command on the keyspace, recorded while it runs and acted upon before its leases end.
 
 use weft_table::{Garbage, Removed};
 use weft_values::Value;
@@ -19,14 +19,14 @@ use crate::notify::tracking::{Invalidation, RedirectedInvalidation};
 use crate::observability::metrics::{Counter, Metrics};
 use crate::propagation::{LogTarget, LogWriter};
 
-/// Which consumers of what commands do are switched on; with none, nothing is recorded for them.
+/// The hooks that are set. Without a hook nothing is recorded for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hooks(u32);
 
 impl Hooks {
     /// Keyspace events are published.
     pub const EVENTS: Hooks = Hooks(1);
-    /// Some client shows what others do (MONITOR).
+    /// A client is in MONITOR mode.
     pub const MONITOR: Hooks = Hooks(1 << 1);
     /// Some client tracks keys.
     pub const TRACKING: Hooks = Hooks(1 << 2);
@@ -36,33 +36,33 @@ impl Hooks {
     pub const LOG_FILE: Hooks = Hooks(1 << 4);
     /// There are replicas, or may be again.
     pub const LOG_REPLICAS: Hooks = Hooks(1 << 5);
-    /// Clients may write here though this is a replica: it deletes the keys that they let expire.
+    /// Clients may write to this replica: it deletes the keys that they let expire.
     pub const LOCAL_EXPIRY: Hooks = Hooks(1 << 6);
-    /// Writes are logged, for one or the other.
+    /// Writes are logged, for the file or for replicas.
     pub const LOG: Hooks = Hooks(Hooks::LOG_FILE.0 | Hooks::LOG_REPLICAS.0);
-    /// Other clients are told what commands do.
+    /// Other clients are informed about commands.
     pub const TELLS: Hooks = Hooks(Hooks::EVENTS.0 | Hooks::MONITOR.0 | Hooks::TRACKING.0 | Hooks::REPEAT.0);
-    /// Events are recorded, for one or the other.
+    /// Events are recorded.
     pub const NOTED: Hooks = Hooks(Hooks::EVENTS.0 | Hooks::REPEAT.0);
 
-    /// Whether anything listens.
+    /// Returns `true` if any hook is set.
     #[inline]
     pub const fn any(self) -> bool {
         self.0 != 0
     }
 
-    /// Whether that listens.
+    /// Returns `true` if all of `other` are set.
     #[inline]
     pub const fn has(self, other: Hooks) -> bool {
         self.0 & other.0 != 0
     }
 
-    /// What is in either.
+    /// Returns the union of both.
     pub const fn or(self, other: Hooks) -> Hooks {
         Hooks(self.0 | other.0)
     }
 
-    /// What is in both.
+    /// Returns the intersection of both.
     pub const fn and(self, other: Hooks) -> Hooks {
         Hooks(self.0 & other.0)
     }
@@ -74,8 +74,8 @@ impl Hooks {
     }
 }
 
-/// The hooks that all threads share. They are looked at under leases, so whoever switches one on and then reads or
-/// subscribes is known to every later change of what it read.
+/// The hooks that all threads share. They are read under leases, so a thread that sets one and then reads or subscribes
+/// is known to every later writer of what it read.
 #[derive(Default)]
 pub struct SharedHooks(AtomicU32);
 
@@ -96,34 +96,34 @@ impl SharedHooks {
     }
 }
 
-/// What happened to a key.
+/// A change of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// Its database.
+    /// The database.
     pub db: usize,
-    /// Its name.
+    /// The name.
     pub name: Box<[u8]>,
-    /// What.
+    /// The kind of change.
     pub what: ChangeKind,
 }
 
 /// A kind of change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeKind {
-    /// Something to be published.
+    /// An event to publish.
     Event(Event),
     /// Copies of the key are invalid.
     Value,
 }
 
-/// What clients are to be told, on its way to the worker that owns them.
+/// A notification for clients, on its way to their worker.
 #[derive(Clone)]
 pub enum ClientNotification {
     /// Subscribers get a message.
     Published(Arc<Publication>),
-    /// These subscribers of the thread's own get a message, though they may end their subscription meanwhile.
+    /// These local subscribers get a message; they may end their subscription meanwhile.
     Received(Box<(Arc<Publication>, Vec<Recipient>)>),
-    /// Clients that keep copies are told to drop them.
+    /// Tracking clients must drop their copies.
     Invalidated(Arc<Invalidation>),
     /// A client gets the invalidations of another.
     Redirected(Box<RedirectedInvalidation>),
@@ -135,19 +135,19 @@ pub enum ClientNotification {
 
 /// A key that a reader found expired; only a writer may delete it.
 pub struct ExpiredKey {
-    /// Its database.
+    /// The database.
     pub db: usize,
-    /// Its slot.
+    /// The slot.
     pub slot: u16,
-    /// Its hash.
+    /// The hash.
     pub hash: u64,
-    /// Its name.
+    /// The name.
     pub name: Vec<u8>,
-    /// Whether its reader has missed it, and that is to be published.
+    /// `true` if its reader has missed it and that must be published.
     pub missed: bool,
 }
 
-/// Why an entry or a value went away; parameters decide by it who frees what takes long.
+/// The cause for which an entry or a value was removed; parameters decide by it on which thread large values are freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// DEL.
@@ -156,7 +156,7 @@ pub enum Cause {
     Unlink,
     /// Another command replaced it, or took the last element out.
     Command,
-    /// Its time was up.
+    /// Expiry.
     Expiry,
     /// Memory was short.
     Eviction,
@@ -177,15 +177,15 @@ pub struct Effects {
     pub expired_keys: u64,
     /// Fields of hashes deleted because they were expired.
     pub expired_fields: u64,
-    /// What the log is to repeat.
+    /// The thread's writer of the propagation log.
     pub log_writer: LogWriter,
-    /// Every change, when somebody listens.
+    /// All changes, while a hook needs them.
     pub changes: Vec<Change>,
-    /// Changed keys that may have to be broadcast at the end of the batch, and who changed them.
+    /// Changed keys that may have to be broadcast at the end of the batch, with the client that changed them.
     pub broadcast: BTreeMap<Box<[u8]>, u64>,
-    /// What this worker's own clients are to be told behind the reply of the command.
+    /// Notifications for this worker's own clients, delivered behind the reply of the command.
     pub outbox: Vec<ClientNotification>,
-    /// Workers that have mail and are to be woken once the leases have ended.
+    /// The workers that have mail and must be woken once the leases have ended.
     pub wakes: Vec<usize>,
     /// A worker that was sent more mail than it can read at the moment.
     pub crowded: Option<usize>,
@@ -195,13 +195,13 @@ pub struct Effects {
     pub expired: Vec<ExpiredKey>,
     /// Keys that clients of a writable replica have given an expiry.
     pub local: Vec<LocalKey>,
-    /// Watches that nobody needs any more and that still lie in their slots.
+    /// Watches that are no longer needed and still lie in their slots.
     pub unwatched: Vec<Arc<Watch>>,
     /// Memory to free after the leases.
     pub garbage: Vec<Garbage<Value>>,
     /// Entries to free after the leases, and why they went away.
     pub removed: Vec<(Removed<Value>, Cause)>,
-    /// Where old states of keys are kept for a snapshot. Who has none writes no keys that others can see.
+    /// The store of before-images for a snapshot; `None` for threads that write no keys visible to others.
     pub before_images: Option<Arc<BeforeImages>>,
 }
 
@@ -236,7 +236,7 @@ impl Effects {
         self.removed.push((removed, cause));
     }
 
-    /// Remembers a key for deletion by a writer; `noticed` tells whether it is an event that its reader missed it.
+    /// Queues a key for deletion by a writer; `noticed` is `true` if the reader's miss is an event.
     #[cold]
     pub fn queue_expired(&mut self, db: usize, key: &PlannedKey, name: &[u8], noticed: bool) {
         self.expired.push(ExpiredKey {
@@ -248,27 +248,27 @@ impl Effects {
         });
     }
 
-    /// Whether writes are logged: a handler that is to be repeated as another command says so then.
+    /// Returns `true` if writes are logged. A handler that is propagated as another command sets that command then.
     #[inline]
     pub fn logs(&self) -> bool {
         self.hooks.has(Hooks::LOG)
     }
 
-    /// Has the log repeat this instead of the command that runs.
+    /// Propagates this command instead of the one that runs.
     pub fn log_instead(&mut self, words: &[&[u8]]) {
         if self.logs() {
             self.log_writer.propagate_instead(words);
         }
     }
 
-    /// Has the log repeat nothing of the command that runs but what was said beside it.
+    /// Propagates nothing of the command that runs, except commands added with [`Self::log_also`].
     pub fn log_nothing(&mut self) {
         if self.logs() {
             self.log_writer.propagate_nothing();
         }
     }
 
-    /// Has the log repeat, instead of the command that runs, that a key was deleted as its new expiry has passed.
+    /// Propagates, instead of the command that runs, the deletion of a key whose new expiry is in the past.
     pub fn log_passed(&mut self, name: &[u8]) {
         let word = self.expiry_word();
         self.log_instead(&[word, name]);
@@ -278,21 +278,21 @@ impl Effects {
         if self.log_writer.lazy_expire { b"UNLINK" } else { b"DEL" }
     }
 
-    /// Has the log repeat the command that runs for some, even if it changes nothing.
+    /// Propagates the command that runs to some targets, even if it changes nothing.
     pub fn log_for(&mut self, target: LogTarget) {
         if self.logs() {
             self.log_writer.force_propagation(target);
         }
     }
 
-    /// Has the log repeat this before the command that runs.
+    /// Propagates this command before the one that runs.
     pub fn log_also(&mut self, db: usize, words: &[&[u8]]) {
         if self.logs() {
             self.log_writer.propagate_before(self.hooks.log_target(), db, words);
         }
     }
 
-    /// Has the log repeat that a key has expired.
+    /// Propagates the expiry of a key.
     #[cold]
     pub fn log_expired(&mut self, db: usize, name: &[u8]) {
         if self.hooks.has(Hooks::REPEAT) {
@@ -335,7 +335,7 @@ impl Effects {
         }
     }
 
-    /// Whether there is something to be done for other clients behind the reply.
+    /// Returns `true` if notifications for other clients are pending behind the reply.
     #[inline]
     pub fn has_notices(&self) -> bool {
         !self.outbox.is_empty() || !self.wakes.is_empty()

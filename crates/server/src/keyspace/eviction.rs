@@ -1,19 +1,19 @@
-//! Chooses keys that are to make room, and deletes them.
+//! Chooses keys to evict, and deletes them.
 //!
-//! As Valkey does it: a few keys are looked at, the best candidates of this look and of earlier ones are kept in a pool, and
-//! the best of these goes. Each thread has a pool of its own, so threads that evict at the same time meet only where they
-//! happen to want the same slot, and then take another key.
+//! The method is Valkey's: a few keys are sampled, the best candidates of this and of earlier samples are kept in a
+//! pool, and the best of these is evicted. Each thread has a pool of its own, so threads that evict at the same time
+//! meet only where they want the same slot, and then take another key.
 //!
 //! ```text
-//!   a random slot on ─▶ reader's lease, a few keys ─▶ pool (16, best last) ─▶ writer's lease of the best one's slot ─▶ gone
-//!                          by try: busy slots are passed by                      by try, too
+//!   from a random slot ─▶ read lease, a few keys ─▶ pool (16, best last) ─▶ write lease of its slot ─▶ evicted
+//!                         busy slots are skipped                            skipped if busy
 //! ```
 //!
-//! Nothing here waits, and nothing looks at more than the headers of all slots. What is chosen may have been used, changed or
-//! deleted since it was looked at; a key that is gone is passed by.
+//! Nothing here waits, and nothing reads more than the headers of all slots. A candidate may have been used, changed or
+//! deleted since it was sampled; a key that is gone is skipped.
 //!
-//! A slot that a snapshot has not saved yet is passed by as long as others have keys: the old state of what is deleted there
-//! would have to be kept, which gives no memory back. Keys that MIGRATE is moving stay.
+//! A slot that a snapshot has not saved yet is skipped as long as other slots have keys: the old state of a key deleted
+//! there would have to be kept, which frees no memory. Keys that MIGRATE is moving stay.
 
 use weft_table::EntryRef;
 use weft_values::Value;
@@ -27,29 +27,29 @@ use crate::notify::keyspace_event::Event;
 
 /// Candidates that a thread remembers.
 const POOL: usize = 16;
-/// Slots that were busy, one after the other, before a look ends without a key.
+/// The number of consecutive busy slots after which sampling ends without a key.
 const BUSY_SLOTS: usize = 64;
 
-/// By what a key is chosen.
+/// The criterion by which a key is chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EvictionOrder {
-    /// By chance.
+    /// At random.
     #[default]
     Random,
-    /// What was not used for the longest time.
+    /// The least recently used key.
     Lru,
-    /// What is used least often.
+    /// The least frequently used key.
     Lfu,
-    /// What expires first.
+    /// The key that expires first.
     Ttl,
 }
 
 /// `maxmemory-policy`, without `noeviction`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
-    /// By what keys are chosen.
+    /// The criterion.
     pub order: EvictionOrder,
-    /// Only keys that have an expiry.
+    /// `true` if only keys with an expiry are evicted.
     pub volatile: bool,
 }
 
@@ -69,7 +69,7 @@ impl Policy {
         })
     }
 
-    /// How well a key serves: the highest goes first.
+    /// Returns the score of a key; the highest is evicted first.
     fn score(self, entry: EntryRef<'_, Value>, clock: &AccessClock) -> u64 {
         match self.order {
             EvictionOrder::Random => 0,
@@ -90,7 +90,7 @@ struct Candidate {
     name: Box<[u8]>,
 }
 
-/// One thread's choice of keys.
+/// One thread's pool of candidates.
 #[derive(Debug, Default)]
 pub struct Chooser {
     policy: Policy,
@@ -99,7 +99,7 @@ pub struct Chooser {
     next_db: usize,
 }
 
-/// How an attempt to delete a key ended.
+/// The outcome of an attempt to delete a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EvictionAttempt {
     /// A key is gone.
@@ -110,7 +110,7 @@ pub enum EvictionAttempt {
     Nothing,
 }
 
-/// What an eviction works with.
+/// The parameters of an eviction.
 pub struct EvictionContext<'a, 'p> {
     /// The keys.
     pub keyspace: &'a Keyspace,

@@ -48,8 +48,8 @@ pub struct Slice<'a> {
     pub now_ms: u64,
     /// How long it may take.
     pub budget: Duration,
-    /// Returns `true` if keys may be deleted here. It is asked behind the gate, at every passage: the server's role changes
-    /// in exclusive mode, and a server that follows another deletes nothing by itself.
+    /// Returns `true` if keys may be deleted here. It is asked behind the gate, at every passage: the server's role
+    /// changes in exclusive mode, and a server that follows another deletes nothing by itself.
     pub may_delete: &'a dyn Fn() -> bool,
 }
 
@@ -92,8 +92,8 @@ pub fn run_slice(
 
 /// Deletes due keys of one slot; returns `true` if more are due, and `None` if nothing may be deleted here any more.
 ///
-/// A slot that cannot be leased is left to the next cycle, for it stays due. Its lease may be a script's, which can take
-/// seconds: until then no other slot waits for it, and the worker neither.
+/// A slot that cannot be leased is left to the next cycle, for it stays due. Its lease may be a script's, which can
+/// take seconds: until then no other slot waits for it, and the worker neither.
 fn expire_slot(
     keyspace: &Keyspace,
     seat: &mut Seat,
@@ -115,8 +115,8 @@ fn expire_slot(
     effects.hooks = keyspace.hooks.now();
     let (header, data) = lease.parts_mut();
     if header.is_reserved() {
-        // Taking fields out of a hash that is lent would mean copying it, and what a snapshot has not saved would have to
-        // be kept. The slot stays due, for the next cycle.
+        // Taking fields out of a hash that is lent would mean copying it, and what a snapshot has not saved would have
+        // to be kept. The slot stays due, for the next cycle.
         return Some(false);
     }
     let mut fields = FieldExpiry::new(now_ms, effects.hooks);
@@ -294,7 +294,8 @@ fn count_change(counts: &KeyCounts, row: usize, db: usize, before: (usize, usize
     );
 }
 
-/// Deletes the keys that readers found expired, or forgets them if `may_delete`, asked behind the gate, returns `false`.
+/// Deletes the keys that readers found expired, or forgets them if `may_delete`, asked behind the gate, returns
+/// `false`.
 pub fn delete_found(
     keyspace: &Keyspace,
     seat: &mut Seat,

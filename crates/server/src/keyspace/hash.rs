@@ -1,8 +1,8 @@
 //! The one keyed hash of a key: its top bits are the slot, the rest place it in the slot's table.
 //!
 //! Outside cluster mode the slot is what the hash says. In cluster mode it is what every node and client says, the
-//! CRC16 of the key or of its hash tag; it is written over the hash's top bits, so that everybody who has a hash has the
-//! slot, in either mode.
+//! CRC16 of the key or of its hash tag; it is written over the hash's top bits, so that everybody who has a hash has
+//! the slot, in either mode.
 
 use std::hash::{BuildHasher, Hasher};
 
@@ -36,8 +36,8 @@ fn tag(key: &[u8]) -> &[u8] {
     }
 }
 
-/// The slot of all keys that match a glob pattern: before the end of its hash tag, or in all of it if it has none, it says
-/// exactly what keys are like.
+/// The slot of all keys that match a glob pattern: before the end of its hash tag, or in all of it if it has none, it
+/// says exactly what keys are like.
 pub fn slot_of_pattern(pattern: &[u8]) -> Option<u16> {
     let mut open = None;
     for (index, byte) in pattern.iter().enumerate() {

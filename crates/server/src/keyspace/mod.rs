@@ -58,8 +58,8 @@ pub struct SlotHeader {
     /// Where database 0's buckets lie, for prefetching, and when the slot's next key of any database is due.
     ///
     /// Its marks tell which databases have keys here, a bit each; the last of these bits stands for all databases from
-    /// there on. Whoever walks over the keyspace passes by empty slots without a lease. Two more bits say that values of
-    /// the slot are lent (see [`lent`]), and that a snapshot has not saved the slot yet (see [`before_image`]).
+    /// there on. Whoever walks over the keyspace passes by empty slots without a lease. Two more bits say that values
+    /// of the slot are lent (see [`lent`]), and that a snapshot has not saved the slot yet (see [`before_image`]).
     pub hint: Hint,
 }
 
@@ -116,8 +116,8 @@ impl SlotHeader {
         self.hint.marks.load(Ordering::Relaxed) & UNSAVED != 0
     }
 
-    /// Whether some large values of the slot may not be changed at once: they are lent, or to be saved first. Who has its
-    /// write lease may rely on a `false`.
+    /// Whether some large values of the slot may not be changed at once: they are lent, or to be saved first. Who has
+    /// its write lease may rely on a `false`.
     #[inline]
     pub fn is_reserved(&self) -> bool {
         self.hint.marks.load(Ordering::Relaxed) & (LENT | UNSAVED) != 0

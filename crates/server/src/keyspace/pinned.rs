@@ -1,8 +1,8 @@
 //! Which slots have values that are lent: to commands that look at them for long, without a lease.
 //!
 //! A snapshot ([`super::access::Snapshot`]) holds handles of large values. Changing such a value in place would mean
-//! copying it first, which takes the longer the larger it is, and would keep a worker from everybody else. So who wants to
-//! change one waits until it is given back, as if its slot were leased, while everything else goes on:
+//! copying it first, which takes the longer the larger it is, and would keep a worker from everybody else. So who wants
+//! to change one waits until it is given back, as if its slot were leased, while everything else goes on:
 //!
 //! ```text
 //!   slot's header:   marks  | . . . databases . . . | lent |     set from the first loan to the end of the last
@@ -17,8 +17,8 @@
 //!    however many there are. Commands that would have had a snapshot are put off meanwhile.
 //! 3. Values that are replaced or deleted wait for nobody: the table gives up its reference, and the last handle frees
 //!    the old value.
-//! 4. MIGRATE freezes the keys that it sends: whoever would write one, in whatever way, is put off until it is done. Who
-//!    reads goes on: until the key is gone, it is here.
+//! 4. MIGRATE freezes the keys that it sends: whoever would write one, in whatever way, is put off until it is done.
+//!    Who reads goes on: until the key is gone, it is here.
 //! 5. What is changed without a look at the mark (transactions in exclusive mode, clients that were served) is copied.
 //!    That is slow, and right.
 
@@ -66,8 +66,8 @@ impl PinRecord {
 #[derive(Default)]
 pub struct PinnedSlots {
     records: Mutex<HashMap<u16, PinRecord>>,
-    /// How many keys are frozen. Hardly ever any, so writers in slots that lend, or that a snapshot has not saved, need not
-    /// lock the records to find that out. Raised under leases of the slots of these keys.
+    /// How many keys are frozen. Hardly ever any, so writers in slots that lend, or that a snapshot has not saved, need
+    /// not lock the records to find that out. Raised under leases of the slots of these keys.
     frozen: AtomicUsize,
 }
 
@@ -86,8 +86,8 @@ pub struct Reservation {
 }
 
 impl PinnedSlots {
-    /// Reserves slots for a queued command that wants to change their values. It holds nothing that another command waits
-    /// for: loans that have begun go on, and a command that is refused a new one holds none.
+    /// Reserves slots for a queued command that wants to change their values. It holds nothing that another command
+    /// waits for: loans that have begun go on, and a command that is refused a new one holds none.
     pub fn reserve(self: &Arc<Self>, mut numbers: Vec<u16>) -> Reservation {
         numbers.sort_unstable();
         numbers.dedup();
@@ -101,7 +101,8 @@ impl PinnedSlots {
         }
     }
 
-    /// Begins a loan of values of these slots, each of which the caller has a lease of; `None` if one of them is wanted.
+    /// Begins a loan of values of these slots, each of which the caller has a lease of; `None` if one of them is
+    /// wanted.
     pub fn lend(self: &Arc<Self>, slots: &Arc<Slots>, mut numbers: Vec<u16>) -> Option<Pin> {
         numbers.sort_unstable();
         numbers.dedup();

@@ -1,9 +1,9 @@
 //! How far lookups reach into memory, learned from some of them.
 //!
-//! A lookup reads an entry's head, and often that is all: a small value lies in the same two lines. Then a prefetch of the
-//! value, which has to find the entry once more under a lease of its own, brings nothing. Whether there is something behind
-//! the head cannot be told before the head is there, but the entries of one workload are much alike. Likewise for what lies
-//! behind the values of large collections: small ones have nothing there.
+//! A lookup reads an entry's head, and often that is all: a small value lies in the same two lines. Then a prefetch of
+//! the value, which has to find the entry once more under a lease of its own, brings nothing. Whether there is
+//! something behind the head cannot be told before the head is there, but the entries of one workload are much alike.
+//! Likewise for what lies behind the values of large collections: small ones have nothing there.
 
 use weft_table::{Head, PrefetchTarget};
 

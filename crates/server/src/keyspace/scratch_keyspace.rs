@@ -1,8 +1,8 @@
-//! A keyspace beside another one: it begins empty, and gets copies of keys of that one as they are asked for. What becomes
-//! of the copies is nobody else's business.
+//! A keyspace beside another one: it begins empty, and gets copies of keys of that one as they are asked for. What
+//! becomes of the copies is nobody else's business.
 //!
-//! Large values are taken as handles, under the leases of their slots, and copied afterwards: who wants to change one is
-//! put off only meanwhile ([`super::lent`]).
+//! Large values are taken as handles, under the leases of their slots, and copied afterwards: who wants to change one
+//! is put off only meanwhile ([`super::lent`]).
 
 use weft_table::{Blob, EntryRef, NewValue, Shared, ValueRef};
 use weft_values::Value;

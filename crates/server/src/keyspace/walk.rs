@@ -205,8 +205,8 @@ fn end_or(slot: usize) -> WalkEnd {
     }
 }
 
-/// [`walk`] for a thread that may sleep: contended slots are waited for, unless `gives_up` says of one that it is in vain,
-/// and whoever wants exclusive mode is let in.
+/// [`walk`] for a thread that may sleep: it waits for contended slots, unless `gives_up` returns `true` for one, and
+/// leaves the gate for threads that want exclusive mode.
 pub fn walk_patiently(
     seat: &mut Seat,
     gives_up: &dyn Fn(u16) -> bool,

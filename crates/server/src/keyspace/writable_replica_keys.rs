@@ -1,8 +1,8 @@
-//! Keys that clients of a writable replica have given an expiry: the primary knows nothing of them, so nobody else deletes
-//! them.
+//! Keys that clients of a writable replica have given an expiry: the primary knows nothing of them, so nobody else
+//! deletes them.
 //!
-//! A key is remembered with the time that was set last. When that comes, whoever looks finds out what holds by then: the
-//! key may be gone, or live longer by the word of the primary.
+//! A key is remembered with the time that was set last. When that comes, whoever looks finds out what holds by then:
+//! the key may be gone, or live longer by the word of the primary.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Mutex;

@@ -195,7 +195,8 @@ impl<'a> NotificationSender<'a> {
         }
     }
 
-    /// Forgets remembered keys while there are too many, as if they had changed. Whether some are left that are too many.
+    /// Forgets remembered keys while there are too many, as if they had changed. Whether some are left that are too
+    /// many.
     pub fn forget_surplus(&mut self) -> bool {
         let limit = self.server.config.unsigned(id::TRACKING_TABLE_MAX_KEYS) as usize;
         let table = &self.server.tracking;

@@ -20,13 +20,14 @@
 //!    log thread that finds the next number on no ring waits for that short time.
 //! 4. The hooks are switched in exclusive mode only, when no thread holds a lease. Changes made before have no sequence
 //!    number, changes made afterwards have one. An action that the log thread has to perform at exactly that position
-//!    is a *mark* ([`PropagationLog::schedule_mark`]): it runs after all earlier sequence numbers have been processed and before any
-//!    later one.
+//!    is a *mark* ([`PropagationLog::schedule_mark`]): it runs after all earlier sequence numbers have been processed
+//!    and before any later one.
 //! 5. A ring grows by chunks, so no thread ever waits for it while it holds leases. When a thread is ahead of the log
 //!    thread by more than [`CROWDED_BYTES`], the writes of its connections are deferred before they take leases.
 //! 6. Milestones ([`Milestone`]) record the position that the log has reached. A worker that withholds replies until a
-//!    milestone first requests a notification and then checks the milestone ([`PropagationLog::request_milestone_notice`]). The log thread
-//!    first moves the milestone and then checks for requests. So no notification is lost.
+//!    milestone first requests a notification and then checks the milestone
+//!    ([`PropagationLog::request_milestone_notice`]). The log thread first moves the milestone and then checks for
+//!    requests. So no notification is lost.
 //!
 //! A unit of several ops is wrapped in MULTI and EXEC. As in Valkey, this does not depend on which consumers exist.
 //! What a push does for clients blocked on its key forms separate units after it, under the same sequence number.

@@ -31,8 +31,8 @@ use crate::config::Config;
 pub const VERSION: u16 = 80;
 /// Versions that others use for encodings of their own.
 pub const FOREIGN_VERSIONS: std::ops::RangeInclusive<u16> = 12..=79;
-/// Types and opcodes that are no others' in payloads and files of the versions that Redis and Valkey share: newer versions of
-/// Redis use them in another way.
+/// Types and opcodes that are no others' in payloads and files of the versions that Redis and Valkey share: newer
+/// versions of Redis use them in another way.
 pub const FOREIGN_TYPES: std::ops::RangeInclusive<u8> = 22..=243;
 const FOOTER_BYTES: usize = 10;
 const CHECKSUM_BYTES: usize = 8;
@@ -111,8 +111,8 @@ pub fn verify(payload: &[u8], relaxed: bool) -> bool {
         && (CRC.checksum(body).to_le_bytes() == checksum || !CHECKS_SUMS.load(Ordering::Relaxed))
 }
 
-/// The type of a payload that was verified, if its version is one of those that others use for encodings of their own, and
-/// it is none of the types from before.
+/// The type of a payload that was verified, if its version is one of those that others use for encodings of their own,
+/// and it is none of the types from before.
 pub fn foreign_type(payload: &[u8]) -> Option<u8> {
     let at = payload.len().checked_sub(FOOTER_BYTES)?;
     let version = u16::from_le_bytes([*payload.get(at)?, *payload.get(at + 1)?]);

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  3   number of members, each a string and its score in decimal        old versions
-//!  5   number of members, each a string and its score, 8 bytes          skiplists, from the highest score to the lowest
+//!  5   number of members, each a string and its score, 8 bytes          skiplists, highest score first
 //! 12   a string: a ziplist of members and scores in turn                old versions
 //! 17   a string: a listpack of members and scores in turn               listpacks
 //!
@@ -76,8 +76,8 @@ fn push_score(run: &mut Vec<u8>, score: f64) {
     }
 }
 
-/// A sorted set of one of the types, in the form it has under these limits. `None` if it is empty, or not what it should
-/// be, or the type is another.
+/// A sorted set of one of the types, in the form it has under these limits. `None` if it is empty, or not what it
+/// should be, or the type is another.
 pub fn read(kind: u8, reader: &mut Reader<'_>, limits: SortedSetLimits) -> Option<DetachedSortedSet> {
     match kind {
         TYPE_DECIMAL => read_members(reader, false, limits),

@@ -6,8 +6,8 @@
 //! length:  1 byte below 254, or FE and 4 bytes, little-endian
 //! ```
 //!
-//! The number of fields is FE when they are too many to be counted there. A zipmap is checked as a whole before anything
-//! of it is used.
+//! The number of fields is FE when they are too many to be counted there. A zipmap is checked as a whole before
+//! anything of it is used.
 
 const END: u8 = 0xff;
 const LONG: u8 = 0xfe;

@@ -7,9 +7,9 @@
 //!      ◀ trimmed   blocks of 16 KiB              appended by one thread
 //! ```
 //!
-//! The backlog keeps at least `replication-backlog-size` bytes, and every byte that a connected replica has not been sent yet.
-//! One thread appends: the log writer thread on a primary, the thread of the primary link on a replica. The milestones
-//! map log sequence numbers to replication offsets.
+//! The backlog keeps at least `replication-backlog-size` bytes, and every byte that a connected replica has not been
+//! sent yet. One thread appends: the log writer thread on a primary, the thread of the primary link on a replica. The
+//! milestones map log sequence numbers to replication offsets.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -13,8 +13,8 @@
 //! 1. A change of role (which primary to follow, or none) is made in exclusive mode, so that no command runs partly
 //!    under the old role. Each change begins a new *role epoch*. The thread of the primary link acts for one epoch and
 //!    drops its work when that epoch is over.
-//! 2. The *replication state bits* ([`ReplicationState`]) are all that a command reads, once per passage of the gate. They are
-//!    zero for a primary that has its data, so its commands take a single branch.
+//! 2. The *replication state bits* ([`ReplicationState`]) are all that a command reads, once per passage of the gate.
+//!    They are zero for a primary that has its data, so its commands take a single branch.
 //! 3. Only the thread of the primary link advances the offset while this server follows a primary.
 //! 4. A history is identified by a replication ID and an offset. A server that stops following keeps the old ID as its
 //!    second ID, valid up to the offset it had reached, so that the other replicas of the same primary can continue

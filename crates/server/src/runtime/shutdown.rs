@@ -1,9 +1,9 @@
 //! Requests for shutdown, and their abortion.
 //!
 //! ```text
-//!   None ── try_begin ──▶ Prepared: replicas catch up, a dump is written ── try_complete ──▶ Waiting ── coordinator ──▶ UnderWay
-//!    ▲                       │ aborted, or a step fails
-//!    └─ cancel_preparation ◀─┘
+//!   None ─ try_begin ─▶ Prepared: replicas catch up, a dump is written ─ try_complete ─▶ Waiting ─▶ UnderWay
+//!    ▲                      │ aborted, or a step fails                                  coordinator
+//!    └ cancel_preparation ◀─┘
 //! ```
 //!
 //! A shutdown can be aborted while it is prepared, and not afterwards. A signal that arrives while periodic tasks are

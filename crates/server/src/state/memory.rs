@@ -6,8 +6,8 @@ use super::{Message, Server};
 use crate::config::id;
 
 impl Server {
-    /// Bytes that do not count for eviction: what replicas still need beyond the size of the backlog, what the append-only
-    /// file has not been given yet, and what is kept for a snapshot. To evict for them would add to them.
+    /// Bytes that do not count for eviction: what replicas still need beyond the size of the backlog, what the
+    /// append-only file has not been given yet, and what is kept for a snapshot. To evict for them would add to them.
     pub fn uncounted_memory(&self) -> u64 {
         let backlog = self.repl.replicas.backlog_bytes();
         let beyond = backlog.saturating_sub(self.config.unsigned(id::REPL_BACKLOG_SIZE));

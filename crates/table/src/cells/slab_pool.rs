@@ -1,9 +1,9 @@
 //! A depot: the runs of one class, and among them those with free cells.
 //!
-//! Runs have numbers, small ones first, and cells are taken from the run with free cells that has the smallest. A bitmap has a bit
-//! for each of these runs, and a second one a bit for each word of the first: a depot with a million runs finds one by
-//! looking at a few hundred words at most. Neither has anything to do with the memory of the runs, so runs that are not used
-//! are not touched.
+//! Runs have numbers, small ones first, and cells are taken from the run with free cells that has the smallest. A
+//! bitmap has a bit for each of these runs, and a second one a bit for each word of the first: a depot with a million
+//! runs finds one by looking at a few hundred words at most. Neither has anything to do with the memory of the runs, so
+//! runs that are not used are not touched.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -8,8 +8,8 @@ use std::sync::atomic::{Ordering::Acquire, fence};
 
 /// A reference-counted object, which does not change as long as anybody else shares it.
 ///
-/// The essay of the crate has the rule (8) that makes it so; here is the little that relies on it. The entry that holds an
-/// object owns one of these, as a bare pointer to the object itself, so that a lookup follows it as it would a box.
+/// The essay of the crate has the rule (8) that makes it so; here is the little that relies on it. The entry that holds
+/// an object owns one of these, as a bare pointer to the object itself, so that a lookup follows it as it would a box.
 #[derive(Debug)]
 pub struct Shared<V>(Arc<V>);
 

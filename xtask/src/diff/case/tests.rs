@@ -55,7 +55,7 @@ fn times_and_bindings_are_parsed() {
     let text = "== a\n@let p\nDUMP k\nRESTORE k2 0 $p $$p\nEXPIREAT k $now+5\nPEXPIREAT k $nowms\n";
     let expected = [
         "DUMP|k",
-        "RESTORE|k2|0|Own(\"p\")|Other(\"p\")",
+        "RESTORE|k2|0|StoredReply(\"p\")|OtherStoredReply(\"p\")",
         "EXPIREAT|k|NowSeconds(5)",
         "PEXPIREAT|k|NowMs(0)",
     ];

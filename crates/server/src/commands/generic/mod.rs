@@ -166,8 +166,8 @@ fn key_exists(ctx: &mut Context<'_, '_>, index: usize, db: usize) -> bool {
 /// A key of the plan in a database.
 type DatabaseKey = (usize, usize);
 
-/// Moves an entry, with its value and expiry, to another key, where it is as if just made; one change, whose events come in the order
-/// in which Valkey publishes them: `new`, then the two of the command.
+/// Moves an entry, with its value and expiry, to another key, where it is as if just made; one change, whose events
+/// come in the order in which Valkey publishes them: `new`, then the two of the command.
 fn move_entry(ctx: &mut Context<'_, '_>, from: DatabaseKey, to: DatabaseKey, events: [&'static str; 2]) {
     let clock = ctx.keys.access.clock;
     let mut source = ctx.keys.write_in(from.0, from.1);
@@ -275,8 +275,8 @@ fn copy(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Takes the fields that have expired out of a copied hash, unless there are no others; returns their names. A hash with
-/// nothing but expired fields keeps them until they are deleted, like the hash it was copied from.
+/// Takes the fields that have expired out of a copied hash, unless there are no others; returns their names. A hash
+/// with nothing but expired fields keeps them until they are deleted, like the hash it was copied from.
 fn take_expired(hash: &mut Hash, now_ms: u64) -> Vec<Box<[u8]>> {
     let mut expired = Vec::new();
     if hash.has_expired_fields(now_ms) && hash.iter(now_ms).next().is_some() {

@@ -1,8 +1,8 @@
 //! SCAN and KEYS: the keys of a database, in steps or all at once.
 //!
-//! Both walk from slot to slot with one reader's lease at a time ([`crate::keyspace::walk`]), so nobody is stopped. What
-//! would keep the worker's other clients waiting runs on a background thread: KEYS on more than a few keys, and SCAN with
-//! a COUNT beyond that.
+//! Both walk from slot to slot with one reader's lease at a time ([`crate::keyspace::walk`]), so nobody is stopped.
+//! What would keep the worker's other clients waiting runs on a background thread: KEYS on more than a few keys, and
+//! SCAN with a COUNT beyond that.
 
 use weft_resp::number::{parse_i64, parse_u64};
 use weft_resp::{Protocol, Reply, glob};

@@ -1,7 +1,7 @@
 //! WAIT and WAITAOF: how far a client's writes have come.
 //!
-//! The log's ticket of its last write tells which offset of the history a replica must have. Who cannot be answered at once
-//! is parked; the thread that serves replicas answers when there are enough of them (`supply`).
+//! The log's ticket of its last write tells which offset of the history a replica must have. Who cannot be answered at
+//! once is parked; the thread that serves replicas answers when there are enough of them (`supply`).
 
 use weft_resp::number::parse_i64;
 

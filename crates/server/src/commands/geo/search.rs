@@ -73,8 +73,8 @@ pub fn georadiusbymember_ro(ctx: &mut Context<'_, '_>) -> CommandResult {
     search(ctx, Kind::RadiusByMember(false))
 }
 
-/// GEOSEARCH key FROMMEMBER member|FROMLONLAT longitude latitude BYRADIUS radius unit|BYBOX width height unit [option ...],
-/// or GEOSEARCH key BYPOLYGON corners longitude latitude ... [option ...]
+/// GEOSEARCH key FROMMEMBER member|FROMLONLAT longitude latitude BYRADIUS radius unit|BYBOX width height unit [option
+/// ...], or GEOSEARCH key BYPOLYGON corners longitude latitude ... [option ...]
 pub fn geosearch(ctx: &mut Context<'_, '_>) -> CommandResult {
     search(ctx, Kind::Search)
 }

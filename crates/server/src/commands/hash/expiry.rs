@@ -471,9 +471,9 @@ fn hsetex(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Has the log repeat, before HSETEX with KEEPTTL, that fields which have expired lose their time: for those who repeat it
-/// they have not, and would keep it. They are set, and not deleted, for with its last field a hash would lose its own
-/// expiry.
+/// Has the log repeat, before HSETEX with KEEPTTL, that fields which have expired lose their time: for those who repeat
+/// it they have not, and would keep it. They are set, and not deleted, for with its last field a hash would lose its
+/// own expiry.
 fn log_expired(ctx: &mut Context<'_, '_>, pairs: Pairs<'_>) {
     if !ctx.keys.effects.logs() {
         return;

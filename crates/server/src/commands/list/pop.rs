@@ -55,7 +55,8 @@ pub fn pop_one(key: KeyWrite<'_>, end: ListEnd, rules: ListSettings, reply: &mut
     remove(key, end, 1, length, rules);
 }
 
-/// Pops up to `count` elements of a key that is known to hold a list, and replies with an array of them; closes the key.
+/// Pops up to `count` elements of a key that is known to hold a list, and replies with an array of them; closes the
+/// key.
 pub fn pop_many(key: KeyWrite<'_>, end: ListEnd, count: usize, rules: ListSettings, reply: &mut Reply<'_>) {
     let Ok(Some(list)) = list_at(key.entry()) else {
         key.unchanged();

@@ -2,8 +2,8 @@
 //!
 //! A list lives packed in its entry while it reports `listpack` and its run is not too long; else it is an object. The
 //! reported encoding follows Valkey: a list that is about to outgrow `list-max-listpack-size` becomes a quicklist, and
-//! a quicklist that shrank to one small node a listpack. Before anything is added, [`prepare`] brings the entry into the
-//! form that takes it; after anything went, [`settle`] looks whether a smaller one will do.
+//! a quicklist that shrank to one small node a listpack. Before anything is added, [`prepare`] brings the entry into
+//! the form that takes it; after anything went, [`settle`] looks whether a smaller one will do.
 
 use std::cell::RefCell;
 

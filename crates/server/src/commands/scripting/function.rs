@@ -43,13 +43,14 @@ fn failed(text: &[u8]) -> CommandError {
     CommandError::bytes([b"ERR ", text].concat())
 }
 
-/// Libraries change one after the other, and in that order the log has it. DELETE and FLUSH, which are exclusive, wait for
-/// whoever is in the gate.
+/// Libraries change one after the other, and in that order the log has it. DELETE and FLUSH, which are exclusive, wait
+/// for whoever is in the gate.
 static CHANGES: Mutex<()> = Mutex::new(());
 /// Between two looks at whether the log has got further.
 const LOG_PERIOD: Duration = Duration::from_millis(1);
 
-/// Runs code of clients where it makes nobody wait (`prepare`), and changes the libraries with what came of it (`apply`).
+/// Runs code of clients where it makes nobody wait (`prepare`), and changes the libraries with what came of it
+/// (`apply`).
 fn changing<P: 'static>(
     ctx: &mut Context<'_, '_>,
     prepare: impl FnOnce(&Server) -> Result<P, CommandError> + Send + 'static,

@@ -21,7 +21,7 @@ pub const BINDINGS: &[(&str, Binding)] = &[
 
 fn get(ctx: &mut Context<'_, '_>) -> CommandResult {
     let patterns: Vec<&[u8]> = ctx.args.iter().skip(2).collect();
-    let found = ctx.server.config.get_matching(&patterns);
+    let found = ctx.server.config.matching_parameters(&patterns);
     ctx.reply.map(found.len());
     for (name, value) in found {
         ctx.reply.bulk(&name);

@@ -16,8 +16,8 @@ pub const BINDINGS: &[(&str, Binding)] = &[("info", leased(info).telling_offset(
 
 fn info(ctx: &mut Context<'_, '_>) -> CommandResult {
     let wanted = wanted(ctx.args.iter().skip(1));
-    // What commands before it have done shows, also if they are of the same batch or transaction. A script that has changed
-    // nothing may have to begin anew: what it has read is counted then.
+    // What commands before it have done shows, also if they are of the same batch or transaction. A script that has
+    // changed nothing may have to begin anew: what it has read is counted then.
     if !ctx.client.flags.contains(ClientFlags::SCRIPT) || ctx.keys.effects.dirty > 0 {
         let (server, row) = (ctx.server, ctx.keys.access.seat);
         ctx.keys.effects.count(&server.keyspace, &server.metrics, row);

@@ -106,8 +106,8 @@ impl Key {
     }
 }
 
-/// Makes one key if it does not exist, in its slot; returns what that leaves to be freed. It does not count as a change,
-/// as in Valkey.
+/// Makes one key if it does not exist, in its slot; returns what that leaves to be freed. It does not count as a
+/// change, as in Valkey.
 fn make_one(
     server: &Server,
     row: usize,

@@ -1,8 +1,8 @@
 //! Unions, intersections and differences of sets.
 //!
-//! What is computed for a reply is written while it is found, wherever that can be done without remembering it. A result
-//! that is to be stored is a set of its own until all of it is known: the key it goes to may be one of those it is made
-//! of. Encodings of stored results are those of Valkey: they follow from the order in which members are added.
+//! What is computed for a reply is written while it is found, wherever that can be done without remembering it. A
+//! result that is to be stored is a set of its own until all of it is known: the key it goes to may be one of those it
+//! is made of. Encodings of stored results are those of Valkey: they follow from the order in which members are added.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -192,8 +192,8 @@ fn result_for_reply(sets: &[SetView<'_>]) -> Set {
     }
 }
 
-/// An empty set for all members of these sets, to be stored. It begins as one of integers, unless it is sure to become a
-/// table.
+/// An empty set for all members of these sets, to be stored. It begins as one of integers, unless it is sure to become
+/// a table.
 fn result_for_union(sets: &[SetView<'_>], limits: SetLimits) -> Set {
     match largest(sets) {
         Some(largest) if largest.len() > limits.integers.max(limits.run_members) => {

@@ -157,7 +157,8 @@ fn add(ctx: &mut Context<'_, '_>, mut options: AddOptions) -> CommandResult {
     add_scores(ctx, options, scores.ok_or(CommandError::NOT_A_FLOAT)?, first + 1, 2)
 }
 
-/// Gives scores to the members among the arguments, the first at `first_member`, the others `stride` apart, and replies.
+/// Gives scores to the members among the arguments, the first at `first_member`, the others `stride` apart, and
+/// replies.
 ///
 /// # Errors
 /// The key is no sorted set, a member is too long, or an increment leads to no number.

@@ -83,8 +83,8 @@ fn read_id(word: &[u8], missing_seq: u64) -> Option<OpenId> {
     })
 }
 
-/// A number as Valkey reads those of IDs. What is no plain decimal gets a second chance by the rules of C: blanks before
-/// it, a sign, zeros; a minus then counts from 2^64 downwards.
+/// A number as Valkey reads those of IDs. What is no plain decimal gets a second chance by the rules of C: blanks
+/// before it, a sign, zeros; a minus then counts from 2^64 downwards.
 #[inline]
 fn loose_u64(word: &[u8]) -> Option<u64> {
     parse_u64(word).or_else(|| match parse_i64(word) {

@@ -157,7 +157,8 @@ fn log_set_until(key: &mut KeyWrite<'_>, name: &[u8], value: &[u8], at_ms: u64) 
     key.log_instead(&[b"SET", name, value, b"PXAT", digits.format(at_ms).as_bytes()]);
 }
 
-/// Sets a key to what a client sent; an expiry that has passed already, which is one before `passed_ms`, deletes it instead.
+/// Sets a key to what a client sent; an expiry that has passed already, which is one before `passed_ms`, deletes it
+/// instead.
 fn store(mut key: KeyWrite<'_>, value: &[u8], expiry: Expiry, passed_ms: u64) {
     if let Expiry::At(at) = expiry
         && is_expired(Some(at), passed_ms)

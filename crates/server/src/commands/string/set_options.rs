@@ -48,7 +48,8 @@ pub(crate) enum Grammar {
 }
 
 impl Grammar {
-    /// Whether the command sets values, so that it may have conditions and keep times; the others may only take them away.
+    /// Whether the command sets values, so that it may have conditions and keep times; the others may only take them
+    /// away.
     fn writes(self) -> bool {
         matches!(self, Self::Set | Self::MsetEx | Self::HsetEx)
     }
@@ -75,9 +76,9 @@ pub(crate) fn parse_options<'a>(
 }
 
 impl<'a> SetOptions<'a> {
-    /// Takes one option, and what follows it if that belongs to it: how many arguments these are. `None` if the command has
-    /// no such option, or not beside those it has already. One may be given again; of times, which must have the same
-    /// unit, the last counts.
+    /// Takes one option, and what follows it if that belongs to it: how many arguments these are. `None` if the command
+    /// has no such option, or not beside those it has already. One may be given again; of times, which must have the
+    /// same unit, the last counts.
     fn take(&mut self, option: &[u8], next: Option<&'a [u8]>, grammar: Grammar) -> Option<usize> {
         let is = |name: &str| option.eq_ignore_ascii_case(name.as_bytes());
         let writes = grammar.writes();

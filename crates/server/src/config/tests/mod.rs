@@ -36,7 +36,7 @@ fn refusal(config: &Config, pairs: &[(&str, &str)]) -> String {
 
 /// Returns the value that CONFIG GET shows for one name.
 fn config_get(config: &Config, name: &str) -> String {
-    let matches = config.get_matching(&[name.as_bytes()]);
+    let matches = config.matching_parameters(&[name.as_bytes()]);
     let [(_, value)] = matches.as_slice() else {
         panic!("{name} gave {matches:?}")
     };

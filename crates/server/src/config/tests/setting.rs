@@ -264,7 +264,7 @@ fn patterns_find_names_once_and_hidden_ones_only_by_name() {
     let names = |patterns: &[&str]| -> Vec<String> {
         let patterns: Vec<&[u8]> = patterns.iter().map(|pattern| pattern.as_bytes()).collect();
         config
-            .get_matching(&patterns)
+            .matching_parameters(&patterns)
             .into_iter()
             .map(|(name, _)| String::from_utf8(name).expect("ASCII"))
             .collect()

@@ -60,7 +60,11 @@ fn all_names_are_those_of_valkey_and_the_same_ones_are_hidden() {
     assert_eq!(ours, recorded().map(|(name, _, _)| name).collect());
 
     let config = Config::defaults();
-    let star: BTreeSet<Vec<u8>> = config.get_matching(&[b"*"]).into_iter().map(|(name, _)| name).collect();
+    let star: BTreeSet<Vec<u8>> = config
+        .matching_parameters(&[b"*"])
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect();
     let visible: BTreeSet<Vec<u8>> = recorded()
         .filter(|(_, _, shown)| *shown)
         .map(|(name, _, _)| name.as_bytes().to_vec())
@@ -89,7 +93,7 @@ fn retired_parameters_are_shown_only_under_their_exact_names() {
         assert!(named.id.is_retired(), "{name}");
         assert_eq!(config_get(&config, name), default, "{name}");
         let pattern = format!("{name}*");
-        assert_eq!(config.get_matching(&[pattern.as_bytes()]), [], "{name}");
+        assert_eq!(config.matching_parameters(&[pattern.as_bytes()]), [], "{name}");
     }
 }
 

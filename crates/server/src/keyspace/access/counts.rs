@@ -1,4 +1,4 @@
-//! How many keys there are: each thread counts for itself.
+//! The number of keys. Each thread counts for itself.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -7,10 +7,11 @@ use weft_sync::StripedCounters;
 /// Counters per database.
 const COUNTS: usize = 3;
 
-/// Keys, keys with an expiry and volatile values per database: each thread writes its own row, readers add them up.
+/// Keys, keys with an expiry and volatile values per database. Each thread writes its own row, and readers add the rows
+/// up.
 pub struct KeyCounts {
     rows: StripedCounters,
-    /// Databases that somebody used, by number.
+    /// The databases that were ever used, by number.
     opened: Box<[AtomicBool]>,
     databases: usize,
 }
@@ -44,14 +45,14 @@ impl KeyCounts {
         }
     }
 
-    /// Notes that database `db` is being used: it is one that MEMORY STATS describes from now on.
+    /// Records that database `db` is being used. MEMORY STATS describes it from now on.
     pub fn open(&self, db: usize) {
         if let Some(opened) = self.opened.get(db).filter(|opened| !opened.load(Ordering::Relaxed)) {
             opened.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Whether database `db` was ever used.
+    /// Returns `true` if database `db` was ever used.
     pub fn is_open(&self, db: usize) -> bool {
         self.opened.get(db).is_some_and(|opened| opened.load(Ordering::Relaxed))
     }
@@ -76,7 +77,7 @@ impl KeyCounts {
         self.databases
     }
 
-    /// Whether any key anywhere, or a part of its value, expires.
+    /// Returns `true` if any key, or a part of its value, expires.
     pub fn any_expiry(&self) -> bool {
         (0..self.databases).any(|db| self.with_expiry(db) > 0 || self.volatile(db) > 0)
     }

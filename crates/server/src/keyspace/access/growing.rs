@@ -1,17 +1,17 @@
-//! The leases of a script: those of its declared keys, and one more for each slot that it turns out to need.
+//! The leases of a script: those of its declared keys, and one more for each further slot that it reaches.
 //!
 //! ```text
 //!   leases    [ slot 7 ][ slot 90 ]│[ slot 12 ][ slot 3 ]      in the order in which they were taken
 //!   order     3→3  7→0  12→2  90→1                             by slot
 //! ```
 //!
-//! A lease keeps its place, so that an index which somebody remembers stays right while others are added. With the
-//! leases of all slots their holder is as good as alone with the keyspace ([`Whole`]), but nobody stands at the gate.
+//! A lease keeps its index, so that an index stays valid while other leases are added. With the leases of all slots the
+//! script has the whole keyspace ([`WholeKeyspace`]), although the gate is open.
 
 use super::Lease;
 use crate::keyspace::{Exclusive, SLOTS, Slot, SlotHeader};
 
-/// Leases that are held to the end of a script, with more to come.
+/// Leases that are held until a script ends, with more to come.
 #[derive(Default)]
 pub struct GrowingLeases<'p> {
     leases: Vec<Lease<'p>>,
@@ -33,7 +33,7 @@ impl<'p> GrowingLeases<'p> {
         GrowingLeases { leases, order }
     }
 
-    /// Where the lease of a slot is, if it is held.
+    /// Returns the index of a slot's lease, if it is held.
     #[inline]
     pub fn index_of(&self, slot: u16) -> Option<u32> {
         let at = self.order.binary_search_by_key(&slot, |(slot, _)| *slot).ok()?;
@@ -53,7 +53,7 @@ impl<'p> GrowingLeases<'p> {
         index
     }
 
-    /// Whether every slot is held.
+    /// Returns `true` if every slot is held.
     pub fn is_everything(&self) -> bool {
         self.leases.len() == SLOTS
     }
@@ -103,7 +103,7 @@ impl<'p> GrowingLeases<'p> {
 
 /// The whole keyspace, for commands that change it as a whole.
 pub enum WholeKeyspace<'h, 'p> {
-    /// In exclusive mode.
+    /// Exclusive mode.
     Alone(&'h mut Exclusive<'p>),
     /// Under leases of all slots.
     Leased(&'h mut GrowingLeases<'p>),

@@ -1,8 +1,8 @@
-//! How handlers reach keys: `KeyRead` and `KeyWrite` under the leases that the dispatcher took.
+//! Access to keys for handlers: `KeyRead` and `KeyWrite` under the leases that the dispatcher took.
 //!
-//! A handler never sees a slot. It asks for the n-th key of its plan and gets either a view of the entry
-//! or a [`KeyWrite`], which must be closed as [`KeyWrite::changed`] or [`KeyWrite::unchanged`]. From that
-//! one record follow the dirty count and every hook (watch, event, waiters, tracking, log): see
+//! A handler never sees a slot. It asks for the n-th key of its plan and gets either a view of the entry or a
+//! [`KeyWrite`], which must be closed as [`KeyWrite::changed`] or [`KeyWrite::unchanged`]. From that one record follow
+//! the dirty count and every hook (watches, events, waiters, tracking, the log): see
 //! [`super::effects`].
 
 mod counts;
@@ -35,9 +35,9 @@ pub struct PlannedKey {
     pub hash: u64,
     /// Index of the argument.
     pub argument: u32,
-    /// Its slot.
+    /// The slot.
     pub slot: u16,
-    /// Whether the command may write the key.
+    /// `true` if the command may write the key.
     pub write: bool,
     /// Index into the held leases, once they are held.
     pub lease: u32,
@@ -56,7 +56,7 @@ impl PlannedKey {
         }
     }
 
-    /// A key that no argument names, to be read.
+    /// Returns a key that no argument names, for reading.
     pub const fn unnamed(hash: u64) -> Self {
         PlannedKey {
             hash,
@@ -85,7 +85,8 @@ impl Lease<'_> {
         }
     }
 
-    /// Whether the slot is held for writing and values of it are lent, or to be saved before they change.
+    /// Returns `true` if the slot is held for writing and has pinned values, or values that must be saved before they
+    /// change.
     #[inline]
     pub fn meets_loans(&self) -> bool {
         match self {
@@ -104,10 +105,10 @@ impl Lease<'_> {
 
 /// A command with more keys than this prefetches on its own while it walks over them.
 pub const SLIDING_KEYS: usize = 64;
-/// How many keys ahead it asks for values; twice as many for entries.
+/// The distance in keys at which such a command prefetches values; entries are prefetched at twice the distance.
 const SLIDING_DISTANCE: usize = 12;
 
-/// What a command holds while it runs.
+/// The leases that a command holds while it runs.
 pub enum HeldLeases<'a, 'p> {
     /// Nothing: the command has no keys.
     Nothing,
@@ -115,7 +116,7 @@ pub enum HeldLeases<'a, 'p> {
     One(&'a mut Lease<'p>),
     /// Leases of several slots, ascending.
     Many(&'a mut Vec<Lease<'p>>),
-    /// Leases of a script, which takes more of them as it goes.
+    /// The leases of a script, which takes more of them as it runs.
     Growing(&'a mut GrowingLeases<'p>),
     /// Every slot.
     Everything(&'a mut Exclusive<'p>),
@@ -170,7 +171,7 @@ impl HeldLeases<'_, '_> {
         }
     }
 
-    /// Whether every slot is held.
+    /// Returns `true` if every slot is held.
     pub fn is_everything(&self) -> bool {
         match self {
             HeldLeases::Everything(_) => true,
@@ -195,7 +196,8 @@ impl<'p> HeldLeases<'_, 'p> {
     }
 }
 
-/// When the first part of a value expires, in ms since the epoch, if parts of it do.
+/// Returns the time at which the first part of a value expires, in milliseconds since the Unix epoch, if parts of it
+/// do.
 #[inline]
 pub fn value_due_ms(value: ValueRef<'_, Value>) -> Option<u64> {
     match value {
@@ -212,20 +214,20 @@ fn object_due_ms(object: &Value) -> Option<u64> {
     }
 }
 
-/// Everything about "now" and "who" that access to keys depends on; fixed for one command.
+/// The time and the client's modes on which access to keys depends; fixed for one command.
 #[derive(Clone, Copy)]
 pub struct AccessContext<'a> {
     /// Milliseconds since the epoch.
     pub now_ms: u64,
-    /// How the access clock of entries advances.
+    /// The access clock of entries.
     pub clock: &'a AccessClock,
     /// Key counts and the row to write.
     pub counts: &'a KeyCounts,
     /// The row of this thread.
     pub seat: usize,
-    /// Whether a read advances the entry's access clock (CLIENT NO-TOUCH).
+    /// `true` if a read advances the entry's access clock (CLIENT NO-TOUCH).
     pub touch: bool,
-    /// Whether expired keys are still visible (CLIENT IMPORT-SOURCE).
+    /// `true` if expired keys are still visible (CLIENT IMPORT-SOURCE).
     pub sees_expired: bool,
 }
 
@@ -235,32 +237,32 @@ pub struct Keys<'a, 'p> {
     pub args: Args<'a>,
     /// The keys, in the order of the key walker.
     pub planned: &'a [PlannedKey],
-    /// What is held.
+    /// The leases that are held.
     pub held: HeldLeases<'a, 'p>,
     /// The client's database.
     pub db: usize,
     /// Time, clock, counters.
     pub access: AccessContext<'a>,
-    /// What the command did.
+    /// The record of the command's effects.
     pub effects: &'a mut Effects,
-    /// How far its lookups reach, once it has turned out to have many keys.
+    /// The prefetch policy, once the command has turned out to have many keys.
     pub reach: Option<PrefetchPolicy>,
 }
 
-/// Whether an entry with this expiry is gone at `now_ms`.
+/// Returns `true` if an entry with this expiry has expired at `now_ms`.
 #[inline]
 pub fn is_expired(expire_at_ms: Option<u64>, now_ms: u64) -> bool {
     expire_at_ms.is_some_and(|at| now_ms > at)
 }
 
-/// How a lookup for reading treats hit counts and the access clock.
+/// The effect of a read on hit counts and on the access clock.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum LookupStatistics {
     /// An ordinary read.
     Yes,
     /// The entry's access clock stays (TYPE, TTL).
     No,
-    /// The same, and nobody is told that the key is missing (OBJECT).
+    /// No effect, and a missing key causes no event (OBJECT).
     Unnoticed,
     /// As an ordinary read, whatever CLIENT NO-TOUCH says (TOUCH).
     Always,
@@ -299,7 +301,7 @@ impl<'a> Keys<'a, '_> {
         visible(found, &self.access, self.effects, touch, (db, key, name))
     }
 
-    /// The n-th key's entry, once more or beside others. Whoever looks has read it before: that was the use that counts.
+    /// Returns the n-th key's entry again, without counting a use: the command has read it before, and that counted.
     #[inline]
     pub fn peek(&self, index: usize) -> Option<EntryRef<'_, Value>> {
         let key = self.planned.get(index)?;
@@ -318,7 +320,7 @@ impl<'a> Keys<'a, '_> {
     }
 
     fn prefetch_window(&mut self, index: usize) {
-        // Entries two distances ahead, values one: at the start both windows are filled at once.
+        // Entries are prefetched two distances ahead, values one. At the start both windows are filled at once.
         let (near, far) = (SLIDING_DISTANCE, 2 * SLIDING_DISTANCE);
         let (entries, values) = if index == 0 {
             (0, 0)
@@ -363,8 +365,8 @@ impl<'a> Keys<'a, '_> {
         KeyWrite::new(parts, named, db, &self.access, self.effects)
     }
 
-    /// Deletes the keys of the command that have expired, as far as their slots are held for writing. What the command
-    /// does then is logged behind that. A lone key is one that the command writes.
+    /// Deletes the expired keys of the command, as far as their slots are held for writing. The command is logged after
+    /// the deletions. A single key is one that the command writes.
     #[inline]
     pub fn delete_expired(&mut self) {
         if self.planned.len() > 1 && !self.access.sees_expired {
@@ -389,7 +391,7 @@ impl<'a> Keys<'a, '_> {
         }
     }
 
-    /// Whether the n-th key may be written under what is held.
+    /// Returns `true` if the n-th key may be written under the held leases.
     pub fn is_written(&mut self, index: usize) -> bool {
         self.planned
             .get(index)
@@ -397,7 +399,7 @@ impl<'a> Keys<'a, '_> {
     }
 }
 
-/// What a reader sees of an entry that was found or not; counts the lookup, and queues what has expired.
+/// Returns the entry if a reader may see it. Counts the lookup, and queues an expired key for deletion.
 #[inline]
 fn visible<'e>(
     found: Option<EntryRef<'e, Value>>,

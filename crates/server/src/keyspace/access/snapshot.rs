@@ -1,20 +1,20 @@
-//! Keys as they were at one moment, in a table of their own: what a long command works on without leases.
+//! Keys as of one moment, in a table of their own: a long command works on it without leases.
 //!
 //! ```text
-//!   under the command's leases                              without any
-//!   ──────────────────────────                              ───────────
+//!   under the command's leases                              without leases
+//!   ──────────────────────────                              ──────────────
 //!   slot 7     key a ──▶ large set ◀── handle ──┐
 //!   slot 90    key b ──▶ number 5   ── copied ──┤           a private table, in which the handler finds its keys,
 //!   slot 300   key c ──▶ anything   ── "exists" ┴──▶        and into which it writes
 //! ```
 //!
-//! 1. Large values are lent ([`crate::keyspace::lent`]), small ones are copied: a snapshot takes microseconds.
-//! 2. Of a key that the command only replaces it is known whether it exists, and nothing else: a command that asks for
-//!    more reads the key, and says so in its key specifications.
-//! 3. What the handler writes stays in the private table. [`Snapshot::still_holds`] tells, under the command's leases,
-//!    whether all that it has seen is still so, and [`Snapshot::store`] then does the same to the real keys.
-//! 4. To see the same value again is to see the same object: while its handle is out it neither changes nor goes away,
-//!    so no other object can be in its place.
+//! 1. Large values are pinned ([`crate::keyspace::pinned`]), small ones are copied: a snapshot takes microseconds.
+//! 2. Of a key that the command only replaces, the snapshot records whether it exists, and nothing else. A command that
+//!    needs more reads the key, and says so in its key specifications.
+//! 3. The handler's writes stay in the private table. [`Snapshot::still_holds`] checks under the command's leases that
+//!    everything it has seen is unchanged, and [`Snapshot::store`] then makes the same changes to the real keys.
+//! 4. Seeing the same value again means seeing the same object: while it has a handle it is neither changed nor freed,
+//!    so no other object can have its address.
 
 use weft_resp::Args;
 use weft_table::{Blob, EntryRef, NewValue, Shared, ValueRef};
@@ -31,14 +31,14 @@ const MOST_KEYS: usize = 64;
 /// Copying more would take too long, bytes.
 const MOST_COPIED_BYTES: usize = 256 << 10;
 
-/// What a command does with one of its keys.
+/// The use that a command makes of one of its keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyUse {
     /// It reads the value.
     Read,
     /// It replaces the value, whatever it was.
     Replace,
-    /// It changes the value where it is.
+    /// It changes the value in place.
     Change,
 }
 
@@ -58,11 +58,11 @@ impl PrivateSlot {
     }
 }
 
-/// What was seen of a key.
+/// The observed state of a key.
 #[derive(Debug)]
 enum SeenKey {
     Missing,
-    /// It was there; nobody looked further.
+    /// The key existed; its value was not read.
     Something,
     Int(i64),
     Bytes(Vec<u8>),
@@ -83,7 +83,7 @@ impl SeenKey {
         }
     }
 
-    /// The bytes that copying the value takes; `None` if it is lent instead.
+    /// Returns the bytes that a copy of the value takes, or `None` if the value is pinned instead.
     fn copied_bytes(value: ValueRef<'_, Value>) -> Option<usize> {
         match value {
             ValueRef::Int(_) => Some(0),
@@ -120,10 +120,10 @@ impl SeenKey {
     }
 }
 
-/// The keys of one command at one moment.
+/// The keys of one command as of one moment.
 pub struct Snapshot {
     private: PrivateSlot,
-    /// What was seen of each key of the plan, and when it expires if it was read.
+    /// The observed state of each key of the plan, with its expiry if it was read.
     seen: Vec<(SeenKey, Option<u64>)>,
     /// Counts what the command does in its private table, which is of no interest.
     counts: KeyCounts,
@@ -141,12 +141,12 @@ fn written(change: &Change) -> Option<(&[u8], Event)> {
     }
 }
 
-/// Whether changes include one of a key.
+/// Returns `true` if the changes include one of a key.
 pub fn has_written(changes: &[Change]) -> bool {
     changes.iter().any(|change| written(change).is_some())
 }
 
-/// Tells of the keys that a command on a snapshot did not find.
+/// Records the keys that a command on a snapshot did not find.
 pub fn note_misses(effects: &mut Effects, changes: &[Change]) {
     if effects.hooks.has(Hooks::EVENTS) {
         let misses = changes.iter().filter(|change| written(change).is_none());
@@ -154,13 +154,13 @@ pub fn note_misses(effects: &mut Effects, changes: &[Change]) {
     }
 }
 
-/// What came of an attempt to take a snapshot.
+/// The outcome of an attempt to take a snapshot.
 pub enum SnapshotAttempt {
     /// Here it is.
     Taken(Box<Snapshot>),
-    /// These keys, or what the command does with them, do not permit one.
+    /// These keys, or their uses, do not permit a snapshot.
     Unfit,
-    /// Somebody waits for the end of earlier ones: the command comes later.
+    /// A writer waits for the end of earlier pins: the command must be tried later.
     Wanted,
 }
 
@@ -215,7 +215,7 @@ impl Snapshot {
             (Some(entry), _) => SeenKey::of(entry),
         };
         let table = self.private.slot.table_mut(keys.db);
-        // A key may be named twice: to be read and to be replaced. What is read is there for both.
+        // A key may be named twice: to be read and to be replaced. The read state serves both.
         let is_better = used != KeyUse::Replace || table.find(key.hash, name).is_none();
         if is_better && let (Some(value), Some(entry)) = (seen.value(), entry) {
             drop(table.insert(key.hash, name, value, entry.expire_at_ms(), entry.clock()));
@@ -231,17 +231,17 @@ impl Snapshot {
         self.now_ms
     }
 
-    /// What a command that works on it holds.
+    /// Returns the leases of a command that works on the snapshot.
     pub fn held<'s, 'p>(&'s mut self) -> HeldLeases<'s, 'p> {
         HeldLeases::Private(&mut self.private)
     }
 
-    /// What a command that also writes into it holds, and where it counts keys, in the first row.
+    /// Returns the leases of a command that also writes into the snapshot, and its key counts, which use the first row.
     pub fn writable<'s, 'p>(&'s mut self) -> (HeldLeases<'s, 'p>, &'s KeyCounts) {
         (HeldLeases::Private(&mut self.private), &self.counts)
     }
 
-    /// Whether all that was seen of the command's keys is so now.
+    /// Returns `true` if everything that was observed of the command's keys still holds.
     pub fn still_holds(&self, keys: &Keys<'_, '_>) -> bool {
         let is_so = |(index, (seen, expire_at_ms)): (usize, &(SeenKey, Option<u64>))| {
             let entry = keys.peek(index);
@@ -252,8 +252,8 @@ impl Snapshot {
         self.seen.iter().enumerate().all(is_so)
     }
 
-    /// Does to the real keys what the command has done to those of the snapshot: these changes, in all so many. The keys
-    /// are held, those that are replaced for writing.
+    /// Does to the real keys what the command has done to those of the snapshot: these changes, in all so many. The
+    /// keys are held, those that are replaced for writing.
     pub fn store(&mut self, keys: &mut Keys<'_, '_>, changes: &[Change], dirty: u64) {
         note_misses(keys.effects, changes);
         let events: Vec<(&[u8], Event)> = changes.iter().filter_map(written).collect();
@@ -283,7 +283,7 @@ impl Snapshot {
 }
 
 impl HeldLeases<'_, '_> {
-    /// The entry of a key, expired or not, for who decides how to go on before a command runs.
+    /// Returns the entry of a key, expired or not, for decisions before a command runs.
     pub fn entry(&self, key: &PlannedKey, db: usize, args: Args<'_>) -> Option<EntryRef<'_, Value>> {
         let name = args.argument(key.argument as usize);
         self.slot(key)?.table(db)?.find(key.hash, name)

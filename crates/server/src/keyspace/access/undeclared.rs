@@ -1,22 +1,22 @@
-//! Reading keys that no plan can know, because their names come out of the data: what SORT's patterns lead to.
+//! Access to keys that no plan can know, because their names come from the data: those that SORT's patterns lead to.
 //!
-//! The command runs under the leases of the keys that it was given, and takes more as it goes, one reader's lease for
-//! every slot that it comes across. It keeps them all until it ends, so that it sees one state of the keyspace, as if
-//! all of them had been taken at the start.
+//! The command runs under the leases of its planned keys, and takes one more read lease for every further slot that it
+//! reaches. It keeps all of them until it ends, so that it sees one state of the keyspace, as if all of them had been
+//! taken at the start.
 //!
 //! ```text
 //!   planned leases     slot 7 (list)   slot 90 (destination)
-//!   while it runs      slot 12 -> 3 -> 7, which is held already -> 51 -> 12 again -> 300, where somebody writes
+//!   while it runs      slot 12 -> 3 -> 7, which is held already -> 51 -> 12 again -> 300, leased by a writer
 //!                                                                                     |
-//!                      everything is given back, nothing has changed <----------------+
+//!                      everything is released, nothing has changed <------------------+
 //!                      the command is put off and starts over
 //! ```
 //!
-//! 1. A further lease is only tried for, never waited for while others are held: there is no deadlock, in whatever
-//!    order slots come. It is the command that starts over, as with planned leases.
-//! 2. So such a command reads all it has to read before it changes anything.
-//! 3. A slot that the plan leased is read under that lease, be it a reader's or a writer's.
-//! 4. With the whole keyspace to itself a command needs no further leases and never starts over.
+//! 1. A further lease is only attempted, never waited for while others are held. So there is no deadlock, in whatever
+//!    order slots come. The command starts over instead, as with planned leases.
+//! 2. Such a command therefore reads everything before it changes anything.
+//! 3. A slot that the plan leased is read under that lease, be it for reading or for writing.
+//! 4. In exclusive mode a command needs no further leases and never starts over.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -27,8 +27,8 @@ use weft_values::Value;
 use super::{HeldLeases, Keys, LookupStatistics, PlannedKey, is_expired};
 use crate::keyspace::{GatePassage, ReadLease};
 
-/// The refusals, on average, after which a writer that announced itself is taken for one that has given up, if the slot is
-/// free. The command starts over after each, and nothing tells it how often it did.
+/// The number of refusals, on average, after which the announcement of a writer on a free slot is regarded as left
+/// over. The command starts over after each refusal, and does not know how often it did.
 const REFUSALS: u32 = 16;
 
 /// The leases that a command took while it ran.
@@ -39,12 +39,12 @@ pub struct FurtherLeases<'a, 'p> {
     met_expired: Cell<bool>,
 }
 
-/// A slot was leased by somebody else: the command starts over later.
+/// A slot was leased by another thread: the command starts over later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Contended;
 
 impl<'a, 'p> FurtherLeases<'a, 'p> {
-    /// None yet; `pass` is the passage through the gate, if the command needs one.
+    /// Creates an empty set of leases; `pass` is the passage of the gate, if the command needs one.
     pub fn new(pass: Option<&'a GatePassage<'p>>) -> Self {
         FurtherLeases {
             pass,
@@ -116,7 +116,7 @@ impl Keys<'_, '_> {
         ))
     }
 
-    /// Where the lease of a slot is, if it is held already; `u32::MAX` if it is not.
+    /// Returns the index of a slot's lease; `u32::MAX` if it is not held.
     fn lease_of(&self, slot: u16) -> u32 {
         match &self.held {
             // A transaction holds more than the command's own slots.

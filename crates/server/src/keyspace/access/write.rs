@@ -1,4 +1,4 @@
-//! One key under a write lease, from its opening to the record of what became of it.
+//! One key under a write lease, from its opening to the record of its change.
 
 use weft_table::{EntryMut, EntryRef, NewValue, Removed};
 use weft_values::Value;
@@ -15,18 +15,18 @@ use super::{AccessContext, is_expired, object_due_ms, value_due_ms};
 /// A key as [`KeyWrite`] knows it.
 #[derive(Clone, Copy)]
 pub struct NamedKey<'k> {
-    /// Its name.
+    /// The name.
     pub name: &'k [u8],
     /// The hash of its name.
     pub hash: u64,
-    /// Its slot.
+    /// The slot.
     pub slot: u16,
 }
 
-/// What becomes of the expiry when a value is set.
+/// The effect of setting a value on the expiry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expiry {
-    /// As it was.
+    /// The expiry stays.
     Keep,
     /// None.
     Never,
@@ -38,7 +38,7 @@ pub enum Expiry {
 pub struct KeyWrite<'k> {
     table: &'k mut SlotTable,
     header: &'k SlotHeader,
-    /// Who waits for keys of the slot, or watches them.
+    /// The clients that wait for keys of the slot, or watch them.
     interested: Option<&'k InterestedClients>,
     name: &'k [u8],
     hash: u64,
@@ -47,7 +47,7 @@ pub struct KeyWrite<'k> {
     access: &'k AccessContext<'k>,
     effects: &'k mut Effects,
     keys_before: usize,
-    /// Keys of the table when the interested were last told.
+    /// The number of keys in the table when those clients were last informed.
     keys_told: usize,
     expiring_before: usize,
     /// Volatile values more than before.
@@ -94,7 +94,7 @@ impl<'k> KeyWrite<'k> {
         write
     }
 
-    /// Made where it is to be, and not changed here: what is changed on its way is moved, part by part.
+    /// Built in its final place and not modified here, because a modified value would be moved field by field.
     #[inline]
     fn of(
         (table, interested, header): OpenSlot<'k>,
@@ -122,7 +122,7 @@ impl<'k> KeyWrite<'k> {
     }
 }
 
-/// A slot that is held for writing: the table of a database, who minds its changes, and the header.
+/// A slot that is held for writing: the table of a database, the clients interested in its changes, and the header.
 type OpenSlot<'k> = (&'k mut SlotTable, Option<&'k InterestedClients>, &'k SlotHeader);
 
 /// Returns `true` if a key of a slot is there and has expired.
@@ -143,7 +143,7 @@ fn has_expired(table: &SlotTable, key: &NamedKey<'_>, access: &AccessContext<'_>
 }
 
 impl<'k> KeyWrite<'k> {
-    /// The key's name, beside other uses of the key.
+    /// Returns the key's name, independent of other borrows of the key.
     pub fn named(&self) -> &'k [u8] {
         self.name
     }
@@ -156,13 +156,13 @@ impl KeyWrite<'_> {
         self.name
     }
 
-    /// The entry as it stands.
+    /// Returns the current entry.
     #[inline]
     pub fn entry(&self) -> Option<EntryRef<'_, Value>> {
         self.table.find(self.hash, self.name)
     }
 
-    /// The entry as it stands; looking at it counts as a use.
+    /// Returns the current entry, and counts this as a use.
     #[inline]
     pub fn use_entry(&self) -> Option<EntryRef<'_, Value>> {
         let entry = self.entry()?;
@@ -172,7 +172,7 @@ impl KeyWrite<'_> {
         Some(entry)
     }
 
-    /// The entry, to be changed in place; its access clock advances.
+    /// Returns the entry for a change in place; its access clock advances.
     #[inline]
     pub fn entry_mut(&mut self) -> Option<EntryMut<'_, Value>> {
         let entry = self.table.find_mut(self.hash, self.name)?;
@@ -182,7 +182,7 @@ impl KeyWrite<'_> {
         Some(entry)
     }
 
-    /// Whether the key exists.
+    /// Returns `true` if the key exists.
     #[inline]
     pub fn exists(&self) -> bool {
         self.entry().is_some()
@@ -239,7 +239,7 @@ impl KeyWrite<'_> {
         }
     }
 
-    /// Somebody has to delete the key at this time.
+    /// Records that the key must be deleted at this time.
     #[inline]
     fn note_expiry(&mut self, at_ms: u64) {
         self.header.hint.lower_due(at_ms);
@@ -250,7 +250,7 @@ impl KeyWrite<'_> {
 
     #[cold]
     fn note_local(&mut self, at_ms: u64) {
-        // Nothing expires for the primary, whose keys are its own to delete.
+        // For the primary nothing expires; it deletes its keys itself.
         if self.access.now_ms > 0 {
             self.effects.local.push(LocalKey {
                 db: self.db,
@@ -262,7 +262,7 @@ impl KeyWrite<'_> {
         }
     }
 
-    /// Counts a volatile value that was put here, and remembers when it is due.
+    /// Counts a volatile value that was stored, and records when it is due.
     #[cold]
     fn note_volatile(&mut self, due_ms: u64) {
         self.volatile += 1;
@@ -272,7 +272,7 @@ impl KeyWrite<'_> {
         self.header.hint.lower_due(due_ms);
     }
 
-    /// Changes a hash that is a value of its own; `None` if the key's value is none.
+    /// Changes a hash in place. Returns `None` if the key's value is not a hash behind the entry.
     pub fn change_hash<R>(&mut self, change: impl FnOnce(&mut Hash) -> R) -> Option<R> {
         let mut entry = self.table.find_mut(self.hash, self.name)?;
         if self.access.touch {
@@ -310,7 +310,7 @@ impl KeyWrite<'_> {
         Some(removed)
     }
 
-    /// Counts the look at the key as that of a reader, for a command that answers with what was there.
+    /// Counts the lookup as that of a reader, for a command that replies with the old value.
     pub fn count_lookup(&mut self) {
         if self.exists() {
             self.effects.hits += 1;
@@ -320,19 +320,19 @@ impl KeyWrite<'_> {
         }
     }
 
-    /// Deletes the entry because a client gave it an expiry that has passed. Whether there was one.
+    /// Deletes the entry because a client gave it an expiry in the past. Returns `true` if there was one.
     pub fn delete_passed(&mut self) -> bool {
         let deleted = self.delete();
         self.effects.expired_keys += u64::from(deleted);
         deleted
     }
 
-    /// Deletes the entry; the memory is freed after the lease. Whether there was one.
+    /// Deletes the entry; its memory is freed after the lease. Returns `true` if there was one.
     pub fn delete(&mut self) -> bool {
         self.delete_for(Cause::Command)
     }
 
-    /// The same, for a cause of its own.
+    /// Like [`Self::delete`], with another cause.
     pub fn delete_for(&mut self, cause: Cause) -> bool {
         match self.remove() {
             Some(removed) => {
@@ -343,13 +343,14 @@ impl KeyWrite<'_> {
         }
     }
 
-    /// Puts an entry that was taken out elsewhere here, under this key's name, with its expiry. The key is a new one.
+    /// Stores an entry that was removed from another place, under this key's name, with its expiry. The key must not
+    /// exist.
     pub fn put(&mut self, removed: Removed<Value>) {
         self.replace(removed);
         self.note(Event::NEW);
     }
 
-    /// The same, of which it is not known yet whether it makes a new key.
+    /// Like [`Self::put`], for a key that may exist.
     pub fn replace(&mut self, removed: Removed<Value>) {
         let at = removed.expire_at_ms();
         let due_ms = value_due_ms(removed.value());
@@ -366,7 +367,7 @@ impl KeyWrite<'_> {
         }
     }
 
-    /// Closes the write: the key changed and `event` tells how.
+    /// Closes the write: the key has changed, and `event` is published.
     #[inline]
     pub fn changed(mut self, event: Event) {
         self.effects.dirty += 1;
@@ -375,7 +376,7 @@ impl KeyWrite<'_> {
         self.finish();
     }
 
-    /// Closes the write: the key changed, in `times` ways that the dirty count tells apart.
+    /// Closes the write: the key has changed, and the dirty count grows by `times`.
     pub fn changed_times(mut self, event: Event, times: u64) {
         self.effects.dirty += times;
         self.note(event);
@@ -383,8 +384,8 @@ impl KeyWrite<'_> {
         self.finish();
     }
 
-    /// Closes the write: the key changed in a way that matters to those who wait for it, and to nobody who watches it or
-    /// keeps a copy.
+    /// Closes the write: the key has changed in a way that concerns waiting clients, but no client that watches or
+    /// caches it.
     pub fn changed_for_waiting(mut self, event: Event, times: u64) {
         self.effects.dirty += times;
         self.note(event);
@@ -394,8 +395,8 @@ impl KeyWrite<'_> {
         self.finish();
     }
 
-    /// Closes the write: what changed `times` times is for the log alone. Nobody is told, and no client that watches the
-    /// key minds.
+    /// Closes the write: the change counts `times` times and is only propagated. No client is informed, and watches are
+    /// not marked.
     pub fn changed_quietly(mut self, times: u64) {
         self.effects.dirty += times;
         self.finish();
@@ -420,7 +421,7 @@ impl KeyWrite<'_> {
         self.effects.expired_fields += fields;
     }
 
-    /// Records an event beside the one the write is closed with (`set` beside `expire`).
+    /// Records an event besides the one with which the write is closed (`set` besides `expire`).
     #[inline]
     pub fn note(&mut self, event: Event) {
         if self.effects.hooks.has(Hooks::NOTED) {
@@ -428,13 +429,13 @@ impl KeyWrite<'_> {
         }
     }
 
-    /// Has the log repeat this instead of the command that runs.
+    /// Propagates this command instead of the one that runs.
     #[inline]
     pub fn log_instead(&mut self, words: &[&[u8]]) {
         self.effects.log_instead(words);
     }
 
-    /// What the command did, for what it says to the log.
+    /// Returns the record of the command's effects, for propagation.
     pub fn effects(&mut self) -> &mut Effects {
         self.effects
     }
@@ -451,7 +452,7 @@ impl KeyWrite<'_> {
         }
     }
 
-    /// Tells those who watch the key, and has those served who wait for what it is now.
+    /// Marks the watches of the key, and queues its waiters if they can be served from its new state.
     #[inline]
     fn tell_interested(&mut self) {
         if self.effects.hooks.has(Hooks::TRACKING) {
@@ -470,7 +471,7 @@ impl KeyWrite<'_> {
         self.wake(interested);
     }
 
-    /// Has those served who wait for what the key is now.
+    /// Queues the key's waiters if they can be served from its new state.
     fn wake(&mut self, interested: &InterestedClients) {
         let kind = ready_keys::kind_of(self.entry());
         if interested.waiting.has_waiter_for(self.db, self.name, kind) {

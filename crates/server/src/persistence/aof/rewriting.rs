@@ -9,8 +9,8 @@
 //!                     and the state that the base holds
 //! ```
 //!
-//! Switching on is a rewrite whose increment has a name that no manifest knows until the base is there: until then the old
-//! files, if there are some, are what the next start would load.
+//! Switching on is a rewrite whose increment has a name that no manifest knows until the base is there: until then the
+//! old files, if there are some, are what the next start would load.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -347,7 +347,8 @@ fn note_sizes(server: &Server, place: &AofLocation, manifest: &Manifest, base: &
 
 // ---- switching -----------------------------------------------------------------------------------------------------
 
-/// Does what `appendonly` says now. `may_wait` tells whether the caller is outside the gate; if not, others do the work.
+/// Does what `appendonly` says now. `may_wait` tells whether the caller is outside the gate; if not, others do the
+/// work.
 ///
 /// # Errors
 /// When it cannot be switched on.

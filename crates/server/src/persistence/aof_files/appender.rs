@@ -13,10 +13,11 @@
 //! A write that fails leaves its bytes in the buffer, is undone in the file, and is tried again; meanwhile the server
 //! refuses writes. With `always` that cannot be: replies promise what is on the disk, so the process ends.
 //!
-//! A rewrite switches to the next increment at the moment of its base. Bytes that could not be written before that moment
-//! belong to the increment before, and to the base. They must not go into the next increment, behind the base that has them
-//! already; and the next increment must not be written before them, as long as the manifest names the old base. So they
-//! wait for their own file ([`Unwritten`]), everything later waits behind them, and a base that takes its place ends that.
+//! A rewrite switches to the next increment at the moment of its base. Bytes that could not be written before that
+//! moment belong to the increment before, and to the base. They must not go into the next increment, behind the base
+//! that has them already; and the next increment must not be written before them, as long as the manifest names the old
+//! base. So they wait for their own file ([`Unwritten`]), everything later waits behind them, and a base that takes its
+//! place ends that.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -320,7 +321,8 @@ impl Appender {
     }
 
     fn refuse_writes(&mut self, error: &io::Error) {
-        // No reply waits for a disk that is full: as in Valkey, what was done is answered, and further writes are refused.
+        // No reply waits for a disk that is full: as in Valkey, what was done is answered, and further writes are
+        // refused.
         self.links.reach(LogMilestone::Written, self.appended);
         if self.links.status.set_failure(AofFault::Write, Some(error_text(error))) {
             (self.links.changed)();

@@ -141,8 +141,8 @@ impl Status {
         self.phase.store(phase as u8, Ordering::Release);
     }
 
-    /// All data was replaced by that of a primary: the files that there are stay what they are, until a base of the new data
-    /// takes their place. Whether there are some, to which nothing may be added any more. In exclusive mode.
+    /// All data was replaced by that of a primary: the files that there are stay what they are, until a base of the new
+    /// data takes their place. Whether there are some, to which nothing may be added any more. In exclusive mode.
     pub fn replace(&self) -> bool {
         self.replaced.fetch_add(1, Ordering::AcqRel);
         let is_written = self.phase() != Phase::Off;
@@ -171,7 +171,8 @@ impl Status {
         same && self.phase() == Phase::On
     }
 
-    /// Notes that something goes wrong, or does not any more. Returns `true` if that changes whether writes are refused.
+    /// Notes that something goes wrong, or does not any more. Returns `true` if that changes whether writes are
+    /// refused.
     pub fn set_failure(&self, what: AofFault, reason: Option<String>) -> bool {
         let mut failures = lock(&self.failing);
         failures[what as usize] = reason;
@@ -198,8 +199,8 @@ impl Status {
         sync.or_else(|| failures[AofFault::Write as usize].clone())
     }
 
-    /// What replies to writes have to wait for: the disk with `appendfsync always`, else the operating system, so that the
-    /// end of the process loses nothing that was answered. While nothing is synced for the sake of a snapshot
+    /// What replies to writes have to wait for: the disk with `appendfsync always`, else the operating system, so that
+    /// the end of the process loses nothing that was answered. While nothing is synced for the sake of a snapshot
     /// (`no-appendfsync-on-rewrite`), nothing waits for the disk.
     pub fn replies_wait_for(&self) -> Option<LogMilestone> {
         let spares = self.spares_disk();

@@ -72,7 +72,8 @@ impl DumpFile {
     /// Gives the file, which is on disk, the name of the dump.
     ///
     /// # Errors
-    /// When a step of that fails. What was at `path` before is still there, unless the last step is the one that failed.
+    /// When a step of that fails. What was at `path` before is still there, unless the last step is the one that
+    /// failed.
     pub fn publish(mut self, path: &Path) -> Result<(), SaveError> {
         std::fs::rename(&self.path, path).map_err(|reason| self.error(Step::Rename(path.to_owned()), reason))?;
         self.published = true;

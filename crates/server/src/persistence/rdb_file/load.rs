@@ -59,7 +59,8 @@ pub struct Loader<'l, 'p> {
     pub config: &'l Config,
     /// Makes the access clock of entries.
     pub clock: AccessClock,
-    /// Milliseconds since the epoch: keys that expire before, and hashes all of whose fields do, are dropped. 0 drops none.
+    /// Milliseconds since the epoch: keys that expire before, and hashes all of whose fields do, are dropped. 0 drops
+    /// none.
     pub now_ms: u64,
     /// Whether a key of the file replaces one that is there; if not, that is an error.
     pub replace: bool,
@@ -388,8 +389,8 @@ impl Destination<'_, '_> {
     }
 }
 
-/// Makes loading slow, for tests (`key-load-delay`): so many microseconds for each key, or one for each so many keys if it is
-/// negative.
+/// Makes loading slow, for tests (`key-load-delay`): so many microseconds for each key, or one for each so many keys if
+/// it is negative.
 pub fn delay(config: &Config) {
     let delay_us = match config.integer(id::KEY_LOAD_DELAY) {
         0 => return,
@@ -402,8 +403,8 @@ pub fn delay(config: &Config) {
 
 /// Returns `true` if the value is a hash all of whose fields have expired.
 ///
-/// Others keep their expired fields. Replicas that go on from the dump's place in the history still have these, and learn
-/// of their end like that of all others, when they are deleted here.
+/// Others keep their expired fields. Replicas that go on from the dump's place in the history still have these, and
+/// learn of their end like that of all others, when they are deleted here.
 fn has_only_expired_fields(value: &RestoredValue<'_>, now_ms: u64) -> bool {
     match value {
         RestoredValue::Object(Value::Hash(hash)) => {

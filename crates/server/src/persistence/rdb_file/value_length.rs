@@ -118,7 +118,8 @@ pub fn module_name(id: u64) -> String {
         .collect()
 }
 
-/// Whether a value that no codec accepts has no elements: such keys are passed by. `body` is the value without its type.
+/// Whether a value that no codec accepts has no elements: such keys are passed by. `body` is the value without its
+/// type.
 pub fn is_empty(kind: u8, body: &[u8]) -> bool {
     const EMPTY_LISTPACK: &[u8] = &[7, 0, 0, 0, 0, 0, 0xff];
     const EMPTY_ZIPLIST: &[u8] = &[11, 0, 0, 0, 10, 0, 0, 0, 0, 0, 0xff];

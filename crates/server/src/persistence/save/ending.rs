@@ -1,7 +1,8 @@
 //! What precedes the end of the process: replicas catch up, and the last dump is written.
 //!
-//! It has a thread of its own, for it may take long and may be called off. From its last dump on nothing is written, neither
-//! by commands nor into the stream: so replicas that have everything can go on with the server that loads the dump.
+//! It has a thread of its own, for it may take long and may be called off. From its last dump on nothing is written,
+//! neither by commands nor into the stream: so replicas that have everything can go on with the server that loads the
+//! dump.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -116,8 +116,8 @@ pub fn cancel(server: &Server) -> Option<&'static str> {
     None
 }
 
-/// Ends a dump that is being written because all data is about to go away. For the holder of the exclusive mode: from now
-/// on nothing is kept for it.
+/// Ends a dump that is being written because all data is about to go away. For the holder of the exclusive mode: from
+/// now on nothing is kept for it.
 pub fn end_for_flush(server: &Server) {
     if server.snapshot.cancel(&[Purpose::Dump, Purpose::Replicas]) {
         server.keyspace.before_images.abandon();

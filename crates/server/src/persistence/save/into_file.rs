@@ -17,8 +17,8 @@ pub struct FileConsumer {
 }
 
 impl FileConsumer {
-    /// Makes the file under a `temporary` name; `incremental` has it synced while it is written. When it is whole and on the
-    /// disk it becomes `target`, and `afterwards` happens.
+    /// Makes the file under a `temporary` name; `incremental` has it synced while it is written. When it is whole and
+    /// on the disk it becomes `target`, and `afterwards` happens.
     ///
     /// # Errors
     /// When it cannot be made.

@@ -1,7 +1,7 @@
 //! Dumps of the running server: written, loaded, and written once more before the process ends.
 //!
-//! SAVE, the last dump, and every load run in exclusive mode: everybody else waits. A dump in the background (BGSAVE, save
-//! points) is a [`crate::persistence::snapshot`] that goes into a file.
+//! SAVE, the last dump, and every load run in exclusive mode: everybody else waits. A dump in the background (BGSAVE,
+//! save points) is a [`crate::persistence::snapshot`] that goes into a file.
 
 mod ending;
 mod in_background;
@@ -87,8 +87,8 @@ fn write_file(server: &Server, all: &mut Exclusive<'_>, path: &Path, notes: &[Au
     })
 }
 
-/// Writes a dump of what is left when all data went away, if there are save points: what was in the last one shall not come
-/// back.
+/// Writes a dump of what is left when all data went away, if there are save points: what was in the last one shall not
+/// come back.
 ///
 /// # Errors
 /// When that fails.

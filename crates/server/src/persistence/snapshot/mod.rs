@@ -12,19 +12,23 @@
 //!                      pre-images given up, at_end  ◀── how that ended ───────────┘
 //! ```
 //!
-//! 1. One at a time. Who comes second is told what the first one is for, and asks again when that has ended. What a caller
-//!    prepares for its snapshot, it prepares after it has claimed it ([`Claim`]): else two callers prepare the same.
-//! 2. `at_moment` runs in exclusive mode: nothing changes before it returns, and everything that has changed before is in
-//!    the snapshot. So a position in a log that it notes is the one at which the log goes on. It has to be quick, and must
-//!    not wait for anything. What it returns tells, when everybody goes on, which notes are written in front of the keys.
-//! 3. The consumer has a thread of its own, so that it may wait for disks and peers. Meanwhile the other thread reads on, up
-//!    to a few chunks ahead, and still saves out of turn what writers wait for ([`crate::keyspace::before_image`]).
-//! 4. `at_end` runs once for each `start` that succeeded, on the snapshot's thread, before another snapshot can be started.
+//! 1. One at a time. Who comes second is told what the first one is for, and asks again when that has ended. What a
+//!    caller prepares for its snapshot, it prepares after it has claimed it ([`Claim`]): else two callers prepare the
+//!    same.
+//! 2. `at_moment` runs in exclusive mode: nothing changes before it returns, and everything that has changed before is
+//!    in the snapshot. So a position in a log that it notes is the one at which the log goes on. It has to be quick,
+//!    and must not wait for anything. What it returns tells, when everybody goes on, which notes are written in front
+//!    of the keys.
+//! 3. The consumer has a thread of its own, so that it may wait for disks and peers. Meanwhile the other thread reads
+//!    on, up to a few chunks ahead, and still saves out of turn what writers wait for
+//!    ([`crate::keyspace::before_image`]).
+//! 4. `at_end` runs once for each `start` that succeeded, on the snapshot's thread, before another snapshot can be
+//!    started.
 //! 5. [`Running::cancel`] ends it soon. A consumer that waits for long looks at [`Running::is_cancelled`] now and then.
 //!    One that is not finished is dropped, and cleans up what it has begun.
 //!
-//! Every slot is leased for the time of a few keys; a large value is only taken a handle of there, and written without a
-//! lease ([`crate::keyspace::lent`]).
+//! Every slot is leased for the time of a few keys; a large value is only taken a handle of there, and written without
+//! a lease ([`crate::keyspace::lent`]).
 
 mod saver;
 

@@ -1,9 +1,9 @@
 //! The thread that reads the keyspace of a snapshot's moment and makes chunks of a dump of it.
 //!
-//! Who wants to change a large value while it is written waits for that. Writing takes some times as long as copying, and
-//! compressing a long string even longer. So what somebody waits for is copied, given back, and written afterwards, unless
-//! the copy would take too much memory; and so is a long string in any case. A value that is often changed is wanted soon
-//! after the snapshot's moment, and the walker finds it settled.
+//! Who wants to change a large value while it is written waits for that. Writing takes some times as long as copying,
+//! and compressing a long string even longer. So what somebody waits for is copied, given back, and written afterwards,
+//! unless the copy would take too much memory; and so is a long string in any case. A value that is often changed is
+//! wanted soon after the snapshot's moment, and the walker finds it settled.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -221,8 +221,8 @@ impl Worker {
         }
     }
 
-    /// Returns `true` if the client waits for what other clients or servers do and no reply is under way. Such a wait ends
-    /// with its client, as in Valkey.
+    /// Returns `true` if the client waits for what other clients or servers do and no reply is under way. Such a wait
+    /// ends with its client, as in Valkey.
     pub(crate) fn waits_for_others(&mut self, token: usize) -> bool {
         let Some(connection) = self.clients.connection(token) else {
             return false;

@@ -15,8 +15,8 @@
 //!
 //! A key is here until it is deleted, and until then it is what was sent: whoever would change it in between waits, as
 //! everybody does in Valkey. The few that do not look whether a key is frozen (a transaction that has the whole
-//! keyspace, a script, FLUSHALL) are noticed in the end: a key that they changed goes over once more, and one that they deleted
-//! is deleted on the target.
+//! keyspace, a script, FLUSHALL) are noticed in the end: a key that they changed goes over once more, and one that they
+//! deleted is deleted on the target.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -220,8 +220,8 @@ fn migrate(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 /// Sends the keys, and again those that have changed meanwhile. The loan ends behind all handles.
 ///
-/// Frozen keys are changed all the same by scripts, transactions in exclusive mode and FLUSHALL, which do not wait. A key that
-/// one of them deleted or renamed is deleted on the target, too: it was gone before it could be moved.
+/// Frozen keys are changed all the same by scripts, transactions in exclusive mode and FLUSHALL, which do not wait. A
+/// key that one of them deleted or renamed is deleted on the target, too: it was gone before it could be moved.
 fn send(
     server: &Arc<Server>,
     seat: &mut Seat,

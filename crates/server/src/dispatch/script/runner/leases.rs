@@ -14,8 +14,8 @@ use crate::scripting::StopReason;
 
 use super::{Runner, Slots};
 
-/// Failed tries for a slot after which a script on a worker no longer waits for its holder's end: batches of other workers
-/// have ended by then.
+/// Failed tries for a slot after which a script on a worker no longer waits for its holder's end: batches of other
+/// workers have ended by then.
 const TRIES_OF_WORKER: u32 = 5;
 /// Pause between two tries for a slot.
 const WAIT: Duration = Duration::from_micros(20);

@@ -322,8 +322,8 @@ impl<H: Sync, T: Send + Sync> GatePassage<'_, H, T> {
         self.domain.cells[cell].word.announce_writer();
     }
 
-    /// Ends an announcement that no writer has followed up: for a reader that was refused many times. Does nothing while
-    /// a reader or a writer is in.
+    /// Ends an announcement that no writer has followed up: for a reader that was refused many times. Does nothing
+    /// while a reader or a writer is in.
     pub fn end_announcement(&self, cell: usize) {
         self.domain.cells[cell].word.end_announcement();
     }
@@ -557,7 +557,8 @@ impl<H: Sync, T: Send + Sync> Exclusive<'_, H, T> {
         self.domain.cells.iter().map(|cell| {
             let data = sole_pointer(cell);
             // SAFETY: rule 4: only `self` reaches the data, and it is borrowed mutably for as long as the iterator's
-            // items live; each cell comes up once, so that the items do not overlap. Rule 5: earlier writes are visible.
+            // items live; each cell comes up once, so that the items do not overlap. Rule 5: earlier writes are
+            // visible.
             unsafe { &mut *data }
         })
     }

@@ -32,8 +32,8 @@
 //! 1. `closed` is set before the first seat word gets `CLOSED` and cleared after the last one lost it. So a thread that
 //!    holds the mutex and reads `closed == false` finds its word without `CLOSED`, and enters for certain.
 //! 2. A closer sleeps until the last seat is out. A seat that leaves and saw `CLOSED` takes the mutex *after* it has
-//!    cleared `IN`; the closer looks at the words while it holds the mutex and gives it up only by falling asleep. So of
-//!    the seats that leave, the one that takes the mutex last sees all of them out and wakes the closer, once.
+//!    cleared `IN`; the closer looks at the words while it holds the mutex and gives it up only by falling asleep. So
+//!    of the seats that leave, the one that takes the mutex last sees all of them out and wakes the closer, once.
 //! 3. Closers are served in order of arrival, by ticket.
 //! 4. A new closer waits until everybody who slept through the last closing has entered. So a stream of exclusives
 //!    alternates with everybody else instead of shutting them out.
@@ -42,21 +42,21 @@
 //!
 //! # The sole seat
 //!
-//! Where one seat does all the work, nobody is there to exclude, and still every lease costs two locked instructions. So a
-//! seat may *claim* to be the sole one, and then enters alone: `ALONE` beside `IN`. Others may come at any time:
+//! Where one seat does all the work, nobody is there to exclude, and still every lease costs two locked instructions.
+//! So a seat may *claim* to be the sole one, and then enters alone: `ALONE` beside `IN`. Others may come at any time:
 //!
 //! ```text
 //!   sole:   nobody ──claim──► seat ──another seat enters──► ending, seat ──it is not alone any more──► nobody
 //! ```
 //!
 //! 1. A seat claims while it is inside as usual, and keeps the claim only if it then finds every other seat out.
-//! 2. It enters alone by setting `IN | ALONE`, and is alone only if it then still finds its claim. Else it takes `ALONE`
-//!    back and is inside as usual.
+//! 2. It enters alone by setting `IN | ALONE`, and is alone only if it then still finds its claim. Else it takes
+//!    `ALONE` back and is inside as usual.
 //! 3. A seat that enters as usual looks for a claim after it has set `IN`. If it finds one, it ends it and waits until
 //!    that seat's `ALONE` is clear; also if another is ending it already. Only then is it inside.
 //!
-//! All of these are sequentially consistent, so of two seats at the same time at least one sees the other: of a claim and
-//! an entry by 1 and 3, of an entry alone and the end of its claim by 2 and 3. What was done alone is released with
+//! All of these are sequentially consistent, so of two seats at the same time at least one sees the other: of a claim
+//! and an entry by 1 and 3, of an entry alone and the end of its claim by 2 and 3. What was done alone is released with
 //! the seat's word and acquired by who waits for it, who passes it on through `sole`.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -114,8 +114,8 @@ struct WaitingRoom {
 
 /// Lets many seats in at a time, or one closer alone.
 ///
-/// Seats are numbers; [`Domain`](crate::Domain) wraps them in types that cannot be used wrongly. Here wrong use (entering
-/// twice, leaving while out) is asserted.
+/// Seats are numbers; [`Domain`](crate::Domain) wraps them in types that cannot be used wrongly. Here wrong use
+/// (entering twice, leaving while out) is asserted.
 pub struct Gate {
     seats: Box<[SeatLine]>,
     sole: SoleSeat,
@@ -191,8 +191,8 @@ impl Gate {
         self.end_claims_of_others(seat);
     }
 
-    /// Goes in, alone if no other seat has been inside for a while; tells whether it is alone until it leaves. For seats
-    /// that hardly ever have company.
+    /// Goes in, alone if no other seat has been inside for a while; tells whether it is alone until it leaves. For
+    /// seats that hardly ever have company.
     #[inline]
     pub fn enter_alone(&self, seat: usize) -> bool {
         if self.sole.0.load(Relaxed) == claim_of(seat) {

@@ -2,6 +2,7 @@
 
 mod documents;
 mod imports;
+mod shape;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -73,6 +74,7 @@ pub fn check(documents: &[Document]) -> Vec<Finding> {
         source::check(document, &mut findings);
         imports::check(document, &mut findings);
     }
+    shape::check(documents, &mut findings);
     documents::check(documents, &mut findings);
     findings.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
     findings

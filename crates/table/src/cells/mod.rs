@@ -1,8 +1,8 @@
 //! Memory for entries whose size lies between two size classes of the allocator.
 //!
-//! The allocator's classes are 16 bytes apart up to 128 and 32 up to 256, so an entry of 86 bytes would take 96. Here it takes a
-//! *cell* of 88: there are cells of all multiples of 8 that are no class of the allocator. What is one comes from the
-//! allocator as before.
+//! The allocator's classes are 16 bytes apart up to 128 and 32 up to 256, so an entry of 86 bytes would take 96. Here
+//! it takes a *cell* of 88: there are cells of all multiples of 8 that are no class of the allocator. What is one comes
+//! from the allocator as before.
 //!
 //! ```text
 //!   thread                  depot of a class             runs: 64 KiB each, at multiples of that
@@ -13,21 +13,22 @@
 //!   +------------------+    +--------------------+  +-> | head | ...
 //! ```
 //!
-//! - A *magazine* is a small stack of free cells. Allocating and freeing take a cell from it or put one on it, and touch nothing
-//!   else. An empty one is half filled from the depot, of a full one the older half goes there: so the mutex is taken
-//!   once in dozens of operations. Magazines hold at most 4 KiB of cells each.
-//! - A *depot* knows the runs of a class that have free cells. It gives out cells of the run that came first, so that later ones
-//!   become empty when there is less. An empty run goes back to the allocator, but for one.
-//! - A *run* is what the allocator sees. Which cells are free is in a bitmap at its start, and a cell's run is found by its
-//!   address: neither taking cells nor giving them back touches the cells.
+//! - A *magazine* is a small stack of free cells. Allocating and freeing take a cell from it or put one on it, and
+//!   touch nothing else. An empty one is half filled from the depot, of a full one the older half goes there: so the
+//!   mutex is taken once in dozens of operations. Magazines hold at most 4 KiB of cells each.
+//! - A *depot* knows the runs of a class that have free cells. It gives out cells of the run that came first, so that
+//!   later ones become empty when there is less. An empty run goes back to the allocator, but for one.
+//! - A *run* is what the allocator sees. Which cells are free is in a bitmap at its start, and a cell's run is found by
+//!   its address: neither taking cells nor giving them back touches the cells.
 //!
 //! Cells are freed by any thread. A thread that ends gives its magazines back.
 //!
 //! # What is in use
 //!
-//! For the allocator a run is in use as a whole. So that cells count as what they are, each thread keeps two sums: of cells that it
-//! took less those it freed, and the same of runs. The allocator's figures of a thread, plus the first and less the second,
-//! are what the thread really has taken ([`balance`]). What is in use in all is the allocator's figure less
+//! For the allocator a run is in use as a whole. So that cells count as what they are, each thread keeps two sums: of
+//! cells that it took less those it freed, and the same of runs. The allocator's figures of a thread, plus the first
+//! and less the second, are what the thread really has taken ([`balance`]). What is in use in all is the allocator's
+//! figure less
 //! [`unused_bytes`], which asks depots and magazines.
 
 use std::alloc::Layout;
@@ -349,8 +350,8 @@ pub fn taken_bytes() -> i64 {
     LOCAL.with(|local| local.cells.get() as i64)
 }
 
-/// Bytes of runs that are in no cell that is in use: they are in use for the allocator only. Exact while nobody takes or
-/// gives back cells.
+/// Bytes of runs that are in no cell that is in use: they are in use for the allocator only. Exact while nobody takes
+/// or gives back cells.
 #[must_use]
 pub fn unused_bytes() -> u64 {
     figures().iter().map(|class| class.run_bytes - class.used_bytes).sum()
