@@ -14,7 +14,7 @@
 //! |---|---|
 //! | 1. sees `SHARED` in the word | 1. makes the word `WRITER`, which takes `SHARED` out |
 //! | 2. publishes the cell on its line | 2. looks for the cell on all lines |
-//! | 3. reads the word again: still `SHARED`, no writer, no announcement? | 3. found: waits a bounded time, or gives up |
+//! | 3. reads the word again: still `SHARED`, no writer, not announced? | 3. found: waits a bounded time, or gives up |
 //! | 4. yes: it is in; no: takes the publication back | 4. not found: it is alone |
 //!
 //! Steps 2 and 3 of the reader and 1 and 2 of the writer are sequentially consistent: of a reader and a writer at the
