@@ -43,7 +43,7 @@ fn endless_recursion(depth: u64) -> u64 {
 
 fn run_scenario(kind: &str) -> (String, Option<i32>) {
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "crash::tests::scenario", "--nocapture"])
+        .args(["--exact", "crash::tests::crash_scenario", "--nocapture"])
         .env(SCENARIO, kind)
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
@@ -64,7 +64,7 @@ fn a_crash_writes_a_complete_report_and_exits_with_the_signal() {
             &[
                 "crashed by signal: 11 (SIGSEGV)",
                 "Accessing address: 0x000000000000bad0",
-                "scenario",
+                "crash_scenario",
             ],
         ),
         (

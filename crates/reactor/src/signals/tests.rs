@@ -44,7 +44,7 @@ fn signal_scenario() {
 
 fn start(kind: &str) -> (Child, impl Iterator<Item = String>) {
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "signals::tests::scenario", "--nocapture"])
+        .args(["--exact", "signals::tests::signal_scenario", "--nocapture"])
         .env(SCENARIO, kind)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

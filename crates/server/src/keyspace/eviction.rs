@@ -118,11 +118,11 @@ pub struct EvictionContext<'a, 'p> {
     pub pass: &'a GatePassage<'p>,
     /// The thread's row of counters.
     pub row: usize,
-    /// How long or often keys were used.
+    /// The access clock.
     pub clock: AccessClock,
-    /// How many keys are compared.
+    /// The number of keys to compare.
     pub samples: usize,
-    /// Whether values are freed in the background, which the log says.
+    /// `true` if values are freed in the background, which the log records.
     pub lazy: bool,
 }
 
@@ -199,7 +199,7 @@ impl Chooser {
         }
     }
 
-    /// Looks at a few keys of one table; returns at how many.
+    /// Samples a few keys of one table. Returns their number.
     fn look_at(
         &mut self,
         table: &SlotTable,
@@ -220,7 +220,7 @@ impl Chooser {
         })
     }
 
-    /// Puts a key into the pool if it is better than the worst there, or there is room.
+    /// Puts a key into the pool if the pool has space or the key is better than its worst.
     fn offer(&mut self, score: u64, candidate: impl FnOnce() -> Candidate) {
         let place = self.pool.partition_point(|other| other.score < score);
         if self.pool.len() < POOL {
@@ -232,7 +232,7 @@ impl Chooser {
     }
 }
 
-/// Whether any key may go.
+/// Returns `true` if any key may be evicted.
 fn may_find(policy: Policy, keyspace: &Keyspace) -> bool {
     let counts = &keyspace.counts;
     (0..counts.databases()).any(|db| match policy.volatile {
@@ -241,7 +241,7 @@ fn may_find(policy: Policy, keyspace: &Keyspace) -> bool {
     })
 }
 
-/// Deletes a key, with all that this means for others; whether it was there and could be deleted.
+/// Deletes a key and records the deletion. Returns `true` if it existed and could be deleted.
 fn delete(
     candidate: &Candidate,
     policy: Policy,
@@ -300,7 +300,7 @@ fn delete(
     true
 }
 
-/// Records the deletion for those who listen.
+/// Records the deletion for the hooks that are set.
 #[cold]
 fn record(effects: &mut Effects, db: usize, name: &[u8], lazy: bool) {
     if effects.logs() {

@@ -1,8 +1,8 @@
-//! Deletes expired keys and fields: those that readers stumbled upon, and those that nobody asks for any more.
+//! Deletes expired keys and fields: those that readers have met, and those that no client reads any more.
 //!
-//! A slot's header says when its next key is due, and the slot's table indexes due keys by bucket, so the
-//! cycle never samples: it reads 16384 header words, queues the slots that are due, and workers take the
-//! queue in slices between their batches.
+//! A slot's header contains the time at which its next key is due, and the slot's table indexes due keys by bucket. So
+//! the cycle never samples: it reads 16384 header words, queues the slots that are due, and workers take the queue in
+//! slices between their batches.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -18,9 +18,9 @@ use crate::observability::lock;
 
 /// Slots taken from the queue at once.
 const SLOTS_A_TAKE: usize = 16;
-/// Keys deleted under one lease.
+/// The maximum number of keys deleted under one lease.
 const KEYS_A_LEASE: usize = 64;
-/// Fields of hashes deleted under one lease.
+/// The maximum number of fields of hashes deleted under one lease.
 const FIELDS_A_LEASE: usize = 256;
 
 /// Queues the slots whose next key is due; returns how many are queued.
@@ -37,7 +37,7 @@ pub fn queue_due(slots: &Slots, queue: &Mutex<Vec<u16>>, now_ms: u64) -> usize {
     queue.len()
 }
 
-/// Tells others what was recorded, while the slot is still leased.
+/// Passes on what was recorded, while the slot is still leased.
 pub type OnExpired<'a> = &'a mut dyn FnMut(&mut Effects);
 
 /// One slice of active expiry.
@@ -46,10 +46,10 @@ pub struct Slice<'a> {
     pub queue: &'a Mutex<Vec<u16>>,
     /// Milliseconds since the Unix epoch.
     pub now_ms: u64,
-    /// How long it may take.
+    /// The time limit.
     pub budget: Duration,
-    /// Returns `true` if keys may be deleted here. It is asked behind the gate, at every passage: the server's role
-    /// changes in exclusive mode, and a server that follows another deletes nothing by itself.
+    /// Returns `true` if keys may be deleted here. Called behind the gate, in every passage, because the server's role
+    /// changes in exclusive mode and a replica deletes nothing on its own.
     pub may_delete: &'a dyn Fn() -> bool,
 }
 
@@ -90,10 +90,10 @@ pub fn run_slice(
     }
 }
 
-/// Deletes due keys of one slot; returns `true` if more are due, and `None` if nothing may be deleted here any more.
+/// Deletes due keys of one slot. Returns `true` if more are due, and `None` if nothing may be deleted here any more.
 ///
-/// A slot that cannot be leased is left to the next cycle, for it stays due. Its lease may be a script's, which can
-/// take seconds: until then no other slot waits for it, and the worker neither.
+/// A slot that cannot be leased is left to the next cycle, since it stays due. Its lease may be a script's, which can
+/// last for seconds; neither other slots nor the worker wait for it.
 fn expire_slot(
     keyspace: &Keyspace,
     seat: &mut Seat,
@@ -115,8 +115,8 @@ fn expire_slot(
     effects.hooks = keyspace.hooks.now();
     let (header, data) = lease.parts_mut();
     if header.is_reserved() {
-        // Taking fields out of a hash that is lent would mean copying it, and what a snapshot has not saved would have
-        // to be kept. The slot stays due, for the next cycle.
+        // Removing fields from a pinned hash would mean copying it, and unsaved state would have to be kept for a
+        // snapshot. The slot stays due for the next cycle.
         return Some(false);
     }
     let mut fields = FieldExpiry::new(now_ms, effects.hooks);
@@ -158,7 +158,7 @@ fn expire_slot(
     Some(more || fields.more)
 }
 
-/// Records what was deleted, for those who listen: keys, and hashes that lost fields, all of them if it says so.
+/// Records deletions for the hooks that are set: keys, and hashes that lost fields.
 #[cold]
 fn record(effects: &mut Effects, db: usize, removed: &[Removed<Value>], hashes: &mut Vec<ExpiredFields>) {
     let (events, tracking) = (effects.hooks.has(Hooks::EVENTS), effects.hooks.has(Hooks::TRACKING));
@@ -195,13 +195,13 @@ fn record(effects: &mut Effects, db: usize, removed: &[Removed<Value>], hashes: 
 /// A hash that lost fields.
 struct ExpiredFields {
     name: Box<[u8]>,
-    /// It lost all.
+    /// `true` if it lost all fields.
     emptied: bool,
     /// Their names, if the log wants them.
     fields: Vec<Box<[u8]>>,
 }
 
-/// Has the log repeat that fields have expired.
+/// Propagates the expiry of fields.
 pub fn log_expired_fields(effects: &mut Effects, db: usize, name: &[u8], fields: &[Box<[u8]>]) {
     if effects.logs() && !fields.is_empty() {
         let mut words: Vec<&[u8]> = vec![b"HDEL", name];
@@ -210,7 +210,7 @@ pub fn log_expired_fields(effects: &mut Effects, db: usize, name: &[u8], fields:
     }
 }
 
-/// Whether a key went away because it had lost its last field.
+/// Returns `true` if a key was deleted because it had lost its last field.
 fn is_emptied_hash(key: &Removed<Value>) -> bool {
     matches!(key.value(), weft_table::ValueRef::Object(Value::Hash(hash)) if hash.is_empty())
 }
@@ -219,13 +219,13 @@ fn is_emptied_hash(key: &Removed<Value>) -> bool {
 struct FieldExpiry {
     now_ms: u64,
     removed: usize,
-    /// Hashes that lost their last field.
+    /// The number of hashes that lost their last field.
     emptied: u64,
-    /// Hashes with fields that expire, more than before.
+    /// The change in the number of hashes with fields that expire.
     volatile: i64,
     /// Fields are left that are due.
     more: bool,
-    /// Hashes that lost fields, and whether they lost all; gathered if somebody listens.
+    /// The hashes that lost fields, and if they lost all; collected only while a hook needs them.
     changed: Vec<ExpiredFields>,
     listens: bool,
     logs: bool,
@@ -275,7 +275,7 @@ impl FieldExpiry {
     }
 }
 
-/// Has those served who wait for the end of keys. Their notes are acted upon after the lease.
+/// Queues the waiters that end when keys are deleted. They are served after the lease.
 pub(super) fn note_waited(keyspace: &Keyspace, data: &Slot, slot: u16, effects: &mut Effects) {
     if data.waiting().is_none() {
         return;
@@ -313,7 +313,7 @@ pub fn delete_found(
     }
 }
 
-/// Leaves the keys that readers found expired where they are: somebody else decides about their end.
+/// Discards the queue of expired keys that readers have met, on a server that may not delete them.
 #[cold]
 pub fn forget_found(effects: &mut Effects, tell: OnExpired<'_>) {
     for key in std::mem::take(&mut effects.expired) {
@@ -324,7 +324,7 @@ pub fn forget_found(effects: &mut Effects, tell: OnExpired<'_>) {
     }
 }
 
-/// The same within a passage of the gate, by the thread that counts in `row`, which holds no lease.
+/// Like [`delete_found`], within a passage of the gate, for a thread that counts in `row` and holds no lease.
 #[cold]
 pub fn delete_found_within(
     keyspace: &Keyspace,

@@ -1,5 +1,5 @@
-//! Emptying databases: their tables are merely taken out of the slots, which costs microseconds however many keys there
-//! are. Whoever took them frees them.
+//! Empties databases: their tables are only detached from the slots, which costs microseconds however many keys there
+//! are. The caller frees them.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use super::access::{WholeKeyspace, is_expired};
 use super::{Keyspace, SLOTS, Slot, SlotTable, publish, publish_due_of};
 use crate::clients_waiting::watch::KeyPresence;
 
-/// Tells those who watch keys of database `db` that it is about to become what database `by` is, or empty.
+/// Marks the watches of database `db`, which is about to become empty or to get the contents of database `by`.
 pub fn touch_watched(slot: &Slot, db: usize, by: Option<usize>, now_ms: u64) {
     let Some(watching) = slot.watching() else {
         return;
@@ -28,7 +28,7 @@ pub fn touch_watched(slot: &Slot, db: usize, by: Option<usize>, now_ms: u64) {
     });
 }
 
-/// Tells those who watch keys of database `db` that a table is about to take the place of what is there.
+/// Marks the watches of database `db`, whose contents are about to be replaced by a table.
 pub fn touch_replaced(slot: &Slot, db: usize, by: Option<&SlotTable>, now_ms: u64) {
     let Some(watching) = slot.watching() else {
         return;
@@ -44,11 +44,11 @@ pub fn touch_replaced(slot: &Slot, db: usize, by: Option<&SlotTable>, now_ms: u6
     });
 }
 
-/// What was in some databases.
+/// The contents of some databases.
 pub struct DetachedTables {
-    /// Its tables.
+    /// The tables.
     pub tables: Vec<SlotTable>,
-    /// Its keys.
+    /// The number of keys.
     pub keys: u64,
 }
 

@@ -1,8 +1,7 @@
 //! The one keyed hash of a key: its top bits are the slot, the rest place it in the slot's table.
 //!
-//! Outside cluster mode the slot is what the hash says. In cluster mode it is what every node and client says, the
-//! CRC16 of the key or of its hash tag; it is written over the hash's top bits, so that everybody who has a hash has
-//! the slot, in either mode.
+//! Outside cluster mode the slot comes from the hash. In cluster mode it is the CRC16 of the key or of its hash tag, as
+//! on every node and client. It is written over the hash's top bits, so that a hash contains the slot in either mode.
 
 use std::hash::{BuildHasher, Hasher};
 
@@ -17,8 +16,8 @@ pub const SLOT_BITS: u32 = SLOTS.trailing_zeros();
 /// The polynomial of Valkey's cluster specification.
 const CRC16: Crc<u16, Table<16>> = Crc::<u16, Table<16>>::new(&CRC_16_XMODEM);
 
-/// The slot that all nodes of a cluster agree on for a key: what stands between the first `{` and the next `}` decides
-/// alone, if that is anything.
+/// Returns the slot that all nodes of a cluster agree on for a key. If there is a non-empty part between the first `{`
+/// and the next `}`, only that part counts.
 pub fn cluster_slot(key: &[u8]) -> u16 {
     static TABLES: Crc<u16, Table<16>> = CRC16;
     TABLES.checksum(tag(key)) & (SLOTS as u16 - 1)
@@ -51,7 +50,7 @@ pub fn slot_of_pattern(pattern: &[u8]) -> Option<u16> {
     Some(cluster_slot(pattern))
 }
 
-/// The secrets that `hash-seed` stands for.
+/// Derives the secrets from `hash-seed`.
 pub fn secrets_of(seed: &[u8]) -> [u64; 4] {
     let digest = Sha256::digest(seed);
     std::array::from_fn(|word| {
@@ -60,7 +59,7 @@ pub fn secrets_of(seed: &[u8]) -> [u64; 4] {
     })
 }
 
-/// A hash keyed by secrets from the operating system, so that nobody outside can aim keys at one slot.
+/// A hash keyed by secrets from the operating system, so that a client cannot aim keys at one slot.
 #[derive(Clone)]
 pub struct KeyHasher {
     state: ahash::RandomState,
@@ -91,7 +90,7 @@ impl KeyHasher {
         }
     }
 
-    /// Whether slots are those of a cluster.
+    /// Returns `true` if slots are those of a cluster.
     #[inline]
     pub fn is_clustered(&self) -> bool {
         self.clustered
@@ -106,7 +105,7 @@ impl KeyHasher {
         }
     }
 
-    /// The same for who knows already whether slots are those of a cluster.
+    /// Like [`Self::hash`], for callers that know already if slots are those of a cluster.
     #[inline]
     pub fn hash_in<const CLUSTERED: bool>(&self, key: &[u8]) -> u64 {
         debug_assert_eq!(CLUSTERED, self.clustered);

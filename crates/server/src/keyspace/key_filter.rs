@@ -1,11 +1,11 @@
-//! Tells of most keys that nobody is interested in them, by one word.
+//! A filter that rules out most keys without interested clients by one word.
 //!
-//! With thousands of clients that wait for keys, every second slot has some of theirs. Writes of the other keys of
-//! such a slot would each look up a name, in memory that is cold; a word with a bit per hash spares them that.
+//! With thousands of clients that wait for keys, every second slot has some of theirs. A write of another key of such a
+//! slot would look up a name in cold memory; a word with one bit per hash saves that lookup.
 
 use super::hash::SLOT_BITS;
 
-/// A Bloom filter of one bit per key: it may take a key for one that was added, and never the other way round.
+/// A Bloom filter with one bit per key: it may take a key for one that was added, and never the other way round.
 #[derive(Default)]
 pub struct KeyFilter {
     bits: u64,
@@ -14,7 +14,7 @@ pub struct KeyFilter {
 }
 
 impl KeyFilter {
-    /// Whether a key of this hash may have been added; `false` is certain.
+    /// Returns `true` if a key with this hash may have been added; `false` is certain.
     #[inline]
     pub fn may_hold(&self, hash: u64) -> bool {
         self.bits & bit(hash) != 0
@@ -29,14 +29,14 @@ impl KeyFilter {
         self.changes > keys + 16
     }
 
-    /// Begins anew with the hashes of all keys.
+    /// Resets the filter to the hashes of all keys.
     pub fn renew(&mut self, hashes: impl Iterator<Item = u64>) {
         self.changes = 0;
         self.bits = hashes.fold(0, |bits, hash| bits | bit(hash));
     }
 }
 
-/// The uppermost bits of a hash, which make the slot, tell nothing of keys that share it.
+/// The uppermost bits of a hash make the slot, so they do not distinguish keys of a slot.
 #[inline]
 fn bit(hash: u64) -> u64 {
     1 << (hash >> (u64::BITS - SLOT_BITS - 6) & 63)
@@ -46,7 +46,7 @@ fn bit(hash: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// What is there is always found; what left is forgotten in time, however many come and go.
+    /// Keys that are in the filter are always found; keys that left are forgotten in time, however many come and go.
     #[test]
     fn keys_that_left_are_forgotten() {
         let mut filter = KeyFilter::default();

@@ -6,7 +6,7 @@ use std::sync::mpsc;
 
 use crate::observability::used_memory::UsedMemory;
 
-/// What can be freed: anything owned.
+/// An owned value to be freed.
 pub type DeferredFree = Box<dyn std::any::Any + Send>;
 
 struct LazyFreeLoad {
@@ -61,7 +61,7 @@ impl LazyFree {
         self.memory.queue_for_freeing(bytes);
         let load = LazyFreeLoad { objects, bytes, burden };
         if let Err(mpsc::SendError(load)) = self.sender.send(load) {
-            // The thread is gone only at shutdown; free here then.
+            // The thread is gone only at shutdown; the value is freed here then.
             drop(load);
             self.pending.fetch_sub(objects, Ordering::Relaxed);
         }

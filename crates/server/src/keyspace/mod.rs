@@ -44,22 +44,23 @@ pub type SlotTable = Table<Value>;
 pub type Slots = Domain<SlotHeader, Slot>;
 /// A thread's place at the gate of the keyspace.
 pub type Seat = weft_sync::ThreadSeat<SlotHeader, Slot>;
-/// A passage through the gate, for one batch.
+/// A passage of the gate, for one batch.
 pub type GatePassage<'a> = weft_sync::GatePassage<'a, SlotHeader, Slot>;
-/// A reader's lease of one slot.
+/// A read lease of one slot.
 pub type ReadLease<'a> = weft_sync::ReadLease<'a, SlotHeader, Slot>;
-/// The writer's lease of one slot.
+/// A write lease of one slot.
 pub type WriteLease<'a> = weft_sync::WriteLease<'a, SlotHeader, Slot>;
 /// Exclusive ownership of every slot.
 pub type Exclusive<'a> = weft_sync::Exclusive<'a, SlotHeader, Slot>;
 
-/// What may be read of a slot without holding its lease.
+/// The part of a slot that may be read without its lease.
 pub struct SlotHeader {
-    /// Where database 0's buckets lie, for prefetching, and when the slot's next key of any database is due.
+    /// The address of database 0's buckets, for prefetching, and the time at which the slot's next key of any database
+    /// is due.
     ///
-    /// Its marks tell which databases have keys here, a bit each; the last of these bits stands for all databases from
-    /// there on. Whoever walks over the keyspace passes by empty slots without a lease. Two more bits say that values
-    /// of the slot are lent (see [`lent`]), and that a snapshot has not saved the slot yet (see [`before_image`]).
+    /// Its marks say which databases have keys here, one bit each; the last of these bits stands for all further
+    /// databases. So a walk over the keyspace skips empty slots without a lease. Two more bits say that values of the
+    /// slot are pinned (see [`pinned`]), and that a snapshot has not saved the slot yet (see [`before_image`]).
     pub hint: Hint,
 }
 
@@ -68,19 +69,19 @@ impl SlotHeader {
         SlotHeader { hint: Hint::new() }
     }
 
-    /// Whether database `db` may have keys here; `false` is certain.
+    /// Returns `true` if database `db` may have keys here; `false` is certain.
     #[inline]
     pub fn may_hold(&self, db: usize) -> bool {
         self.hint.marks.load(Ordering::Acquire) & database_bit(db) != 0
     }
 
-    /// Whether any database may have keys here; `false` is certain.
+    /// Returns `true` if any database may have keys here; `false` is certain.
     #[inline]
     pub fn may_hold_any(&self) -> bool {
         self.hint.marks.load(Ordering::Acquire) & OCCUPIED != 0
     }
 
-    /// Says whether database `db` has keys here. For the holder of the slot's write lease.
+    /// Records if database `db` has keys here. The caller holds the slot's write lease.
     #[inline]
     pub fn mark(&self, db: usize, occupied: bool) {
         let bit = database_bit(db);
@@ -90,7 +91,7 @@ impl SlotHeader {
         }
     }
 
-    /// Makes the marks among `which` what they are in `occupied`. The other two marks may change meanwhile.
+    /// Sets the marks in `which` to their values in `occupied`. The other two marks may change meanwhile.
     #[inline]
     fn set_occupied(&self, occupied: u16, which: u16) {
         let wrong = (self.hint.marks.load(Ordering::Relaxed) ^ occupied) & which;
@@ -99,25 +100,25 @@ impl SlotHeader {
         }
     }
 
-    /// Whether values of the slot are lent. Who has its write lease may rely on a `false`.
+    /// Returns `true` if values of the slot are pinned. The holder of its write lease may rely on `false`.
     #[inline]
     pub fn is_lent(&self) -> bool {
         self.hint.marks.load(Ordering::Relaxed) & LENT != 0
     }
 
-    /// Says whether values of the slot are lent.
+    /// Records if values of the slot are pinned.
     fn set_lent(&self, lent: bool) {
         self.set(LENT, lent);
     }
 
-    /// Whether a snapshot has not saved the slot yet. Who has its write lease may rely on a `false`.
+    /// Returns `true` if a snapshot has not saved the slot yet. The holder of its write lease may rely on `false`.
     #[inline]
     pub fn is_unsaved(&self) -> bool {
         self.hint.marks.load(Ordering::Relaxed) & UNSAVED != 0
     }
 
-    /// Whether some large values of the slot may not be changed at once: they are lent, or to be saved first. Who has
-    /// its write lease may rely on a `false`.
+    /// Returns `true` if some large values of the slot may not be changed at once, because they are pinned or must be
+    /// saved first. The holder of its write lease may rely on `false`.
     #[inline]
     pub fn is_reserved(&self) -> bool {
         self.hint.marks.load(Ordering::Relaxed) & (LENT | UNSAVED) != 0
@@ -138,11 +139,11 @@ impl SlotHeader {
 
 /// The bit that many databases share.
 const LAST_BIT: u16 = 1 << 13;
-/// The bits that tell about databases.
+/// The bits for databases.
 const OCCUPIED: u16 = !(UNSAVED | LENT);
 /// The bit that says that a snapshot has not saved the slot yet.
 const UNSAVED: u16 = 1 << 14;
-/// The bit that says that values are lent.
+/// The bit for pinned values.
 const LENT: u16 = 1 << 15;
 
 #[inline]
@@ -150,21 +151,21 @@ const fn database_bit(db: usize) -> u16 {
     if db < 13 { 1 << db } else { LAST_BIT }
 }
 
-/// The data of one slot: the table of database 0, and what few slots have.
+/// The data of one slot: the table of database 0, and an extension that few slots have.
 pub struct Slot {
     first: SlotTable,
     /// Boxed, for a slot's word, header and table share a cache line.
     extra: Option<Box<SlotExtension>>,
 }
 
-/// What few slots have: further databases, clients that wait for keys, and clients that watch keys.
+/// The extension: further databases, clients that wait for keys, and clients that watch keys.
 #[derive(Default)]
 struct SlotExtension {
     others: Vec<SlotTable>,
     interested: InterestedClients,
 }
 
-/// Clients that have to do with what becomes of keys of a slot.
+/// Clients that are affected by changes of keys of a slot.
 #[derive(Default)]
 pub struct InterestedClients {
     /// Keys that either of them may name.
@@ -181,7 +182,7 @@ impl InterestedClients {
         self.waiting.is_empty() && self.watching.is_empty()
     }
 
-    /// Who is interested in a key of this hash may have changed.
+    /// Updates the filter after a change of interest in a key with this hash.
     fn note(&mut self, hash: u64) {
         let keys = self.waiting.len() + self.watching.len();
         if self.filter.note(hash, keys) {
@@ -190,8 +191,7 @@ impl InterestedClients {
     }
 }
 
-// Word, number, hint and data of a slot are one cache line: the first of a lookup's cold reads is the only
-// one for all of them.
+// Word, number, hint and data of a slot are one cache line: the first of a lookup's cold reads serves all of them.
 const _: () = assert!(size_of::<SlotHeader>() == 16 && size_of::<Slot>() == 40);
 
 impl Slot {
@@ -256,7 +256,7 @@ impl Slot {
         Some(&extra.interested.waiting).filter(|waiting| !waiting.is_empty())
     }
 
-    /// Changes who waits for a key of this slot; `hash` is the key's.
+    /// Changes the waiters of a key of this slot; `hash` is the key's.
     pub fn change_waiting<R>(&mut self, hash: u64, change: impl FnOnce(&mut Waiting) -> R) -> R {
         self.change_interested(hash, |interested| change(&mut interested.waiting))
     }
@@ -268,7 +268,7 @@ impl Slot {
         Some(&extra.interested.watching).filter(|watching| !watching.is_empty())
     }
 
-    /// Changes who watches a key of this slot; `hash` is the key's.
+    /// Changes the watches of a key of this slot; `hash` is the key's.
     pub fn change_watching<R>(&mut self, hash: u64, change: impl FnOnce(&mut Watching) -> R) -> R {
         self.change_interested(hash, |interested| change(&mut interested.watching))
     }
@@ -283,12 +283,12 @@ impl Slot {
         result
     }
 
-    /// Databases that have a table here.
+    /// Returns the number of databases with a table here.
     pub fn databases(&self) -> usize {
         1 + self.extra.as_ref().map_or(0, |extra| extra.others.len())
     }
 
-    /// Whether no database has keys here.
+    /// Returns `true` if no database has keys here.
     pub fn is_empty(&self) -> bool {
         (0..self.databases()).all(|db| self.table(db).is_none_or(Table::is_empty))
     }
@@ -300,7 +300,7 @@ impl Slot {
             .min()
     }
 
-    /// Gives back what the slot holds for databases that have no keys here any more.
+    /// Frees the slot's memory for databases that have no keys here any more.
     pub fn trim(&mut self) {
         let Some(extra) = &mut self.extra else {
             return;
@@ -335,7 +335,7 @@ impl Slot {
     }
 }
 
-/// Publishes what a slot's header says about its data; called by whoever changed the slot, under its lease.
+/// Publishes the header's facts about the slot's data. Called after each change of the slot, under its lease.
 #[inline]
 pub fn publish(header: &SlotHeader, slot: &Slot) {
     slot.first.publish(&header.hint);
@@ -345,7 +345,7 @@ pub fn publish(header: &SlotHeader, slot: &Slot) {
     header.set_occupied(occupied, OCCUPIED);
 }
 
-/// Finds out the header's due time anew, after many keys went away at once.
+/// Recomputes the header's due time, after many keys were removed at once.
 pub fn publish_due_of(header: &SlotHeader, slot: &Slot) {
     header.hint.set_due(slot.next_due_ms());
 }
@@ -358,13 +358,13 @@ pub struct Keyspace {
     pub hasher: hash::KeyHasher,
     /// Keys and keys with expiry per database, striped by seat.
     pub counts: access::KeyCounts,
-    /// Who listens to what commands do.
+    /// The hooks that are set.
     pub hooks: effects::SharedHooks,
     /// Keys that a writable replica deletes by itself.
     pub local: writable_replica_keys::LocalKeys,
-    /// The slots whose values are lent.
+    /// The slots with pinned values.
     pub lent: Arc<pinned::PinnedSlots>,
-    /// What a snapshot still needs of keys that change.
+    /// The before-images for a snapshot.
     pub before_images: Arc<before_image::BeforeImages>,
 }
 
@@ -375,7 +375,7 @@ impl Keyspace {
         Keyspace::with_slots(databases, seats, hash::KeyHasher::from_os(false))
     }
 
-    /// The same, with keys where `hasher` puts them.
+    /// Like [`Self::new`], with the slots that `hasher` computes.
     pub fn with_slots(databases: usize, seats: usize, hasher: hash::KeyHasher) -> Self {
         Keyspace {
             slots: Arc::new(Domain::new(SLOTS, seats, |_| (SlotHeader::new(), Slot::new()))),

@@ -1,26 +1,26 @@
-//! Which slots have values that are lent: to commands that look at them for long, without a lease.
+//! Pinned values: values that long commands read without a lease.
 //!
 //! A snapshot ([`super::access::Snapshot`]) holds handles of large values. Changing such a value in place would mean
-//! copying it first, which takes the longer the larger it is, and would keep a worker from everybody else. So who wants
-//! to change one waits until it is given back, as if its slot were leased, while everything else goes on:
+//! copying it first, which takes longer the larger it is, and would keep a worker busy. So a writer of such a value
+//! waits until it is unpinned, as if its slot were leased, while all other commands go on:
 //!
 //! ```text
-//!   slot's header:   marks  | . . . databases . . . | lent |     set from the first loan to the end of the last
-//!   write lease taken ─▶ not lent (always, nearly): go on
-//!                     └▶ lent: is one of the values that this command changes where it is large, and shared?
-//!                            no ─▶ go on          yes ─▶ the connection is put off, and the slot is wanted
+//!   slot's header:   marks  | . . . databases . . . | pinned |   set from the first pin to the end of the last
+//!   write lease taken ─▶ not pinned (nearly always): continue
+//!                     └▶ pinned: is one of the values that this command changes in place large, and shared?
+//!                            no ─▶ continue       yes ─▶ the connection is put off, and the slot is wanted
 //! ```
 //!
-//! 1. The mark is set under a lease of the slot, before the first handle is made, and taken out after the last is gone.
-//!    So who has the slot's write lease and sees no mark shares nothing.
-//! 2. A wanted slot lends nothing more for [`RESERVED`] after the last attempt: who waits gets in between two loans,
-//!    however many there are. Commands that would have had a snapshot are put off meanwhile.
-//! 3. Values that are replaced or deleted wait for nobody: the table gives up its reference, and the last handle frees
+//! 1. The mark is set under a lease of the slot, before the first handle is made, and cleared after the last is
+//!    dropped. So the holder of the slot's write lease that sees no mark shares nothing.
+//! 2. A wanted slot gives no new pins for [`RESERVED`] after the last attempt. So a waiting writer gets in between two
+//!    pins, however many there are. Commands that would have had a snapshot are put off meanwhile.
+//! 3. Values that are replaced or deleted wait for nothing: the table drops its reference, and the last handle frees
 //!    the old value.
-//! 4. MIGRATE freezes the keys that it sends: whoever would write one, in whatever way, is put off until it is done.
-//!    Who reads goes on: until the key is gone, it is here.
-//! 5. What is changed without a look at the mark (transactions in exclusive mode, clients that were served) is copied.
-//!    That is slow, and right.
+//! 4. MIGRATE freezes the keys that it sends: a command that would write one in any way is put off until MIGRATE has
+//!    ended. Readers go on: until the key is deleted, it is on this node.
+//! 5. Values that are changed without a check of the mark (transactions in exclusive mode, clients that were served)
+//!    are copied. That is slow, and correct.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -30,21 +30,22 @@ use std::time::{Duration, Instant};
 use super::Slots;
 use crate::observability::lock;
 
-/// How long a slot lends nothing after somebody wanted to change what is lent. Who was put off comes back sooner.
+/// The time for which a slot gives no pins after a writer wanted a pinned value. A writer that was put off returns
+/// earlier.
 const RESERVED: Duration = Duration::from_millis(5);
 
-/// What is known of a slot that lends, or is wanted.
+/// The record of a slot that has pins, or is wanted.
 struct PinRecord {
     /// Loans that have not ended.
     pins: u32,
     /// Queued commands that want to change a value of the slot.
     writers: u32,
     reserved_until: Option<Instant>,
-    /// Keys that nobody may write, with their databases.
+    /// Keys that must not be written, with their databases.
     frozen: Vec<FrozenKey>,
 }
 
-/// A key that nobody may write: its database and its name.
+/// A key that must not be written: its database and its name.
 pub type FrozenKey = (usize, Box<[u8]>);
 
 impl PinRecord {
@@ -66,8 +67,8 @@ impl PinRecord {
 #[derive(Default)]
 pub struct PinnedSlots {
     records: Mutex<HashMap<u16, PinRecord>>,
-    /// How many keys are frozen. Hardly ever any, so writers in slots that lend, or that a snapshot has not saved, need
-    /// not lock the records to find that out. Raised under leases of the slots of these keys.
+    /// The number of frozen keys. There is hardly ever one, so writers in slots that have pins, or that a snapshot has
+    /// not saved, need not lock the records to find out. Raised under leases of the slots of these keys.
     frozen: AtomicUsize,
 }
 
@@ -86,8 +87,8 @@ pub struct Reservation {
 }
 
 impl PinnedSlots {
-    /// Reserves slots for a queued command that wants to change their values. It holds nothing that another command
-    /// waits for: loans that have begun go on, and a command that is refused a new one holds none.
+    /// Reserves slots for a queued command that wants to change their values. The command holds nothing that another
+    /// one waits for: existing pins go on, and a command that is refused a new one holds none.
     pub fn reserve(self: &Arc<Self>, mut numbers: Vec<u16>) -> Reservation {
         numbers.sort_unstable();
         numbers.dedup();
@@ -101,8 +102,7 @@ impl PinnedSlots {
         }
     }
 
-    /// Begins a loan of values of these slots, each of which the caller has a lease of; `None` if one of them is
-    /// wanted.
+    /// Pins values of these slots, on each of which the caller has a lease. Returns `None` if one of them is wanted.
     pub fn lend(self: &Arc<Self>, slots: &Arc<Slots>, mut numbers: Vec<u16>) -> Option<Pin> {
         numbers.sort_unstable();
         numbers.dedup();
@@ -119,8 +119,8 @@ impl PinnedSlots {
         Some(self.begin(records, slots, numbers))
     }
 
-    /// Begins a loan of values of a slot that the caller has a lease of, wanted or not: what a snapshot reads of them
-    /// has to be read at some time, and who wants to change them waits for that.
+    /// Pins values of a slot on which the caller has a lease, wanted or not: a snapshot must read them at some time,
+    /// and writers wait for that.
     pub fn lend_to_snapshot(self: &Arc<Self>, slots: &Arc<Slots>, number: u16) -> Pin {
         self.begin(lock(&self.records), slots, vec![number])
     }
@@ -144,8 +144,8 @@ impl PinnedSlots {
         }
     }
 
-    /// Begins a loan of the values of these keys, which nobody may write until it ends; `None` if a slot is wanted or a
-    /// key is frozen already. The caller has leases of all their slots.
+    /// Pins the values of these keys, which must not be written until the pin is dropped. Returns `None` if a slot is
+    /// wanted or a key is frozen already. The caller has leases of all their slots.
     pub fn freeze(self: &Arc<Self>, slots: &Arc<Slots>, keys: Vec<(u16, FrozenKey)>) -> Option<Pin> {
         if keys.iter().any(|(slot, (db, name))| self.is_frozen(*slot, *db, name)) {
             return None;
@@ -163,13 +163,13 @@ impl PinnedSlots {
         Some(pin)
     }
 
-    /// Returns `true` if nobody may write a key at the moment. The caller has a lease of its slot.
+    /// Returns `true` if a key must not be written at the moment. The caller has a lease of its slot.
     pub fn is_frozen(&self, slot: u16, db: usize, name: &[u8]) -> bool {
-        // Who froze it had a lease of the slot, whose end released the count to the caller's.
+        // The thread that froze it had a lease of the slot, whose end released the count to the caller's lease.
         self.frozen.load(Ordering::Acquire) > 0 && self.is_among_frozen(slot, |key| key.0 == db && *key.1 == *name)
     }
 
-    /// The same for a key of this name in any database.
+    /// Like [`Self::is_frozen`], for a key of this name in any database.
     pub fn is_frozen_anywhere(&self, slot: u16, name: &[u8]) -> bool {
         self.frozen.load(Ordering::Acquire) > 0 && self.is_among_frozen(slot, |key| *key.1 == *name)
     }
@@ -181,7 +181,7 @@ impl PinnedSlots {
         frozen.iter().any(is_it)
     }
 
-    /// Somebody was put off who wants to change a value that this slot has lent.
+    /// Records that a writer of a pinned value was put off.
     pub fn want(&self, slot: u16) {
         if let Some(record) = lock(&self.records).get_mut(&slot) {
             record.reserved_until = Some(Instant::now() + RESERVED);

@@ -1,9 +1,9 @@
-//! How far lookups reach into memory, learned from some of them.
+//! Learns from samples which memory a lookup reads, and so what to prefetch.
 //!
-//! A lookup reads an entry's head, and often that is all: a small value lies in the same two lines. Then a prefetch of
-//! the value, which has to find the entry once more under a lease of its own, brings nothing. Whether there is
-//! something behind the head cannot be told before the head is there, but the entries of one workload are much alike.
-//! Likewise for what lies behind the values of large collections: small ones have nothing there.
+//! A lookup reads an entry's head, and often nothing else: a small value lies in the same two cache lines. Then a
+//! prefetch of the value, which has to find the entry once more under a lease of its own, is useless. Before the head
+//! is fetched it is unknown if there is memory behind it, but the entries of one workload are much alike. The same
+//! holds for the memory behind the values of large collections: small ones have none.
 
 use weft_table::{Head, PrefetchTarget};
 
@@ -12,12 +12,12 @@ use super::SlotTable;
 /// Lookups that make a sample.
 const SAMPLE: u16 = 16;
 
-/// What samples of lookups have shown; at first, that everything has to be fetched.
+/// The results of sampled lookups; at first, everything is prefetched.
 #[derive(Clone, Copy, Debug)]
 pub struct PrefetchPolicy {
     head: Head,
     values: bool,
-    /// Whether a sample is being taken.
+    /// `true` while a sample is taken.
     learning: bool,
     seen: u16,
     in_short: u16,
@@ -25,7 +25,7 @@ pub struct PrefetchPolicy {
     behind: IndirectionStatistics,
 }
 
-/// The same for what lies behind values.
+/// The same statistics for the memory behind values.
 #[derive(Clone, Copy, Debug)]
 struct IndirectionStatistics {
     needed: bool,
@@ -54,13 +54,13 @@ impl Default for PrefetchPolicy {
 }
 
 impl PrefetchPolicy {
-    /// How much of an entry to fetch first.
+    /// Returns the part of an entry to fetch first.
     #[inline]
     pub fn head(&self) -> Head {
         self.head
     }
 
-    /// Whether to fetch values after the heads of their entries.
+    /// Returns `true` if values must be fetched after the heads of their entries.
     #[inline]
     pub fn needs_values(&self) -> bool {
         self.values || self.learning
@@ -72,7 +72,7 @@ impl PrefetchPolicy {
         self.behind.learning = true;
     }
 
-    /// Whether to fetch what lies behind values.
+    /// Returns `true` if the memory behind values must be fetched.
     #[inline]
     pub fn needs_behind(&self) -> bool {
         self.behind.needed || self.behind.learning
@@ -97,7 +97,7 @@ impl PrefetchPolicy {
         }
     }
 
-    /// Where the value of a key is.
+    /// Returns the address of a key's value.
     #[inline]
     pub fn value_place(&mut self, table: &SlotTable, hash: u64) -> PrefetchTarget {
         let value = table.value_place(hash);

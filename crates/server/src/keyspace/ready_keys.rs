@@ -1,7 +1,7 @@
-//! Keys that clients wait for and that have become something they may be served from.
+//! Keys with waiters that have changed so that a waiter may be served.
 //!
-//! Whoever changes a key under its slot's write lease notes it here if somebody waits for it; see the essay of
-//! [`crate::clients_waiting::blocking`]. A note is a hint: who acts upon it looks at the key again.
+//! A writer notes a changed key here, under its slot's write lease, if a client waits for it; see the essay of
+//! [`crate::clients_waiting::blocking`]. A note is a hint: the serving code checks the key again.
 
 use weft_table::{EntryRef, ValueRef};
 use weft_values::Value;
@@ -13,13 +13,13 @@ use crate::clients_waiting::blocking::Kind;
 /// A key whose waiters may be served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadyKey {
-    /// Its database.
+    /// The database.
     pub db: usize,
-    /// Its slot.
+    /// The slot.
     pub slot: u16,
-    /// Its hash.
+    /// The hash.
     pub hash: u64,
-    /// Its name.
+    /// The name.
     pub name: Box<[u8]>,
 }
 
@@ -35,7 +35,7 @@ impl ReadyKey {
     }
 }
 
-/// What an entry is to those who wait for it.
+/// Returns the kind of an entry as waiters distinguish it.
 pub fn kind_of(entry: Option<EntryRef<'_, Value>>) -> Kind {
     match entry.map(|entry| entry.value()) {
         Some(ValueRef::Packed(packed)) => match PackedKind::of(packed) {
@@ -60,8 +60,8 @@ pub fn note(ready: &mut Vec<ReadyKey>, key: ReadyKey) {
     }
 }
 
-/// Notes every key of a database in this slot that somebody waits for: for who changed many keys at once. `slot` is
-/// the number of the slot, `hash` the hash of a name.
+/// Notes every key of a database in this slot that a client waits for, after a change of many keys at once. `slot` is
+/// the number of the slot, `hash` returns the hash of a name.
 pub fn note_all(data: &Slot, db: usize, slot: u16, hash: impl Fn(&[u8]) -> u64, ready: &mut Vec<ReadyKey>) {
     let Some(waiting) = data.waiting() else {
         return;

@@ -1,8 +1,8 @@
-//! A keyspace beside another one: it begins empty, and gets copies of keys of that one as they are asked for. What
-//! becomes of the copies is nobody else's business.
+//! A scratch keyspace: it starts empty, and gets copies of keys of the real keyspace when they are needed. Changes of
+//! the copies have no effect elsewhere.
 //!
-//! Large values are taken as handles, under the leases of their slots, and copied afterwards: who wants to change one
-//! is put off only meanwhile ([`super::lent`]).
+//! Large values are taken as handles, under the leases of their slots, and copied afterwards. A writer of such a value
+//! is put off only until then ([`super::pinned`]).
 
 use weft_table::{Blob, EntryRef, NewValue, Shared, ValueRef};
 use weft_values::Value;
@@ -13,7 +13,7 @@ use super::{Exclusive, Keyspace, Slot, publish, publish_due_of};
 use crate::keyspace::access::value_due_ms;
 
 impl Keyspace {
-    /// An empty keyspace with the same databases and the same hashes, for one thread.
+    /// Creates an empty keyspace with the same databases and the same hashes, for one thread.
     pub fn beside(&self) -> Keyspace {
         Keyspace::with_slots(self.counts.databases(), 1, self.hasher.clone())
     }
@@ -38,7 +38,7 @@ struct Key {
     clock: u32,
 }
 
-/// Keys on their way from one keyspace into the other.
+/// Keys on their way from one keyspace to the other.
 #[derive(Default)]
 pub struct Copies {
     keys: Vec<Key>,
@@ -46,7 +46,8 @@ pub struct Copies {
 }
 
 impl Copies {
-    /// Takes a key of a slot that is held, in all databases; `None` if values of the slot are not lent at the moment.
+    /// Takes a key of a leased slot, in all databases. Returns `None` if values of the slot cannot be pinned at the
+    /// moment.
     pub fn take(&mut self, keyspace: &Keyspace, slot: &Slot, hash: u64, name: &[u8]) -> Option<()> {
         let before = self.keys.len();
         for db in 0..slot.databases() {
@@ -73,7 +74,7 @@ impl Copies {
         self.lend(keyspace, number, before)
     }
 
-    /// Whoever would change a large value waits until it has been copied.
+    /// A writer of a large value waits until it has been copied.
     fn lend(&mut self, keyspace: &Keyspace, number: u16, from: usize) -> Option<()> {
         let any_large = self.keys[from..]
             .iter()
@@ -89,7 +90,7 @@ impl Copies {
         Some(())
     }
 
-    /// Puts copies of all of them into another keyspace, of which somebody has everything.
+    /// Puts copies of all keys into another keyspace, in exclusive mode.
     pub fn put(mut self, keyspace: &Keyspace, all: &mut Exclusive<'_>, seat: usize) {
         for key in self.keys.drain(..) {
             key.put(keyspace, all, seat);

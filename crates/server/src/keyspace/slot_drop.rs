@@ -1,4 +1,4 @@
-//! Deletes all keys of one slot at once: it has gone to another node, or FLUSHSLOT was called.
+//! Deletes all keys of one slot at once, after it has moved to another node or for FLUSHSLOT.
 
 use weft_reactor::unix_ms;
 
@@ -8,8 +8,8 @@ use super::flush::touch_watched;
 use super::{Keyspace, Slot, SlotHeader, SlotTable, publish, publish_due_of, ready_keys};
 use crate::notify::keyspace_event::Event;
 
-/// Takes all keys of all databases out of a slot that is held for writing; whoever gets the tables frees them. `row` is
-/// where the thread counts. Returns the databases of the tables and the number of keys, too.
+/// Removes all keys of all databases from a slot that is held for writing; the caller frees the tables. `row` is the
+/// thread's row of counts. Returns the tables with their databases and the number of keys.
 pub fn take_all(
     keyspace: &Keyspace,
     row: usize,
@@ -71,7 +71,7 @@ fn keep(keyspace: &Keyspace, db: usize, number: u16, slot: &Slot) {
     }
 }
 
-/// Has the log repeat that each key of these tables, by database, was deleted.
+/// Propagates the deletion of each key of these tables, by database.
 pub fn log_deleted(effects: &mut Effects, tables: &[SlotTable], databases: &[usize]) {
     if !effects.logs() {
         return;
@@ -83,7 +83,7 @@ pub fn log_deleted(effects: &mut Effects, tables: &[SlotTable], databases: &[usi
     }
 }
 
-/// Tells whoever listens that each key is gone.
+/// Records an event for each deleted key.
 fn note(effects: &mut Effects, db: usize, table: &SlotTable) {
     let (noted, tracked) = (effects.hooks.has(Hooks::NOTED), effects.hooks.has(Hooks::TRACKING));
     if !noted && !tracked {

@@ -1,7 +1,7 @@
-//! Data beside the keyspace: what a dump brings while clients still see the old data, or none.
+//! Staged data: the contents of a dump while clients still see the old data, or none.
 //!
-//! It has the same slots as the keyspace, so putting it into place moves tables and not keys: that takes as long as
-//! emptying a database, whatever is in it.
+//! It has the same slots as the keyspace, so installing it moves tables and not keys. That takes as long as emptying a
+//! database, whatever the tables contain.
 
 use super::access::KeyCounts;
 use super::flush::{DetachedTables, touch_replaced};
@@ -37,8 +37,8 @@ impl StagedDatabases {
         }
     }
 
-    /// Puts all of it in the place of what the keyspace has, which comes back. `seat` is the row of counts that this
-    /// thread writes.
+    /// Installs the staged data in place of the keyspace's data, which is returned. `seat` is the row of counts that
+    /// this thread writes.
     pub fn install(mut self, all: &mut Exclusive<'_>, counts: &KeyCounts, seat: usize, now_ms: u64) -> DetachedTables {
         let mut tables = Vec::new();
         let mut before = vec![[0i64; 3]; self.figures.len()];

@@ -1,13 +1,13 @@
-//! How strings are stored.
+//! The stored forms of strings.
 
 use weft_resp::number::parse_i64;
 use weft_table::NewValue;
 use weft_values::Value;
 
-/// Longest decimal form of a 64-bit integer; nothing longer is stored as one.
+/// The length of the longest decimal form of a 64-bit integer; nothing longer is stored as one.
 const INTEGER_DIGITS: usize = 20;
 
-/// How a string is stored: integers as such, everything else as bytes.
+/// Returns the stored form of a string: an integer if possible, otherwise bytes.
 #[inline]
 pub fn stored(bytes: &[u8]) -> NewValue<'_, Value> {
     if bytes.len() <= INTEGER_DIGITS

@@ -1,8 +1,8 @@
-//! Walks over the keys of one database, slot by slot, without stopping anybody.
+//! Walks over the keys of one database, slot by slot, without stopping other threads.
 //!
-//! A walker holds one reader's lease at a time. Its place is a [`Cursor`]: a slot and a position in the slot's hash
-//! order. Everything in front of the cursor has been visited; keys never change their place in that order, so
-//! whatever is there from the first step to the last is visited, however tables grow and shrink in between.
+//! A walker holds one read lease at a time. Its position is a [`Cursor`]: a slot and a position in the slot's hash
+//! order. Everything in front of the cursor has been visited. Keys never change their position in that order, so a key
+//! that exists from the first step to the last is visited, however tables grow and shrink in between.
 //!
 //! Empty slots cost no lease: their headers say that they are empty.
 
@@ -14,9 +14,9 @@ use weft_values::Value;
 use super::access::{GrowingLeases, HeldLeases};
 use super::{Exclusive, GatePassage, SLOTS, Seat, Slot, SlotHeader};
 
-/// How long a patient walker stays away from a slot that is being written.
+/// The time for which a patient walker leaves a slot that is leased by a writer.
 const RETRY: Duration = Duration::from_micros(50);
-/// Keys after which a patient walker looks whether somebody waits for exclusive mode.
+/// The number of keys after which a patient walker checks if a thread waits for exclusive mode.
 const KEYS_A_STEP: usize = 256;
 
 /// A walker's place.
@@ -27,10 +27,10 @@ pub struct Cursor {
 }
 
 impl Cursor {
-    /// In front of everything.
+    /// The start of the keyspace.
     pub const START: Cursor = Cursor { slot: 0, position: 0 };
 
-    /// In front of a slot.
+    /// Returns the start of a slot.
     pub const fn of_slot(slot: usize) -> Self {
         Cursor {
             slot: slot as u32,
@@ -63,13 +63,13 @@ impl Cursor {
     }
 }
 
-/// By what right slots are reached.
+/// The right by which slots are accessed.
 pub enum WalkAccess<'r, 'p> {
-    /// Through the gate, one lease at a time.
+    /// A passage of the gate, one lease at a time.
     Pass(&'r GatePassage<'p>),
     /// Under leases of all slots.
     Leases(&'r GrowingLeases<'p>),
-    /// In exclusive mode.
+    /// Exclusive mode.
     Everything(&'r Exclusive<'p>),
 }
 
@@ -101,7 +101,7 @@ impl WalkAccess<'_, '_> {
         }
     }
 
-    /// Visits every slot that holds something, for who reaches all of them; nobody can be in the way.
+    /// Visits every non-empty slot, if all are accessible; none can be contended.
     pub fn each_slot(&self, visit: &mut dyn FnMut(&Slot)) {
         for slot in 0..SLOTS {
             if self.header(slot).may_hold_any() {
@@ -111,7 +111,7 @@ impl WalkAccess<'_, '_> {
         }
     }
 
-    /// Looks into a slot; `None` when somebody else is writing it.
+    /// Passes a slot to `look`. Returns `None` if another thread writes it.
     #[inline]
     pub fn view<R>(&self, slot: usize, look: impl FnOnce(&Slot) -> R) -> Option<R> {
         match self {
@@ -122,12 +122,12 @@ impl WalkAccess<'_, '_> {
     }
 }
 
-/// How a walk ended.
+/// The end of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WalkEnd {
     /// Nothing is left.
     End,
-    /// Enough keys were visited; the walk goes on from here.
+    /// Enough keys were visited; the walk continues at this cursor.
     Enough(Cursor),
     /// This slot is being written.
     Contended(Cursor),
@@ -168,7 +168,7 @@ pub fn walk(
     WalkEnd::End
 }
 
-/// Visits keys of one slot alone, from `from` on.
+/// Visits keys of one slot, from `from` on.
 pub fn walk_slot(
     reach: &WalkAccess<'_, '_>,
     db: usize,
@@ -249,7 +249,7 @@ pub fn walk_patiently(
     }
 }
 
-/// Visits every slot that holds something, letting others through.
+/// Visits every non-empty slot, and leaves the gate for threads that want exclusive mode.
 pub fn each_slot_patiently(seat: &mut Seat, visit: &mut dyn FnMut(&Slot)) {
     let mut slot = 0;
     while slot < SLOTS {

@@ -1,8 +1,8 @@
-//! Keys that clients of a writable replica have given an expiry: the primary knows nothing of them, so nobody else
-//! deletes them.
+//! Keys to which clients of a writable replica have given an expiry. The primary does not know of them, so it does not
+//! delete them.
 //!
-//! A key is remembered with the time that was set last. When that comes, whoever looks finds out what holds by then:
-//! the key may be gone, or live longer by the word of the primary.
+//! A key is recorded with the last time that was set. When that time comes, the current state counts: the key may be
+//! deleted, or have got a later expiry from the primary.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Mutex;
@@ -14,21 +14,21 @@ use super::expiry::{OnExpired, delete_found};
 use super::{Keyspace, Seat};
 use crate::observability::lock;
 
-/// Keys looked at in one go.
+/// The number of keys checked at once.
 const KEYS_AT_ONCE: usize = 256;
-/// When a key is looked at again that could not be deleted, or may not have been, ms.
+/// The time after which a key that could not be deleted is checked again, in milliseconds.
 const AGAIN_MS: u64 = 50;
 
 /// A key, and when it expires.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocalKey {
-    /// Its database.
+    /// The database.
     pub db: usize,
-    /// Its slot.
+    /// The slot.
     pub slot: u16,
-    /// Its hash.
+    /// The hash.
     pub hash: u64,
-    /// Its name.
+    /// The name.
     pub name: Box<[u8]>,
     /// Milliseconds since the epoch.
     pub at_ms: u64,
@@ -38,13 +38,13 @@ pub struct LocalKey {
 #[derive(Default)]
 pub struct LocalKeys {
     known: Mutex<LocalExpiry>,
-    /// When the first of them is due, ms since the epoch; 0 for none.
+    /// The time at which the first key is due, in milliseconds since the Unix epoch; 0 for none.
     next_ms: AtomicU64,
 }
 
 /// A database and the name of a key in it.
 type Name = (usize, Box<[u8]>);
-/// When a key expires, its hash and its slot.
+/// A key's expiry, hash and slot.
 type ExpiringKey = (u64, u64, u16);
 
 #[derive(Default)]
@@ -54,7 +54,7 @@ struct LocalExpiry {
 }
 
 impl LocalKeys {
-    /// How many there are.
+    /// Returns the number of keys.
     pub fn len(&self) -> usize {
         lock(&self.known).by_name.len()
     }
@@ -66,7 +66,7 @@ impl LocalKeys {
         self.next_ms.store(0, Ordering::Relaxed);
     }
 
-    /// Whether some key is due.
+    /// Returns `true` if a key is due.
     pub fn is_due(&self, now_ms: u64) -> bool {
         let next_ms = self.next_ms.load(Ordering::Relaxed);
         next_ms != 0 && next_ms < now_ms
@@ -131,10 +131,10 @@ pub fn expire(keyspace: &Keyspace, seat: &mut Seat, now_ms: u64, effects: &mut E
             })
         };
         match expiry {
-            // It is gone, or lives for ever.
+            // It was deleted, or has no expiry any more.
             Some(None) => continue,
             Some(Some(at_ms)) if !is_expired(Some(at_ms), now_ms) => key.at_ms = at_ms,
-            // Once it is deleted the next look forgets it.
+            // The check after its deletion forgets it.
             found => {
                 key.at_ms = now_ms + AGAIN_MS;
                 if found.is_some() {
@@ -150,7 +150,7 @@ pub fn expire(keyspace: &Keyspace, seat: &mut Seat, now_ms: u64, effects: &mut E
         }
         again.push(key);
     }
-    // What clients wrote here is nobody else's to delete, whatever the role.
+    // Keys that clients wrote here are deleted here, whatever the role.
     delete_found(keyspace, seat, now_ms, &|| true, effects, tell);
     keyspace.local.note(again.into_iter());
 }

@@ -1,4 +1,4 @@
-//! The snapshot that is being written, if one is: what for, how far it is, and whether it shall end.
+//! The snapshot under way: its purpose, its progress, and its cancellation.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use crate::observability::lock;
 
-/// How often somebody who waits for the end looks.
+/// The interval at which a thread that waits for the end checks.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// What a snapshot is written for.
+/// The purpose of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// A dump (BGSAVE).
@@ -20,19 +20,19 @@ pub enum Purpose {
     Replicas,
 }
 
-/// One snapshot at a time; all threads look at it.
+/// The state of the one snapshot at a time; all threads read it.
 #[derive(Debug, Default)]
 pub struct Running {
     current: Mutex<Option<Current>>,
-    /// Whether the current one shall end.
+    /// Set if the current one was cancelled.
     cancelled: AtomicBool,
-    /// Keys of the current or last one that are written.
+    /// The number of keys of the current or last one that are written.
     pub keys_done: AtomicU64,
     /// Keys that it has in all.
     pub keys_total: AtomicU64,
-    /// How long the moment of the last one took, in which everybody stood still, µs.
+    /// The duration of exclusive mode of the last one, in µs.
     pub moment_us: AtomicU64,
-    /// How many moments there have been.
+    /// The number of snapshot moments so far.
     pub moments: AtomicU64,
 }
 
@@ -46,7 +46,7 @@ impl Running {
     /// Makes a snapshot the current one.
     ///
     /// # Errors
-    /// If there is one already; what that is for.
+    /// If there is one already; returns its purpose.
     pub fn claim(&self, purpose: Purpose, now_s: u64) -> Result<(), Purpose> {
         let mut current = lock(&self.current);
         if let Some(current) = *current {
@@ -62,14 +62,14 @@ impl Running {
         Ok(())
     }
 
-    /// The current one is over.
+    /// Ends the current one.
     pub fn release(&self) {
         *lock(&self.current) = None;
         self.keys_done.store(0, Ordering::Relaxed);
         self.keys_total.store(0, Ordering::Relaxed);
     }
 
-    /// What the current one is for.
+    /// Returns the purpose of the current one.
     pub fn purpose(&self) -> Option<Purpose> {
         lock(&self.current).map(|current| current.purpose)
     }
@@ -81,7 +81,7 @@ impl Running {
             .map(|current| current.since_s)
     }
 
-    /// Has the current one end soon, if it is for one of these purposes; whether it is.
+    /// Cancels the current one if it has one of these purposes. Returns `true` if it was cancelled.
     pub fn cancel(&self, purposes: &[Purpose]) -> bool {
         let current = lock(&self.current);
         let meant = current.is_some_and(|current| purposes.contains(&current.purpose));
@@ -91,14 +91,14 @@ impl Running {
         meant
     }
 
-    /// Whether the current one shall end. Whoever writes what it yields looks at this before anything that is visible
-    /// from outside, and now and then while it waits.
+    /// Returns `true` if the current one was cancelled. A consumer checks this before any step that is visible from
+    /// outside, and at intervals while it waits.
     #[inline]
     pub fn is_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::Acquire)
     }
 
-    /// Waits until none is current, at most so long; whether that is so.
+    /// Waits until none is current, for at most this time. Returns `true` if that is so.
     pub fn wait_for_end(&self, at_most: Duration) -> bool {
         let until = Instant::now() + at_most;
         while self.purpose().is_some() {
@@ -110,7 +110,7 @@ impl Running {
         true
     }
 
-    /// Waits for the end of one that was cancelled.
+    /// Waits for the end of a cancelled one.
     pub fn wait_for_cancelled(&self) {
         while self.purpose().is_some() && self.is_cancelled() {
             std::thread::sleep(LOOK);

@@ -1,4 +1,4 @@
-//! What DUMP makes and RESTORE takes: one value, the version of its encoding, and a checksum.
+//! The payload of DUMP and RESTORE: one value, the version of its encoding, and a checksum.
 //!
 //! ```text
 //! type (1)  value ...  version (2, little-endian)  CRC-64 of all before (8, little-endian)
@@ -29,10 +29,10 @@ use crate::config::Config;
 
 /// The version that Weft writes.
 pub const VERSION: u16 = 80;
-/// Versions that others use for encodings of their own.
+/// Versions that other programs use for encodings of their own.
 pub const FOREIGN_VERSIONS: std::ops::RangeInclusive<u16> = 12..=79;
-/// Types and opcodes that are no others' in payloads and files of the versions that Redis and Valkey share: newer
-/// versions of Redis use them in another way.
+/// Types and opcodes that are unused in payloads and files of the versions that Redis and Valkey share, and that newer
+/// versions of Redis use differently.
 pub const FOREIGN_TYPES: std::ops::RangeInclusive<u8> = 22..=243;
 const FOOTER_BYTES: usize = 10;
 const CHECKSUM_BYTES: usize = 8;
@@ -94,11 +94,11 @@ pub fn seal(body: &mut Vec<u8>, version: u16) {
     body.extend(checksum.to_le_bytes());
 }
 
-/// Whether checksums of payloads and files count: not for tests of what damaged values do
-/// (`DEBUG SET-SKIP-CHECKSUM-VALIDATION`).
+/// `true` if checksums of payloads and files are verified. Tests with damaged values switch this off (`DEBUG
+/// SET-SKIP-CHECKSUM-VALIDATION`).
 pub static CHECKS_SUMS: AtomicBool = AtomicBool::new(true);
 
-/// Whether a payload is whole, and of a version that can be read; unknown versions pass if `relaxed` is set
+/// Returns `true` if a payload is complete and of a readable version. Unknown versions pass if `relaxed` is set
 /// (`rdb-version-check`).
 pub fn verify(payload: &[u8], relaxed: bool) -> bool {
     let Some(at) = payload.len().checked_sub(FOOTER_BYTES) else {
@@ -111,8 +111,8 @@ pub fn verify(payload: &[u8], relaxed: bool) -> bool {
         && (CRC.checksum(body).to_le_bytes() == checksum || !CHECKS_SUMS.load(Ordering::Relaxed))
 }
 
-/// The type of a payload that was verified, if its version is one of those that others use for encodings of their own,
-/// and it is none of the types from before.
+/// Returns the type of a verified payload, if its version is one that other programs use for encodings of their own,
+/// and the type is none of the older types.
 pub fn foreign_type(payload: &[u8]) -> Option<u8> {
     let at = payload.len().checked_sub(FOOTER_BYTES)?;
     let version = u16::from_le_bytes([*payload.get(at)?, *payload.get(at + 1)?]);
@@ -120,13 +120,13 @@ pub fn foreign_type(payload: &[u8]) -> Option<u8> {
     (FOREIGN_VERSIONS.contains(&version) && kind >= *FOREIGN_TYPES.start()).then_some(kind)
 }
 
-/// Whether a payload holds a collection, and not a string.
+/// Returns `true` if a payload holds a collection, not a string.
 pub fn is_collection(payload: &[u8]) -> bool {
     payload.first().is_some_and(|kind| *kind != TYPE_STRING)
 }
 
-/// The value of a payload that was verified; `None` if it makes no sense. What follows a value is ignored, and one that
-/// is too short runs on into the footer, as in Valkey. `config` has the limits of compact forms.
+/// Decodes the value of a verified payload; `None` if it is invalid. Bytes behind the value are ignored, and a value
+/// that is too short reads on into the footer, as in Valkey. `config` has the limits of compact encodings.
 pub fn load<'p>(payload: &'p [u8], config: &Config) -> Option<RestoredValue<'p>> {
     let mut reader = Reader::new(payload);
     let kind = reader.byte()?;
@@ -173,7 +173,7 @@ pub enum RestoredValue<'p> {
     Object(Value),
 }
 
-/// What a value that was read consists of.
+/// The parts of a value that was read.
 #[derive(Debug)]
 pub enum PayloadContent<'v> {
     /// A string.
@@ -191,7 +191,7 @@ pub enum PayloadContent<'v> {
 }
 
 impl RestoredValue<'_> {
-    /// Its elements.
+    /// Returns the elements.
     pub fn content(&self) -> PayloadContent<'_> {
         match self {
             RestoredValue::String(Loaded::Int(number)) => {

@@ -34,7 +34,7 @@ pub const TYPE_EXPIRING: u8 = 22;
 pub const TYPES: [u8; 5] = [TYPE_HASH, TYPE_ZIPMAP, TYPE_ZIPLIST, TYPE_LISTPACK, TYPE_EXPIRING];
 
 const NEVER: i64 = -1;
-/// Fields that room is made for before they are seen: whoever claims more has to prove it.
+/// The number of fields for which memory is reserved in advance; a higher count must be backed by data.
 const CLAIMED_FIELDS_MAX: usize = 1 << 16;
 
 /// Appends a hash and its type.
@@ -79,7 +79,7 @@ fn write_table(out: &mut Vec<u8>, hash: &Hash, compress: bool) {
 pub enum Read {
     /// To be stored in the table entry.
     Packed(Vec<u8>),
-    /// A value of its own.
+    /// A value behind the entry.
     Large(Hash),
 }
 
@@ -194,7 +194,7 @@ fn read_listpack(whole: &[u8], limits: HashLimits) -> Option<Read> {
     draft.finish()
 }
 
-/// What a hash of so many fields reports that came in a compact form.
+/// Returns the reported encoding of a hash with this many fields that was read from a compact form.
 fn reported(fields: usize, limits: HashLimits) -> HashEncoding {
     if fields <= limits.fields {
         HashEncoding::Listpack

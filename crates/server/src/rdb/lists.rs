@@ -50,7 +50,7 @@ pub fn write(out: &mut Vec<u8>, list: ListRef<'_>, compress: bool) {
                         NodeKind::Packed => PACKED,
                     },
                 );
-                // What is compressed in memory stays so.
+                // Nodes that are compressed in memory stay compressed.
                 match node.compressed {
                     Some((packed, length)) => write_compressed(out, packed, length),
                     None => write_string(out, &node.whole, compress),
@@ -60,7 +60,7 @@ pub fn write(out: &mut Vec<u8>, list: ListRef<'_>, compress: bool) {
     }
 }
 
-/// Reads a list of a type; `None` if the bytes are none, or an empty one.
+/// Reads a list of a type; `None` if the bytes are invalid, or the list is empty.
 pub fn read<'p>(kind: u8, reader: &mut Reader<'p>, config: &Config) -> Option<RestoredValue<'p>> {
     let fill = config.integer(id::LIST_MAX_LISTPACK_SIZE);
     let mut list = List::quicklist(fill, config.integer(id::LIST_COMPRESS_DEPTH));
@@ -128,7 +128,7 @@ fn read_nodes(reader: &mut Reader<'_>, list: &mut List) -> Option<()> {
     for _ in 0..reader.length()? {
         let container = reader.length()?;
         let bytes = match reader.string()? {
-            // Only an element that stands alone can be a number.
+            // Only an element outside a container can be an integer.
             Loaded::Int(number) if container == PLAIN => {
                 format_decimal(number, &mut [0; DECIMAL_MAX_BYTES]).to_vec().into()
             }

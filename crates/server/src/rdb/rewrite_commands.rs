@@ -22,7 +22,7 @@ use weft_values::stream::{ConsumerGroup, Stream, StreamId};
 use super::dump_payload::{PayloadContent, RestoredValue};
 use crate::propagation::{begin_command, write_command, write_word};
 
-/// Elements that one command adds at most.
+/// The maximum number of elements that one command adds.
 const BATCH: usize = 64;
 
 /// Appends the commands that make a key.
@@ -158,7 +158,7 @@ fn id_text(id: StreamId) -> Vec<u8> {
 
 fn write_stream(name: &[u8], stream: &Stream, out: &mut Vec<u8>) {
     if stream.length() == 0 {
-        // A stream comes into being with an entry, even if none stays.
+        // A stream is created by an entry, even if none stays.
         let words: [&[u8]; 7] = [b"XADD", name, b"MAXLEN", b"0", b"0-1", b"x", b"y"];
         write_command(words.into_iter(), out);
     }

@@ -48,7 +48,8 @@ pub fn write(out: &mut Vec<u8>, set: SetView<'_>, compress: bool) {
     }
 }
 
-/// A set of one of the types above, in the form that it has under the limits in `config`. `None` if it is broken.
+/// Reads a set of one of the types above, into the encoding that it has under the limits in `config`. `None` if it is
+/// invalid.
 pub fn read<'p>(kind: u8, reader: &mut Reader<'_>, config: &Config) -> Option<RestoredValue<'p>> {
     let set = read_set(kind, reader, config.set_limits())?;
     Some(match set.packed() {

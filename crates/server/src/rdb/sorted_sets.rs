@@ -76,8 +76,8 @@ fn push_score(run: &mut Vec<u8>, score: f64) {
     }
 }
 
-/// A sorted set of one of the types, in the form it has under these limits. `None` if it is empty, or not what it
-/// should be, or the type is another.
+/// Reads a sorted set of one of the types, into the encoding it has under these limits. `None` if it is empty or
+/// invalid, or of another type.
 pub fn read(kind: u8, reader: &mut Reader<'_>, limits: SortedSetLimits) -> Option<DetachedSortedSet> {
     match kind {
         TYPE_DECIMAL => read_members(reader, false, limits),

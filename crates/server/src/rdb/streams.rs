@@ -20,9 +20,9 @@ use weft_values::stream::{ConsumerGroup, PendingEntry, Stream, StreamBuilder, St
 
 use super::strings::{Loaded, Reader, write_length, write_string};
 
-/// The versions of the encoding, by the type that stands in front.
+/// The versions of the encoding, by type.
 pub const TYPE_FIRST: u8 = 15;
-/// With counters that tell how far groups lag.
+/// With counters from which the lag of groups follows.
 pub const TYPE_SECOND: u8 = 19;
 /// With the times at which consumers were active.
 pub const TYPE_THIRD: u8 = 21;
@@ -99,7 +99,7 @@ pub fn read(reader: &mut Reader<'_>, version: u8) -> Option<Stream> {
         ..StreamMetadata::default()
     };
     if version >= TYPE_SECOND {
-        // The entries tell which of them is the first.
+        // The first entry is found among the entries.
         read_id(reader)?;
         counters.max_deleted_id = read_id(reader)?;
         counters.entries_added = reader.length()? as u64;
@@ -156,7 +156,7 @@ fn read_group(reader: &mut Reader<'_>, version: u8, stream: &mut Stream) -> Opti
     unclaimed.is_empty().then_some(())
 }
 
-/// Reads a consumer, who claims what is pending with it.
+/// Reads a consumer, and assigns its pending entries to it.
 fn read_consumer(
     reader: &mut Reader<'_>,
     version: u8,

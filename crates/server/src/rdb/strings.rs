@@ -105,11 +105,11 @@ fn write_small_integer(out: &mut Vec<u8>, number: i64) -> bool {
 /// A string that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Loaded<'a> {
-    /// It was stored as a number.
+    /// The string was stored as an integer.
     Int(i64),
-    /// It was stored as it is.
+    /// The string was stored as it is.
     Bytes(&'a [u8]),
-    /// It was compressed.
+    /// The string was compressed.
     Unpacked(Vec<u8>),
 }
 
@@ -173,7 +173,7 @@ impl<'a> Reader<'a> {
         lzf::decompress(packed, length).map(Loaded::Unpacked)
     }
 
-    /// A length. Where only a length can stand, the mark of an encoding counts as one.
+    /// Reads a length. Where only a length is possible, the mark of an encoding counts as one.
     pub fn length(&mut self) -> Option<usize> {
         let mark = self.byte()?;
         let low = usize::from(mark & 0x3f);

@@ -28,7 +28,7 @@ pub enum Element<'a> {
     Bytes(&'a [u8]),
 }
 
-/// A ziplist that was found to be sound.
+/// A ziplist that was verified.
 #[derive(Clone, Copy, Debug)]
 pub struct Ziplist<'a> {
     entries: &'a [u8],
@@ -36,7 +36,7 @@ pub struct Ziplist<'a> {
 }
 
 impl<'a> Ziplist<'a> {
-    /// Checks every byte of what claims to be a ziplist; `None` if it is none. It may be empty.
+    /// Verifies every byte of a ziplist; `None` if it is invalid. It may be empty.
     pub fn check(bytes: &'a [u8]) -> Option<Self> {
         let (header, rest) = bytes.split_first_chunk::<HEADER_BYTES>()?;
         let [b0, b1, b2, b3, t0, t1, t2, t3, c0, c1] = *header;
@@ -83,7 +83,7 @@ impl<'a> IntoIterator for Ziplist<'a> {
     }
 }
 
-/// The elements of a ziplist, one after the other.
+/// An iterator over the elements of a ziplist.
 #[derive(Clone, Debug)]
 pub struct Elements<'a> {
     rest: &'a [u8],
@@ -108,9 +108,9 @@ impl<'a> Iterator for Elements<'a> {
 impl ExactSizeIterator for Elements<'_> {}
 
 struct Entry<'a> {
-    /// What it says about the length of the entry before it.
+    /// The length of the previous entry, as stored in this one.
     before: usize,
-    /// Its own length, bytes.
+    /// The length of this entry in bytes.
     length: usize,
     element: Element<'a>,
 }
@@ -168,7 +168,7 @@ fn integer<const N: usize>(bytes: &[u8]) -> Option<(Element<'_>, &[u8])> {
     let (digits, rest) = bytes.split_first_chunk::<N>()?;
     let mut wide = [0; 8];
     wide[8 - N..].copy_from_slice(digits);
-    // The sign comes down with the shift.
+    // The shift extends the sign.
     let number = i64::from_le_bytes(wide) >> (8 * (8 - N));
     Some((Element::Int(number), rest))
 }

@@ -12,7 +12,7 @@
 const END: u8 = 0xff;
 const LONG: u8 = 0xfe;
 
-/// A zipmap that was found to be sound. It has at least one field.
+/// A verified zipmap. It has at least one field.
 #[derive(Clone, Copy, Debug)]
 pub struct Zipmap<'a> {
     pairs: &'a [u8],
@@ -20,7 +20,7 @@ pub struct Zipmap<'a> {
 }
 
 impl<'a> Zipmap<'a> {
-    /// Checks every byte of what claims to be a zipmap; `None` if it is none or has no fields.
+    /// Verifies every byte of a zipmap; `None` if it is invalid or has no fields.
     pub fn check(bytes: &'a [u8]) -> Option<Self> {
         let (counted, rest) = bytes.split_first()?;
         let (end, pairs) = rest.split_last()?;
@@ -56,7 +56,7 @@ impl<'a> IntoIterator for Zipmap<'a> {
     }
 }
 
-/// Fields of a zipmap with their values, one after the other.
+/// An iterator over the fields of a zipmap with their values.
 #[derive(Clone, Debug)]
 pub struct Pairs<'a> {
     rest: &'a [u8],

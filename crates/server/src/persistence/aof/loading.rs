@@ -22,10 +22,10 @@ use crate::persistence::save::CannotReload;
 use crate::replication::ReplicationState;
 use crate::state::{Replayed, Server};
 
-/// Loads the append-only file, if there is one.
+/// Loads the append-only file, if it exists.
 ///
 /// # Errors
-/// When it cannot be loaded; the log has told why.
+/// If it cannot be loaded; the reason was logged.
 pub fn load_at_start(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize) -> Result<(), AofFailed> {
     let place = AofLocation::of(&server.config);
     let mut manifest = read_manifest(&place)?;
@@ -96,10 +96,10 @@ fn size_of(place: &AofLocation, part: &Part) -> Result<u64, AofFailed> {
         })
 }
 
-/// Loads all files that a manifest names; whether there was anything.
+/// Loads all files that a manifest names. Returns `true` if there was any data.
 ///
 /// # Errors
-/// When one of them cannot be loaded; the log has told why.
+/// If one of them cannot be loaded; the reason was logged.
 fn load(
     server: &Arc<Server>,
     place: &AofLocation,
@@ -152,7 +152,7 @@ fn load_parts(
     Ok(())
 }
 
-/// Loads one file; whether its end was missing and has been cut off.
+/// Loads one file. Returns `true` if its last command was incomplete and has been cut off.
 fn load_part(
     server: &Arc<Server>,
     place: &AofLocation,
@@ -254,10 +254,10 @@ fn cut(server: &Server, path: &Path, name: &str, at: u64) -> Result<(), AofFaile
     Err(AofFailed)
 }
 
-/// Loads the append-only file once more, in place of what is in memory (DEBUG LOADAOF).
+/// Loads the append-only file again, in place of the data in memory (DEBUG LOADAOF).
 ///
 /// # Errors
-/// When it cannot be loaded; the log has told why.
+/// If it cannot be loaded; the reason was logged.
 pub fn load_again(server: &Arc<Server>, seat: &mut Seat) -> Result<(), CannotReload> {
     server.scripts.running.exclude_runs();
     let loaded = load_again_alone(server, seat);
@@ -274,7 +274,7 @@ fn load_again_alone(server: &Arc<Server>, seat: &mut Seat) -> Result<(), CannotR
     super::flush(server);
     let hooks = &server.keyspace.hooks;
     let logged = hooks.now().and(Hooks::LOG);
-    // What is loaded was written before.
+    // The loaded commands were logged before.
     hooks.put(Hooks::LOG, false);
     let databases = 0..server.keyspace.counts.databases();
     drop(take(
@@ -285,7 +285,7 @@ fn load_again_alone(server: &Arc<Server>, seat: &mut Seat) -> Result<(), CannotR
     ));
     server.scripts.libraries.flush();
     let mut manifest = lock(&server.aof_files).manifest.clone();
-    // As at the start. A node of a cluster would be thought to have failed.
+    // As at startup. Other nodes would regard a silent cluster node as failed.
     let tells = server.cluster.is_none();
     server.repl.set_state_bits(ReplicationState::LOADING, tells);
     let loaded = load(server, &AofLocation::of(&server.config), &mut manifest, (&mut all, row));

@@ -1,6 +1,6 @@
-//! The append-only file of the running server: opened at the start, switched on and off, rewritten.
+//! The append-only file of the running server: opened at startup, switched on and off, rewritten.
 //!
-//! What belongs to files lies in [`crate::persist::aof`]; here is when it happens.
+//! The code for the files themselves is in [`crate::persistence::aof_files`].
 
 use std::fs::File;
 use std::os::unix::fs::DirBuilderExt;
@@ -28,14 +28,14 @@ mod rewriting;
 pub use loading::{load_again, load_at_start};
 pub use rewriting::{CannotRewrite, begin_due, begin_rewrite, switch};
 
-/// Something failed; the log has told what.
+/// The error of an operation that failed; the reason was logged.
 #[derive(Debug)]
 pub struct AofFailed;
 
 /// The name under which the log knows the append-only file.
 const FEED: &str = "file";
 
-/// Where the files are, and what they are called.
+/// The directory and the base name of the files.
 pub struct AofLocation {
     /// The directory.
     pub directory: PathBuf,
@@ -60,7 +60,7 @@ impl AofLocation {
     pub fn make_directory(&self) -> Result<(), AofFailed> {
         match std::fs::DirBuilder::new().mode(0o755).create(&self.directory) {
             Ok(()) => {
-                // Without its own name on the disk, nothing in it would be there after a power failure.
+                // Unless its directory entry is on disk, the whole directory may be missing after a power failure.
                 if let Err(error) = sync_directory(Path::new(".")) {
                     log::warning!("Fail to fsync the data directory: {}", error_text(&error));
                     return Err(AofFailed);
@@ -88,7 +88,7 @@ impl AofLocation {
         self.try_store(manifest).map_err(|_| AofFailed)
     }
 
-    /// The same for a caller that has to know what the directory has after an error.
+    /// Like [`Self::store`], for a caller that must know what the directory contains after an error.
     fn try_store(&self, manifest: &mut Manifest) -> Result<(), NotStored> {
         let stored = manifest.store(&self.directory, &self.filename);
         if let Err(error) = &stored {
@@ -116,10 +116,10 @@ fn copy_parameters(server: &Server) {
 
 // ---- at the start --------------------------------------------------------------------------------------------------
 
-/// Opens the last increment, and a base in front of it if there is nothing yet. From then on every write is logged.
+/// Opens the last increment, and writes a base in front of it if there is none. From then on every write is logged.
 ///
 /// # Errors
-/// When that fails; the log has told why.
+/// If that fails; the reason was logged.
 pub fn open_at_start(server: &Arc<Server>, all: &mut Exclusive<'_>) -> Result<(), AofFailed> {
     let place = AofLocation::of(&server.config);
     place.make_directory()?;
@@ -149,7 +149,7 @@ pub fn open_at_start(server: &Arc<Server>, all: &mut Exclusive<'_>) -> Result<()
     Ok(())
 }
 
-/// Who appends to a file.
+/// Creates the appender to a file.
 fn appender(server: &Arc<Server>, file: File) -> Result<Arc<Mutex<Appender>>, AofFailed> {
     let failed = |error: std::io::Error| {
         log::warning!("Fatal error: cannot start a thread for the append-only file: {error}");
@@ -195,7 +195,7 @@ fn write_base(server: &Arc<Server>, all: &mut Exclusive<'_>, path: &Path, as_dum
     let dump = path.with_extension("rdb");
     save::write_to(server, all, &dump).map_err(|save::SaveFailed| AofFailed)?;
     let written = spell_out(&dump, path, &server.config);
-    // It has served its purpose; if it cannot be removed it is in nobody's way.
+    // No longer needed; if it cannot be removed, it does no harm.
     let _ = std::fs::remove_file(&dump);
     written.map_err(|reason| {
         log::warning!("Write error writing append only file on disk: {reason}");
@@ -214,16 +214,16 @@ fn delete_history(server: &Server, place: &AofLocation, manifest: &mut Manifest)
     }
     for part in &history {
         log::notice!("Removing the history file {} in the background", part.name);
-        // What cannot be deleted is in nobody's way.
+        // A file that cannot be deleted does no harm.
         let _ = std::fs::remove_file(place.path(&part.name));
     }
-    // The log has told; the manifest names files that are gone, which does no harm.
+    // Logged already; the manifest names files that are gone, which does no harm.
     let _ = place.store(manifest);
 }
 
 // ---- at the end ----------------------------------------------------------------------------------------------------
 
-/// Has everything that was logged on the disk, when nobody writes any more.
+/// Syncs everything that was logged to disk, after the last write.
 pub fn finish(server: &Arc<Server>) {
     if server.aof.phase() == Phase::Off {
         return;
@@ -235,14 +235,14 @@ pub fn finish(server: &Arc<Server>) {
     }
 }
 
-/// Waits until everything that was logged before is written. Nobody may write meanwhile, or it is not all.
+/// Waits until everything logged before is written. No thread may write meanwhile.
 fn flush(server: &Server) {
     if server.aof.phase() == Phase::Off {
         return;
     }
     let (done, is_done) = mpsc::sync_channel(1);
     server.propagation.schedule_mark(move |_| {
-        // Who waits may have given up.
+        // The waiting thread may have given up.
         let _ = done.send(());
     });
     // A log thread that panicked has ended the process.

@@ -1,16 +1,16 @@
-//! Rewrites the append-only file, and switches it on and off while everybody goes on.
+//! Rewrites the append-only file, and switches it on and off while clients go on.
 //!
 //! ```text
 //!   begin             the snapshot's moment                      its end
 //!   ─────             ─────────────────────                      ───────
-//!   next increment    mark: the log goes on in the next          the base takes its name
-//!   is made           increment                                  increments before that one are history
+//!   next increment    mark: the log continues in the next        the base gets its name
+//!   is created        increment                                  increments before that one become history
 //!   ...               nothing changes between the mark           the manifest says so; history is deleted
-//!                     and the state that the base holds
+//!                     and the state in the base
 //! ```
 //!
-//! Switching on is a rewrite whose increment has a name that no manifest knows until the base is there: until then the
-//! old files, if there are some, are what the next start would load.
+//! Switching on is a rewrite whose increment has a name that no manifest contains until the base is complete. Until
+//! then the old files, if there are any, are what the next start would load.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -36,10 +36,10 @@ use crate::state::{Job, Server};
 const FAILURES: u64 = 3;
 /// The longest such while, seconds.
 const LONGEST_DELAY_S: u64 = 3600;
-/// How long switching off waits for a rewrite to end.
+/// The time for which switching off waits for a rewrite to end.
 const FAREWELL: Duration = Duration::from_secs(10);
 
-/// Why no rewrite was begun; the log has told what it has to.
+/// The reason why no rewrite was started; if necessary it was logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CannotRewrite {
     /// Another snapshot is being written.
@@ -48,15 +48,15 @@ pub enum CannotRewrite {
     Failed,
 }
 
-/// What a rewrite switches to at its moment.
+/// The file that a rewrite switches to at its moment.
 enum Next {
     /// There is no log.
     Nothing,
-    /// An increment for who appends already.
+    /// An increment for an appender that is in use.
     Increment(Arc<Mutex<Appender>>, File),
-    /// The same, while the file is being switched on: no manifest knows the increment yet.
+    /// The same while the file is being switched on: no manifest contains the increment yet.
     Temporary(Arc<Mutex<Appender>>, File),
-    /// The first one, for an appender that has written nothing yet.
+    /// The first increment, for an appender that has written nothing yet.
     First(Arc<Mutex<Appender>>),
 }
 
@@ -86,7 +86,7 @@ fn temporary_base() -> String {
 /// # Errors
 /// When that is not possible now.
 pub fn begin_rewrite(server: &Arc<Server>) -> Result<(), CannotRewrite> {
-    // Before anything is prepared: of two rewrites that begin together only one may change the manifest.
+    // Claimed before anything is prepared: of two rewrites that start together only one may change the manifest.
     let claim = Claim::new(server, Purpose::LogBase).map_err(CannotRewrite::Busy)?;
     let begun = prepare(server).and_then(|next| start(server, claim, next));
     if matches!(begun, Err(CannotRewrite::Failed)) {
@@ -115,7 +115,7 @@ fn prepare(server: &Arc<Server>) -> Result<Next, CannotRewrite> {
             let file = open_fresh(&name)?;
             if let Err(error) = place.try_store(&mut manifest) {
                 if error.is_replaced {
-                    // The log stays in the increment before; if this fails too, a start passes over the empty one.
+                    // The log stays in the previous increment. If this fails too, the next start skips the empty one.
                     files.manifest.mark_changed();
                     let _ = place.store(&mut files.manifest);
                 }
@@ -146,7 +146,7 @@ fn start(server: &Arc<Server>, claim: Claim<'_>, next: Next) -> Result<(), Canno
         lock(&server.aof_files).appender = Some(appender.clone());
     }
     let phase = next.phase();
-    // The order may come to nothing; then the log has to go on in the increment all the same.
+    // If the snapshot is not taken, the log must continue in the increment nevertheless.
     let next = Arc::new(Mutex::new(Some(next)));
     let unused = next.clone();
     let for_base = server.clone();
@@ -180,7 +180,7 @@ fn start(server: &Arc<Server>, claim: Claim<'_>, next: Next) -> Result<(), Canno
             status.rewriting_since_s.store(0, Ordering::Relaxed);
             log::warning!("Can't rewrite append only file in background: {error}");
             match lock(&unused).take() {
-                // The manifest names the increment already, behind the one that is being written.
+                // The manifest names the increment already, behind the current one.
                 Some(next @ Next::Increment(..)) => take_up(server, next),
                 // The log does not know this appender: the next rewrite needs a first one again.
                 Some(Next::First(_)) => lock(&server.aof_files).appender = None,
@@ -191,7 +191,7 @@ fn start(server: &Arc<Server>, claim: Claim<'_>, next: Next) -> Result<(), Canno
     }
 }
 
-/// From the snapshot's moment on the log goes into the next increment.
+/// From the snapshot's moment on, the log goes into the next increment.
 fn take_up(server: &Server, next: Next) {
     match next {
         Next::Nothing => {}
@@ -218,7 +218,7 @@ fn finish_base(config: &Config, as_dump: bool) -> Result<(), ConsumerError> {
         let dump = name.with_extension("rdb");
         std::fs::rename(&name, &dump)?;
         let written = spell_out(&dump, &name, config);
-        // It has served its purpose; if it cannot be removed it is in nobody's way.
+        // No longer needed; if it cannot be removed, it does no harm.
         let _ = std::fs::remove_file(&dump);
         written?;
     }
@@ -229,7 +229,8 @@ fn finish_base(config: &Config, as_dump: bool) -> Result<(), ConsumerError> {
 fn conclude(server: &Arc<Server>, summary: &Summary, ending: SnapshotOutcome, (phase, as_dump): (Phase, bool)) {
     let status = &server.aof;
     let done = match ending {
-        // It was switched meanwhile: the increment that goes with this base is not the one that the log goes into.
+        // The file was switched meanwhile: the increment that belongs to this base is not the one that the log goes
+        // into.
         SnapshotOutcome::Done if status.phase() != phase => {
             log::warning!("Background AOF rewrite terminated by request");
             false
@@ -255,7 +256,7 @@ fn conclude(server: &Arc<Server>, summary: &Summary, ending: SnapshotOutcome, (p
         status.last_rewrite_failed.store(false, Ordering::Relaxed);
         log::notice!("Background AOF rewrite finished successfully");
     } else {
-        // Another rewrite has a name of its own; what is left is in nobody's way.
+        // Another rewrite uses another name; the rest does no harm.
         let _ = std::fs::remove_file(temporary_base());
     }
     if !done && status.phase() == Phase::Waiting {
@@ -268,7 +269,7 @@ fn conclude(server: &Arc<Server>, summary: &Summary, ending: SnapshotOutcome, (p
     status.last_rewrite_s.store(took_s as i64 + 1, Ordering::Relaxed);
     status.rewriting_since_s.store(0, Ordering::Relaxed);
     if done {
-        // What lies behind the base counts from now on; who waits for that finds the rewrite at its end.
+        // From now on the increments behind the base count. Threads that wait for that find the rewrite ended.
         status.end_base();
         if status.phase() == Phase::Waiting {
             status.set_phase(Phase::On);
@@ -347,11 +348,11 @@ fn note_sizes(server: &Server, place: &AofLocation, manifest: &Manifest, base: &
 
 // ---- switching -----------------------------------------------------------------------------------------------------
 
-/// Does what `appendonly` says now. `may_wait` tells whether the caller is outside the gate; if not, others do the
+/// Applies `appendonly`. `may_wait` is `true` if the caller is outside the gate; otherwise a background thread does the
 /// work.
 ///
 /// # Errors
-/// When it cannot be switched on.
+/// If the file cannot be switched on.
 pub fn switch(server: &Arc<Server>, may_wait: bool) -> Result<(), AofFailed> {
     let wanted = server.config.boolean(id::APPENDONLY);
     match (server.aof.phase(), wanted) {
@@ -362,7 +363,7 @@ pub fn switch(server: &Arc<Server>, may_wait: bool) -> Result<(), AofFailed> {
         }
         (Phase::Waiting | Phase::On, false) => {
             let job: Job = Box::new(|server, _| {
-                // It may have been switched on again meanwhile.
+                // The file may have been switched on again meanwhile.
                 if !server.config.boolean(id::APPENDONLY) {
                     switch_off(server);
                 }
@@ -440,7 +441,7 @@ fn switch_off(server: &Arc<Server>) {
     }
     server.scripts.running.end_exclusion();
     flush(server);
-    // Before its end is synced: who waits for that is refused.
+    // Set before the last sync: new waits for the disk are refused.
     status.set_phase(Phase::Off);
     let appender = lock(&server.aof_files).appender.take();
     if let Some(appender) = appender {
@@ -454,7 +455,7 @@ fn switch_off(server: &Arc<Server>) {
         server.config.invalidate_caches();
     }
     server.withhold_replies();
-    // Who waits for the disk waits in vain now.
+    // Clients that wait for the disk get their replies now.
     for worker in &server.workers {
         worker.send(crate::state::Message::Logged);
     }
@@ -462,7 +463,8 @@ fn switch_off(server: &Arc<Server>) {
 
 // ---- by itself -----------------------------------------------------------------------------------------------------
 
-/// Begins a rewrite if one is due: it was scheduled, or the files have grown. For the cron; others do the work.
+/// Starts a rewrite if one is due, because it was scheduled or the files have grown. Called by the cron; a background
+/// thread does the work.
 pub fn begin_due(server: &Arc<Server>) {
     let status = &server.aof;
     if server.snapshot.purpose().is_some() || status.asked.load(Ordering::Relaxed) || !is_due(server) {
@@ -470,7 +472,7 @@ pub fn begin_due(server: &Arc<Server>) {
     }
     status.asked.store(true, Ordering::Relaxed);
     let job: Job = Box::new(|server, _| {
-        // Busy: it stays due. Failed: the log has told.
+        // Busy: it stays due. Failed: the reason was logged.
         let _ = begin_rewrite(server);
         server.aof.asked.store(false, Ordering::Relaxed);
     });
@@ -498,7 +500,8 @@ fn is_due(server: &Server) -> bool {
     true
 }
 
-/// Whether rewrites have failed so often that the next one has to wait: a minute, then two, then four, up to an hour.
+/// Returns `true` if rewrites have failed so often that the next one must wait: a minute, then two, then four, up to an
+/// hour.
 fn is_limited(server: &Server) -> bool {
     let status = &server.aof;
     let failures = status.failures.load(Ordering::Relaxed);

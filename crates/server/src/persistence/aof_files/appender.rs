@@ -1,9 +1,9 @@
-//! Appends to the increment under way: the log thread's part of the append-only file.
+//! Appends to the current increment: the log thread's part of the append-only file.
 //!
 //! ```text
-//!   append ─▶ buffer ─▶ written ─▶ synced          (the ticket that each of them has reached)
-//!             settle: one write for all that came meanwhile, then as appendfsync says:
-//!               always    a sync by the log thread itself: all who wait get their replies together
+//!   append ─▶ buffer ─▶ written ─▶ synced          (the sequence number that each of them has reached)
+//!             settle: one write for all records that arrived meanwhile, then by appendfsync:
+//!               always    a sync by the log thread itself: all waiting clients get their replies together
 //!               everysec  a sync by the sync thread, a second after the last one
 //!               no        none
 //! ```
@@ -11,13 +11,13 @@
 //! Replies wait for `written`, with `always` for `synced`.
 //!
 //! A write that fails leaves its bytes in the buffer, is undone in the file, and is tried again; meanwhile the server
-//! refuses writes. With `always` that cannot be: replies promise what is on the disk, so the process ends.
+//! refuses writes. With `always` that is impossible, since replies promise data on disk, so the process ends.
 //!
 //! A rewrite switches to the next increment at the moment of its base. Bytes that could not be written before that
-//! moment belong to the increment before, and to the base. They must not go into the next increment, behind the base
-//! that has them already; and the next increment must not be written before them, as long as the manifest names the old
-//! base. So they wait for their own file ([`Unwritten`]), everything later waits behind them, and a base that takes its
-//! place ends that.
+//! moment belong to the previous increment, and to the base. They must not go into the next increment, behind the base
+//! that contains them already. And the next increment must not be written before them as long as the manifest names the
+//! old base. So they wait for their own file ([`Unwritten`]), everything later waits behind them, and a base that
+//! replaces that file ends the wait.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -40,21 +40,21 @@ const ERROR_PERIOD: Duration = Duration::from_secs(30);
 const RETRY: Duration = Duration::from_millis(100);
 /// Between two syncs.
 const SYNC_PERIOD: Duration = Duration::from_secs(1);
-/// A buffer larger than this is given back once it has been written.
+/// A buffer with a larger capacity than this is freed once it has been written.
 const KEPT_BUFFER_BYTES: usize = 1 << 20;
 
-/// What the appender reaches beside its file.
+/// The appender's connections to the rest of the server.
 #[derive(Clone)]
 pub struct Links {
-    /// Where milestones are.
+    /// The log, with its milestones.
     pub propagation: Arc<PropagationLog>,
     /// Parameters and figures.
     pub status: Arc<Status>,
-    /// Tells a worker that a milestone has moved.
+    /// Notifies a worker that a milestone has advanced.
     pub tell: Arc<dyn Fn(usize) + Send + Sync>,
     /// Notes how long something took, for LATENCY.
     pub took: Arc<dyn Fn(&'static str, Duration) + Send + Sync>,
-    /// Has everybody look anew at whether writing goes wrong.
+    /// Called when writing starts or ceases to fail.
     pub changed: Arc<dyn Fn() + Send + Sync>,
 }
 
@@ -71,7 +71,7 @@ struct Pending {
     ticket: u64,
 }
 
-/// What could not be written to an increment before the next one was begun.
+/// Bytes that could not be written to an increment before the next one was started.
 struct Unwritten {
     file: Arc<File>,
     /// Bytes of the file.
@@ -101,7 +101,7 @@ pub struct Appender {
     file: Arc<File>,
     syncs: mpsc::Sender<Pending>,
     buffer: Vec<u8>,
-    /// What earlier increments lack, oldest first. While there is some, nothing else is written.
+    /// The missing bytes of earlier increments, oldest first. While there are any, nothing else is written.
     unwritten: VecDeque<Unwritten>,
     /// Bytes of the file.
     size: u64,
@@ -155,8 +155,8 @@ impl Appender {
         })
     }
 
-    /// From here on another file is appended to. The old one is synced and closed, not necessarily at once. `is_named`:
-    /// the manifest names the old file, so that it has to become complete unless a new base makes it superfluous.
+    /// Continues in another file. The old one is synced and closed, not necessarily at once. With `is_named`, the
+    /// manifest names the old file, so it must become complete unless a new base replaces it.
     pub fn switch(&mut self, file: File, is_named: bool) {
         self.write();
         let file = Arc::new(file);
@@ -331,7 +331,7 @@ impl Appender {
 
     /// Syncs as `appendfsync` says; returns when to look again.
     fn sync(&mut self) -> Option<Duration> {
-        // After a failed sync the next one decides whether what was written is on the disk.
+        // After a failed sync, the next one decides whether the written bytes are on disk.
         let unsynced = self.synced_size != self.size || self.links.status.fails_to(AofFault::Sync);
         if !unsynced || self.links.status.spares_disk() {
             let is_synced = !unsynced && self.links.status.pending_syncs.load(Ordering::Acquire) == 0;
@@ -407,7 +407,7 @@ fn sync_all(jobs: &mpsc::Receiver<Pending>, links: &Links) {
                 }
                 links.reach(LogMilestone::Synced, ticket);
             }
-            // It is no file that could be synced, so nothing went wrong.
+            // The file is of a kind that cannot be synced, so nothing failed.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
             Err(error) => {
                 let reason = error_text(&error);
@@ -420,7 +420,7 @@ fn sync_all(jobs: &mpsc::Receiver<Pending>, links: &Links) {
     }
 }
 
-/// Writes everything, or tells how much was written before it went wrong.
+/// Writes all bytes. On failure the error contains the number of bytes written before.
 fn write_all(mut file: &File, mut bytes: &[u8]) -> Result<(), (usize, io::Error)> {
     let all = bytes.len();
     while !bytes.is_empty() {

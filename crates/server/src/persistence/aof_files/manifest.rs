@@ -1,7 +1,8 @@
-//! The manifest: which files make up the append-only file, in which order.
+//! The manifest: the files of the append-only file, and their order.
 //!
-//! A line for each file: `file NAME seq NUMBER type b|h|i`, a base (a dump, or commands), files that are replaced and
-//! wait to be deleted, and increments with ascending numbers. It is written as a whole, under another name first.
+//! It has a line for each file, `file NAME seq NUMBER type b|h|i`: a base (a dump, or commands), replaced files that
+//! wait for deletion (history), and increments with ascending numbers. It is written as a whole, under another name
+//! first.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -17,40 +18,40 @@ const LINE_MAX: usize = 1024;
 /// One file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Its name in the directory.
+    /// The name in the directory.
     pub name: String,
-    /// Its number among those of its kind.
+    /// The number among the files of its kind.
     pub sequence: i64,
 }
 
 /// The files of an append-only file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Manifest {
-    /// Where everything begins.
+    /// The base.
     pub base: Option<Part>,
-    /// What was replaced and is to be deleted, the latest first.
+    /// Replaced files that are to be deleted, the latest first.
     pub history: Vec<Part>,
-    /// What happened since the base, in order.
+    /// The increments since the base, in order.
     pub increments: Vec<Part>,
     base_sequence: i64,
     increment_sequence: i64,
     changed: bool,
 }
 
-/// Why a manifest is none.
+/// The reason why a manifest is invalid.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Unreadable {
-    /// The line, its number first, if it is about one.
+    /// The line with its number, if the fault is in one.
     pub line: Option<(usize, String)>,
-    /// What is wrong.
+    /// The fault.
     pub reason: &'static str,
 }
 
 impl Manifest {
-    /// Understands the text of a manifest.
+    /// Parses the text of a manifest.
     ///
     /// # Errors
-    /// When it is not one.
+    /// If the text is not a manifest.
     pub fn parse(text: &[u8]) -> Result<Self, Unreadable> {
         let mut manifest = Manifest::default();
         let mut latest = 0;
@@ -82,7 +83,7 @@ impl Manifest {
     fn add_line(&mut self, line: &[u8], latest: &mut i64) -> Result<(), &'static str> {
         const FORMAT: &str = "Invalid AOF manifest file format";
         let words = split_arguments(line).ok_or(FORMAT)?;
-        // More pairs than are known may come from a later version.
+        // Further pairs may come from a later version.
         if words.len() < 6 || words.len() % 2 != 0 {
             return Err(FORMAT);
         }
@@ -122,7 +123,7 @@ impl Manifest {
         Ok(())
     }
 
-    /// Its text.
+    /// Returns the text of the manifest.
     pub fn text(&self) -> Vec<u8> {
         let mut text = Vec::new();
         let lines = [(&self.history, 'h'), (&self.increments, 'i')];
@@ -138,7 +139,7 @@ impl Manifest {
         text
     }
 
-    /// Whether it names no file that holds data.
+    /// Returns `true` if it names no file that holds data.
     pub fn is_empty(&self) -> bool {
         self.base.is_none() && self.increments.is_empty()
     }
@@ -175,7 +176,7 @@ impl Manifest {
         name
     }
 
-    /// Names a new increment, behind all others.
+    /// Adds a new increment, behind all others, and returns its name.
     pub fn begin_increment(&mut self, filename: &str) -> String {
         self.increment_sequence += 1;
         let sequence = self.increment_sequence;
@@ -188,7 +189,7 @@ impl Manifest {
         name
     }
 
-    /// The last increment; a new one if there is none.
+    /// Returns the name of the last increment; adds one if there is none.
     pub fn last_increment(&mut self, filename: &str) -> String {
         match self.increments.last() {
             Some(part) => part.name.clone(),
@@ -206,7 +207,7 @@ impl Manifest {
         self.changed = true;
     }
 
-    /// Takes out the history, which is about to be deleted.
+    /// Removes and returns the history, which is about to be deleted.
     pub fn take_history(&mut self) -> Vec<Part> {
         self.changed |= !self.history.is_empty();
         std::mem::take(&mut self.history)
@@ -271,13 +272,13 @@ impl Manifest {
     }
 }
 
-/// Why a manifest is not safely on the disk.
+/// The reason why a manifest is not safely on disk.
 #[derive(Debug)]
 pub struct NotStored {
-    /// What failed, for the log.
+    /// The failure, for the log.
     pub reason: String,
-    /// Whether the directory has the new manifest all the same. After a power failure it may have the old one again, so
-    /// neither the files of the old one nor those of the new one may be removed.
+    /// `true` if the directory contains the new manifest nevertheless. After a power failure it may contain the old one
+    /// again, so neither the files of the old one nor those of the new one may be removed.
     pub is_replaced: bool,
 }
 
@@ -286,10 +287,10 @@ pub fn file_name(filename: &str) -> String {
     format!("{filename}.manifest")
 }
 
-/// Has what was renamed in a directory on the disk.
+/// Syncs the renames in a directory to disk.
 ///
 /// # Errors
-/// When that fails.
+/// If that fails.
 pub fn sync_directory(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }

@@ -2,14 +2,14 @@
 //!
 //! ```text
 //!   appendonlydir/
-//!     appendonly.aof.manifest      which files, in which order           manifest.rs
-//!     appendonly.aof.2.base.rdb    everything at the last rewrite        a dump, or commands (rewrite.rs)
-//!     appendonly.aof.5.incr.aof    what was written since                appender.rs, on the log thread
+//!     appendonly.aof.manifest      the files, in order                   manifest.rs
+//!     appendonly.aof.2.base.rdb    all data at the last rewrite          a dump, or commands
+//!     appendonly.aof.5.incr.aof    the writes since                      appender.rs, on the log thread
 //! ```
 //!
-//! The increment under way belongs to the log thread: it appends, writes, and syncs (`appendfsync always`) or has
-//! another thread sync (`everysec`). The manifest and everything else about files belongs to whoever starts or rewrites
-//! the append-only file; the new increment of a rewrite is handed to the log thread at a mark.
+//! The current increment belongs to the log thread: it appends, writes, and syncs (`appendfsync always`) or lets
+//! another thread sync (`everysec`). The manifest and everything else about files belongs to the thread that opens or
+//! rewrites the append-only file. The new increment of a rewrite is handed to the log thread at a mark.
 
 mod appender;
 pub mod manifest;
@@ -25,29 +25,29 @@ use manifest::Manifest;
 use crate::observability::lock;
 use crate::propagation::LogMilestone;
 
-/// When what was written is synced.
+/// The time at which written bytes are synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fsync {
-    /// When the operating system likes.
+    /// When the operating system decides.
     No,
     /// At least once a second.
     EverySecond,
-    /// Before anybody gets a reply.
+    /// Before a client gets a reply.
     Always,
 }
 
-/// Whether there is an append-only file.
+/// The state of the append-only file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// There is none.
     Off,
     /// Its first base is being written.
     Waiting,
-    /// There is one.
+    /// The file is in use.
     On,
 }
 
-/// What can go wrong with the file. One does not heal the other.
+/// A fault of the file. Success of one operation does not end the fault of the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AofFault {
     /// Giving bytes to the operating system.
@@ -67,13 +67,13 @@ pub struct Status {
     pub spares_rewrites: AtomicBool,
     /// A snapshot is being written at this moment.
     pub snapshot_under_way: AtomicBool,
-    /// Why writing and syncing go wrong at this moment, by [`Failing`].
+    /// The reasons why writing and syncing fail at the moment, by [`AofFault`].
     failing: Mutex<[Option<String>; 2]>,
-    /// Whether one of them does.
+    /// `true` while one of them fails.
     pub fails: AtomicBool,
     /// Bytes of base and increments.
     pub current_bytes: AtomicU64,
-    /// The same behind the last rewrite.
+    /// The size after the last rewrite, in bytes.
     pub base_bytes: AtomicU64,
     /// Bytes that are not given to the operating system yet.
     pub buffered_bytes: AtomicU64,
@@ -87,23 +87,23 @@ pub struct Status {
     pub failures: AtomicU64,
     /// A rewrite is under way since then, seconds since the epoch; 0 for none.
     pub rewriting_since_s: AtomicU64,
-    /// How long the last one took, plus one; 0 for none yet.
+    /// The duration of the last rewrite in seconds, plus one; 0 before the first one.
     pub last_rewrite_s: AtomicI64,
-    /// The last one failed.
+    /// Set if the last rewrite failed.
     pub last_rewrite_failed: AtomicBool,
     /// A rewrite is to begin as soon as it can.
     pub scheduled: AtomicBool,
-    /// A background thread is about to begin one.
+    /// Set while a background thread is about to start a rewrite.
     pub asked: AtomicBool,
-    /// When rewrites may begin by themselves again, seconds since the epoch; 0 for now.
+    /// The time at which automatic rewrites may start again, in seconds since the Unix epoch; 0 for now.
     pub retry_at_s: AtomicU64,
-    /// How long they had to wait last time, seconds.
+    /// Their last delay in seconds.
     pub retry_delay_s: AtomicU64,
-    /// How often all data was replaced by that of a primary.
+    /// The number of times that all data was replaced by a primary's.
     replaced: AtomicU64,
-    /// The same at the moment of the base that is being written.
+    /// That number at the moment of the base that is being written.
     begun_on: AtomicU64,
-    /// The same at the moment of the base that there is.
+    /// That number at the moment of the current base.
     stands_on: AtomicU64,
 }
 
@@ -127,7 +127,7 @@ impl Status {
         self.fsync.store(number, Ordering::Relaxed);
     }
 
-    /// Whether there is an append-only file.
+    /// Returns the state of the append-only file.
     pub fn phase(&self) -> Phase {
         match self.phase.load(Ordering::Acquire) {
             0 => Phase::Off,
@@ -164,14 +164,14 @@ impl Status {
             .store(self.begun_on.load(Ordering::Acquire), Ordering::Release);
     }
 
-    /// Whether the files hold all data that there is: not before the first base is there, nor between a full
-    /// synchronisation and the base that follows it.
+    /// Returns `true` if the files contain all data: not before the first base is complete, nor between a full
+    /// synchronization and the base that follows it.
     pub fn is_whole(&self) -> bool {
         let same = self.stands_on.load(Ordering::Acquire) == self.replaced.load(Ordering::Acquire);
         same && self.phase() == Phase::On
     }
 
-    /// Notes that something goes wrong, or does not any more. Returns `true` if that changes whether writes are
+    /// Records that an operation fails, or does not fail any more. Returns `true` if that changes whether writes are
     /// refused.
     pub fn set_failure(&self, what: AofFault, reason: Option<String>) -> bool {
         let mut failures = lock(&self.failing);
@@ -180,18 +180,18 @@ impl Status {
         self.fails.swap(fails, Ordering::AcqRel) != fails
     }
 
-    /// Returns `true` if this goes wrong at this moment.
+    /// Returns `true` if this operation fails at the moment.
     pub fn fails_to(&self, what: AofFault) -> bool {
         self.fails.load(Ordering::Acquire) && lock(&self.failing)[what as usize].is_some()
     }
 
-    /// Nothing goes wrong any more, as nothing is written any more. Returns `true` if something did.
+    /// Clears all faults, since nothing is written any more. Returns `true` if there was one.
     pub fn forget_failures(&self) -> bool {
         *lock(&self.failing) = Default::default();
         self.fails.swap(false, Ordering::AcqRel)
     }
 
-    /// Why writes are refused, if they are. A failed sync comes first, as in Valkey.
+    /// Returns the reason why writes are refused, if they are. A failed sync comes first, as in Valkey.
     #[cold]
     pub fn failure(&self) -> Option<String> {
         let failures = lock(&self.failing);
@@ -199,9 +199,9 @@ impl Status {
         sync.or_else(|| failures[AofFault::Write as usize].clone())
     }
 
-    /// What replies to writes have to wait for: the disk with `appendfsync always`, else the operating system, so that
-    /// the end of the process loses nothing that was answered. While nothing is synced for the sake of a snapshot
-    /// (`no-appendfsync-on-rewrite`), nothing waits for the disk.
+    /// Returns the milestone that replies to writes must wait for: the disk with `appendfsync always`, otherwise the
+    /// operating system, so that the end of the process loses nothing that was answered. While nothing is synced
+    /// because of a snapshot (`no-appendfsync-on-rewrite`), no reply waits for the disk.
     pub fn replies_wait_for(&self) -> Option<LogMilestone> {
         let spares = self.spares_disk();
         match (self.phase(), self.fsync()) {
@@ -219,11 +219,11 @@ impl Status {
     }
 }
 
-/// The files, for whoever starts or rewrites the append-only file.
+/// The files, for the thread that opens or rewrites the append-only file.
 #[derive(Default)]
 pub struct Files {
-    /// Which there are.
+    /// The manifest.
     pub manifest: Manifest,
-    /// Who appends to the last of them.
+    /// The appender to the last file.
     pub appender: Option<Arc<Mutex<Appender>>>,
 }

@@ -9,14 +9,14 @@ const CHUNK_BYTES: usize = 256 * 1024;
 /// Longest line that is understood: a length, or a note.
 const LINE_MAX: usize = 1023;
 
-/// Why there is no further command.
+/// The reason why there is no further command.
 #[derive(Debug)]
 pub enum Fault {
     /// The file ends within a command.
     Short,
-    /// What is there is no command.
+    /// The bytes are not a command.
     Format,
-    /// It cannot be read.
+    /// The file cannot be read.
     Read(std::io::Error),
 }
 
@@ -24,7 +24,7 @@ pub enum Fault {
 pub struct Commands<R> {
     input: R,
     buffer: Vec<u8>,
-    /// Where the command under way begins in the buffer.
+    /// The start of the current command in the buffer.
     start: usize,
     /// Up to where it was read.
     at: usize,
@@ -34,7 +34,7 @@ pub struct Commands<R> {
 }
 
 impl<R: Read> Commands<R> {
-    /// Reads what comes behind the first `offset` bytes, which were read already.
+    /// Creates a reader that starts behind the first `offset` bytes, which were read already.
     pub fn new(input: R, offset: u64) -> Self {
         Commands {
             input,
@@ -61,15 +61,15 @@ impl<R: Read> Commands<R> {
         &self.buffer[self.start..self.at]
     }
 
-    /// Where its arguments are in them.
+    /// Returns the ranges of its arguments in the request.
     pub fn ranges(&self) -> &[ArgRange] {
         &self.ranges
     }
 
-    /// Reads the next command; whether there is one.
+    /// Reads the next command. Returns `false` at the end.
     ///
     /// # Errors
-    /// When there is something, but no command.
+    /// If there are bytes that are not a command.
     pub fn read(&mut self) -> Result<bool, Fault> {
         self.ranges.clear();
         let count = loop {
@@ -78,7 +78,7 @@ impl<R: Read> Commands<R> {
                 return Ok(false);
             };
             match line.first() {
-                // What is appended behind it would become a part of it.
+                // Bytes appended behind it would become a part of it.
                 Some(b'#') if line.last() != Some(&b'\n') && line.len() < LINE_MAX => return Err(Fault::Short),
                 Some(b'#') => {}
                 Some(b'*') if line.len() == 1 => return Err(Fault::Short),
@@ -162,7 +162,7 @@ impl<R: Read> Commands<R> {
     }
 }
 
-/// A number as far as the text is one.
+/// Parses the leading digits of a text.
 fn number(text: &[u8]) -> i64 {
     let (negative, digits) = match text.split_first() {
         Some((b'-', rest)) => (true, rest),

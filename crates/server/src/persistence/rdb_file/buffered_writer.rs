@@ -8,15 +8,15 @@ use crate::rdb::dump_payload::CRC;
 /// Bytes gathered before they are passed on.
 const MUCH_BYTES: usize = 256 * 1024;
 
-/// What is written and not passed on yet.
+/// Bytes that are written and not passed on yet.
 pub struct BufferedWriter {
-    /// Whoever writes appends here.
+    /// The buffer to append to.
     pub bytes: Vec<u8>,
     digest: Option<Digest<'static, u64, Table<16>>>,
 }
 
 impl BufferedWriter {
-    /// Nothing yet; `checked` tells whether a checksum is made.
+    /// Creates an empty buffer; with `checked`, a checksum is computed.
     pub fn new(checked: bool) -> Self {
         BufferedWriter {
             bytes: Vec::with_capacity(2 * MUCH_BYTES),
@@ -24,12 +24,12 @@ impl BufferedWriter {
         }
     }
 
-    /// Whether so much is gathered that it is to be passed on.
+    /// Returns `true` if the buffer is full enough to be passed on.
     pub fn is_much(&self) -> bool {
         self.bytes.len() >= MUCH_BYTES
     }
 
-    /// What was gathered, to be passed on.
+    /// Takes the bytes, to pass them on.
     pub fn take(&mut self) -> Vec<u8> {
         if let Some(digest) = &mut self.digest {
             digest.update(&self.bytes);

@@ -1,4 +1,4 @@
-//! What can be wrong with a dump, and with writing one.
+//! The errors of loading and writing a dump.
 
 use std::fmt::{self, Display, Formatter};
 use std::io;
@@ -6,42 +6,42 @@ use std::path::PathBuf;
 
 use crate::config::error_text;
 
-/// Why a dump was not loaded.
+/// The reason why a dump was not loaded.
 #[derive(Debug)]
 pub struct LoadError {
     /// The file.
     pub path: PathBuf,
     /// Bytes of it that made sense.
     pub offset: u64,
-    /// What is wrong there.
+    /// The fault at that offset.
     pub fault: Fault,
 }
 
 impl LoadError {
-    /// Whether there is no such file.
+    /// Returns `true` if the file does not exist.
     pub fn is_missing(&self) -> bool {
         matches!(&self.fault, Fault::Open(error) if error.kind() == io::ErrorKind::NotFound)
     }
 }
 
-/// What is wrong with a dump.
+/// A fault of a dump.
 #[derive(Debug)]
 pub enum Fault {
-    /// It cannot be opened.
+    /// The file cannot be opened.
     Open(io::Error),
-    /// It cannot be read.
+    /// The file cannot be read.
     Read(io::Error),
-    /// It ends too soon.
+    /// The file ends too early.
     Short,
-    /// It begins with something else.
+    /// The file begins with something else.
     Signature(Vec<u8>),
-    /// A type or opcode that versions up to this one did not have, or that others use for something else.
+    /// A type or opcode that versions up to this one do not have, or that other programs use differently.
     Foreign(u8, u32),
-    /// Its version is unknown.
+    /// The version is unknown.
     Version(u32),
-    /// It has a database that this server does not have; the number that there are.
+    /// The dump has a database that this server does not have; the number of this server's databases.
     Database(usize),
-    /// It has data of a module; its name.
+    /// The dump has data of a module; the module's name.
     Module(String),
     /// A key is there twice; its database.
     Duplicate(usize),
@@ -107,14 +107,14 @@ impl LoadError {
     }
 }
 
-/// Why a dump was not written.
+/// The reason why a dump was not written.
 #[derive(Debug)]
 pub struct SaveError {
     /// The file.
     pub path: PathBuf,
-    /// What did not work.
+    /// The step that failed.
     pub step: Step,
-    /// Why.
+    /// The cause.
     pub reason: io::Error,
 }
 

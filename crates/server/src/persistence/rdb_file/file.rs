@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::error::{SaveError, Step};
 
-/// Bytes written between two syncs, so that the last one is short.
+/// The number of bytes between two syncs, so that the last one is short.
 const SYNC_BYTES: u64 = 32 * 1024 * 1024;
 
 /// A dump that is being written. Unless it is published, dropping it removes it.
@@ -20,10 +20,10 @@ pub struct DumpFile {
 }
 
 impl DumpFile {
-    /// An empty file of that name; `incremental` tells whether it is synced in steps.
+    /// Creates an empty file of that name; with `incremental`, it is synced in steps.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// If the file cannot be created.
     pub fn create(path: PathBuf, incremental: bool) -> Result<Self, SaveError> {
         let file = File::create(&path).map_err(|reason| SaveError {
             path: path.clone(),
@@ -61,19 +61,18 @@ impl DumpFile {
         Ok(())
     }
 
-    /// Has the file on disk.
+    /// Syncs the file to disk.
     ///
     /// # Errors
-    /// When the disk fails.
+    /// If the disk fails.
     pub fn sync(&self) -> Result<(), SaveError> {
         self.file.sync_all().map_err(|reason| self.error(Step::Sync, reason))
     }
 
-    /// Gives the file, which is on disk, the name of the dump.
+    /// Renames the file, which is on disk, to the name of the dump.
     ///
     /// # Errors
-    /// When a step of that fails. What was at `path` before is still there, unless the last step is the one that
-    /// failed.
+    /// If a step fails. The previous file at `path` still exists then, unless the last step is the one that failed.
     pub fn publish(mut self, path: &Path) -> Result<(), SaveError> {
         std::fs::rename(&self.path, path).map_err(|reason| self.error(Step::Rename(path.to_owned()), reason))?;
         self.published = true;
@@ -96,7 +95,7 @@ impl DumpFile {
 impl Drop for DumpFile {
     fn drop(&mut self) {
         if !self.published {
-            // It is of no use to anybody; if it cannot be removed, the next dump replaces it.
+            // Useless without its name; if it cannot be removed, the next dump replaces it.
             let _ = std::fs::remove_file(&self.path);
         }
     }

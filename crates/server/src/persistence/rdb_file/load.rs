@@ -32,26 +32,26 @@ const REPLICATION_ID_BYTES: usize = 40;
 /// Empty keys that the log names.
 const EMPTY_KEYS_LOGGED: u64 = 10;
 
-/// Where keys go.
+/// The destination of keys.
 pub enum Destination<'l, 'p> {
-    /// Into the keyspace, which nobody else uses.
+    /// The keyspace, in exclusive mode.
     Keyspace(&'l mut Exclusive<'p>),
     /// Beside it.
     Apart(&'l mut StagedDatabases),
 }
 
-/// Is told of keys that are dropped.
+/// Called for keys that are dropped.
 pub type OnKeyDropped<'l> = &'l mut dyn FnMut(usize, &[u8]);
 
 /// Takes keys.
 pub struct Loader<'l, 'p> {
-    /// Where they go.
+    /// The destination.
     pub destination: Destination<'l, 'p>,
     /// The hash that scatters keys.
     pub hasher: &'l KeyHasher,
     /// Counts of keys, and the row to write.
     pub counts: &'l KeyCounts,
-    /// Where a snapshot finds what keys were that the file replaces.
+    /// The before-images of a snapshot, for keys that the file replaces.
     pub before_images: &'l BeforeImages,
     /// The row of this thread.
     pub seat: usize,
@@ -62,15 +62,15 @@ pub struct Loader<'l, 'p> {
     /// Milliseconds since the epoch: keys that expire before, and hashes all of whose fields do, are dropped. 0 drops
     /// none.
     pub now_ms: u64,
-    /// Whether a key of the file replaces one that is there; if not, that is an error.
+    /// `true` if a key of the file replaces an existing one; otherwise an existing key is an error.
     pub replace: bool,
-    /// Is told of keys that are dropped because they have expired: their databases and names.
+    /// Called for keys that are dropped because they have expired, with database and name.
     pub drops: Option<OnKeyDropped<'l>>,
-    /// Is told how far the file has been read, now and then; the keyspace is free for others meanwhile.
+    /// Called with the bytes read so far, at intervals; other threads may use the keyspace meanwhile.
     pub pace: Option<ProgressCallback<'l>>,
 }
 
-/// How a load lets others know of its progress.
+/// The callback for the progress of a load.
 pub struct ProgressCallback<'l> {
     /// Bytes of the file between two reports.
     pub every_bytes: u64,
@@ -80,7 +80,7 @@ pub struct ProgressCallback<'l> {
     pub used_memory: &'l dyn Fn(u64),
 }
 
-/// What a file brought.
+/// The result of a load.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Loaded {
     /// Keys.
@@ -89,17 +89,17 @@ pub struct Loaded {
     pub expired: u64,
     /// Keys without elements.
     pub empty: u64,
-    /// Hashes all of whose fields had expired.
+    /// The number of hashes all of whose fields had expired.
     pub expired_hashes: u64,
     /// Libraries of functions.
     pub functions: Vec<Vec<u8>>,
-    /// Where the dump ends in the file.
+    /// The end of the dump in the file.
     pub end: u64,
-    /// Where in which history of replication the file was made, if it says so.
+    /// The position in the replication history at which the file was made, if it contains one.
     pub position: Position,
 }
 
-/// A place in a stream of replication, as a file tells it.
+/// A position in a replication stream, as a file contains it.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Position {
     /// The replication ID; empty if the file has none.
@@ -108,7 +108,7 @@ pub struct Position {
     pub offset: Option<i64>,
     /// The database that the stream had selected.
     pub db: Option<usize>,
-    /// Slots of a cluster that were on their way; empty if the file tells of none.
+    /// The migrating slots of a cluster; empty if the file contains none.
     pub open_slots: Vec<u8>,
 }
 
@@ -122,7 +122,7 @@ impl<R: Read> Opened<R> {
     /// Reads the head of a file.
     ///
     /// # Errors
-    /// When it is no dump, or one of a version that is not known.
+    /// If it is not a dump, or of an unknown version.
     pub fn open(input: R, config: &Config) -> Result<Self, Fault> {
         let mut source = Source::new(input, config.boolean(id::RDBCHECKSUM));
         let version = read_version(&mut source, config.choice(id::RDB_VERSION_CHECK) == "relaxed")?;
@@ -139,16 +139,16 @@ impl<R: Read> Opened<R> {
         loaded.map_err(|fault| (self.source.offset(), fault))
     }
 
-    /// What was read beyond the end of the dump, and where more comes from.
+    /// Returns the bytes that were read beyond the end of the dump, and the input.
     pub fn into_rest(self) -> (Vec<u8>, R) {
         self.source.into_rest()
     }
 }
 
-/// Loads a file into the keyspace, and tells the log about it. After an error, some of its keys may be there.
+/// Loads a file into the keyspace and logs the result. After an error, some of its keys may be there.
 ///
 /// # Errors
-/// When there is no such file, and when it is damaged; the log has not told why.
+/// If the file does not exist or is damaged; the reason was not logged.
 pub fn load(path: &Path, loader: &mut Loader<'_, '_>) -> Result<Loaded, LoadError> {
     let error = |offset, fault| LoadError {
         path: path.to_owned(),
@@ -162,7 +162,7 @@ pub fn load(path: &Path, loader: &mut Loader<'_, '_>) -> Result<Loaded, LoadErro
     loaded.map_err(|fault| error(source.offset(), fault))
 }
 
-/// What stands in front of a key, about it.
+/// The attributes in front of a key.
 #[derive(Clone, Copy, Default)]
 struct KeyAttributes {
     expire_at_ms: Option<i64>,
@@ -238,7 +238,7 @@ impl Loader<'_, '_> {
         Ok(loaded)
     }
 
-    /// Lets others in if it is time.
+    /// Lets other threads pass the gate if it is time.
     fn keep_pace(&mut self, offset: u64, reported: &mut u64) {
         let Some(pace) = self.pace.as_ref().filter(|pace| offset - *reported >= pace.every_bytes) else {
             return;
@@ -389,8 +389,8 @@ impl Destination<'_, '_> {
     }
 }
 
-/// Makes loading slow, for tests (`key-load-delay`): so many microseconds for each key, or one for each so many keys if
-/// it is negative.
+/// Slows loading down, for tests (`key-load-delay`): by this number of microseconds per key, or if negative, by one
+/// microsecond per that number of keys.
 pub fn delay(config: &Config) {
     let delay_us = match config.integer(id::KEY_LOAD_DELAY) {
         0 => return,
@@ -403,8 +403,8 @@ pub fn delay(config: &Config) {
 
 /// Returns `true` if the value is a hash all of whose fields have expired.
 ///
-/// Others keep their expired fields. Replicas that go on from the dump's place in the history still have these, and
-/// learn of their end like that of all others, when they are deleted here.
+/// Other hashes keep their expired fields. Replicas that continue from the dump's position in the history still have
+/// these, and learn of their deletion when it happens here.
 fn has_only_expired_fields(value: &RestoredValue<'_>, now_ms: u64) -> bool {
     match value {
         RestoredValue::Object(Value::Hash(hash)) => {
@@ -452,7 +452,7 @@ fn check_sum<R: Read>(source: &mut Source<R>, wanted: bool) -> Result<(), Fault>
     Ok(())
 }
 
-/// Tells the log what a file says about itself.
+/// Logs the facts about itself that a file contains.
 fn note_about_file(name: &[u8], text: &[u8], position: &mut Position) -> Result<(), Fault> {
     let shown = String::from_utf8_lossy(text);
     let number = || weft_resp::number::parse_i64(text).unwrap_or(0);

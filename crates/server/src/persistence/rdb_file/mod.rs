@@ -1,23 +1,23 @@
-//! RDB files: all data, and what else outlives the process, in one file.
+//! RDB files: all data, and other state that outlives the process, in one file.
 //!
 //! ```text
 //! magic and version   "REDIS" and 0001 to 0011, or "VALKEY" and 080
-//! records             a byte that tells the kind, then
-//!   FA                name, text: a note about the file (AUX)
+//! records             a byte for the kind, then
+//!   FA                name, text: a fact about the file (AUX)
 //!   F5                text: a library of functions
 //!   FE                number: the database of the keys that follow
-//!   FB                numbers: keys and keys that expire of that database
-//!   F4                numbers: slot, its keys, those that expire
-//!   FD, FC            when the next key expires: s (4 bytes), ms (8 bytes) since the epoch
-//!   F8, F9            how long the next key was not used (number, s), how often it was (1 byte)
+//!   FB                numbers: keys and keys with an expiry of that database
+//!   F4                numbers: slot, its keys, those with an expiry
+//!   FD, FC            the next key's expiry: s (4 bytes), ms (8 bytes) since the Unix epoch
+//!   F8, F9            the next key's idle time (number, s), its use frequency (1 byte)
 //!   type              key, value: see the codecs of the types
 //!   FF                the end
 //! checksum            CRC-64 of everything before, little-endian, since version 5; 0 if there is none
 //! ```
 //!
-//! A file is read through a window ([`source`]) that holds one record at a time: the size of a record is found out
-//! first ([`extent`]), then the codec of its type gets exactly these bytes. So memory beyond the data itself is
-//! bounded by the largest value, and a file that was cut or damaged ends in an error that tells the place.
+//! A file is read through a window ([`source`]) that holds one record at a time: the size of a record is computed first
+//! ([`value_length`]), then the codec of its type gets exactly these bytes. So memory beyond the data itself is bounded
+//! by the largest value, and a truncated or damaged file ends in an error that names the offset.
 
 mod buffered_writer;
 mod error;
@@ -46,25 +46,25 @@ pub const MAGIC_BYTES: usize = 9;
 pub mod opcode {
     /// A migration of slots that was under way.
     pub const SLOT_IMPORT: u8 = 243;
-    /// How many keys of a slot follow.
+    /// The number of keys of the next slot.
     pub const SLOT_INFO: u8 = 244;
     /// A library of functions.
     pub const FUNCTION: u8 = 245;
-    /// The same, in the form of before there was a release.
+    /// A function, in the form before its release.
     pub const FUNCTION_BEFORE_RELEASE: u8 = 246;
-    /// What a module has saved beside keys.
+    /// Data that a module saved besides keys.
     pub const MODULE: u8 = 247;
-    /// How long the next key was not used.
+    /// The idle time of the next key.
     pub const IDLE: u8 = 248;
-    /// How often the next key was used.
+    /// The use frequency of the next key.
     pub const FREQUENCY: u8 = 249;
     /// A note about the file.
     pub const AUX: u8 = 250;
-    /// How many keys of a database follow.
+    /// The number of keys of the next database.
     pub const DATABASE_SIZE: u8 = 251;
-    /// When the next key expires, ms.
+    /// The expiry of the next key, in ms.
     pub const EXPIRY_MS: u8 = 252;
-    /// When the next key expires, s.
+    /// The expiry of the next key, in s.
     pub const EXPIRY_S: u8 = 253;
     /// The database of the keys that follow.
     pub const DATABASE: u8 = 254;
@@ -72,9 +72,9 @@ pub mod opcode {
     pub const END: u8 = 255;
 }
 
-/// What is known about dumps: INFO tells it, and it decides when the next one is due.
+/// The status of dumps, for INFO and for the decision when the next one is due.
 pub struct Status {
-    /// When the last dump was written, or the server started, seconds since the epoch.
+    /// The time of the last dump, or of the server's start, in seconds since the Unix epoch.
     pub last_save_s: AtomicU64,
     /// The count of changes when the last dump was written.
     changes_saved: AtomicU64,
@@ -84,19 +84,19 @@ pub struct Status {
     pub keys_loaded: AtomicU64,
     /// Keys that the last load dropped, as they had expired.
     pub keys_expired: AtomicU64,
-    /// Whether a load is under way.
+    /// Set while a load is under way.
     pub loading: AtomicBool,
-    /// Whether the last dump in the background failed.
+    /// Set if the last background dump failed.
     pub last_failed: AtomicBool,
-    /// When the last dump in the background was begun, seconds since the epoch.
+    /// The start of the last background dump, in seconds since the Unix epoch.
     pub last_try_s: AtomicU64,
-    /// How long the last dump in the background took, seconds; -1 before the first one.
+    /// The duration of the last background dump in seconds; -1 before the first one.
     pub last_took_s: AtomicI64,
     /// Bytes that old states of keys took while it was written.
     pub last_kept_bytes: AtomicU64,
-    /// Whether a dump in the background is to be begun as soon as nothing else is under way.
+    /// Set if a background dump must start as soon as no other snapshot is under way.
     pub scheduled: AtomicBool,
-    /// Whether a background thread is about to begin one because of that, or of a save point.
+    /// Set while a background thread is about to start one, because of that or of a save point.
     pub asked: AtomicBool,
 }
 

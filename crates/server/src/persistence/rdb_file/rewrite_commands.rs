@@ -16,10 +16,10 @@ use crate::rdb::dump_payload;
 use crate::rdb::rewrite_commands::write_key;
 use crate::rdb::strings::Reader;
 
-/// Writes the data of a dump, which was written a moment ago, as commands into another file, and has it on the disk.
+/// Writes the data of a dump, which was just written, as commands into another file, and syncs it to disk.
 ///
 /// # Errors
-/// When one of the files fails.
+/// If one of the files fails.
 pub fn spell_out(dump: &Path, target: &Path, config: &Config) -> io::Result<()> {
     let mut source = Source::new(File::open(dump)?, false);
     let mut out = BufWriter::with_capacity(1 << 20, File::create(target)?);

@@ -21,16 +21,16 @@ use crate::rdb::strings::{write_integer, write_length, write_string};
 /// The version of Valkey that brought the newest format.
 const FIRST_WITH_NEWEST: u32 = 0x09_00_00;
 
-/// Keys written between two looks at whether the file still takes them.
+/// The number of keys between two checks for write errors.
 const KEYS_A_STEP: usize = 256;
 
-/// What is saved.
+/// The contents of a dump.
 pub struct Contents<'c> {
     /// The whole keyspace.
     pub reach: WalkAccess<'c, 'c>,
-    /// Its counts.
+    /// The counts of its keys.
     pub counts: &'c KeyCounts,
-    /// What stands before the keys.
+    /// The records before the keys.
     pub head: Head<'c>,
     /// Parameters.
     pub config: &'c Config,
@@ -38,18 +38,19 @@ pub struct Contents<'c> {
     pub clock: AccessClock,
 }
 
-/// Which version of the format a dump has.
+/// The version of a dump's format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
     /// The newest one.
     #[default]
     Newest,
-    /// The last one that Redis has, too. It has no hashes whose fields expire; all else is the same in both.
+    /// The last one that Redis has, too. It has no hashes with fields that expire, and is otherwise the same.
     Shared,
 }
 
 impl Format {
-    /// The newest one that a server of this version understands: a number with two hexadecimal digits for each part.
+    /// Returns the newest format that a server of this version understands. The version has two hexadecimal digits per
+    /// part.
     pub const fn of_version(version: u32) -> Format {
         match version >= FIRST_WITH_NEWEST {
             true => Format::Newest,
@@ -64,13 +65,13 @@ impl Format {
         }
     }
 
-    /// Whether it has values of this type.
+    /// Returns `true` if the format has values of this type.
     fn has(self, kind: u8) -> bool {
         self == Format::Newest || kind != hashes::TYPE_EXPIRING
     }
 }
 
-/// What a dump says before its keys.
+/// The records of a dump before its keys.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Head<'h> {
     /// The version.
@@ -83,7 +84,7 @@ pub struct Head<'h> {
     pub used_memory_bytes: u64,
     /// Further notes, in their order: names and texts.
     pub notes: &'h [(&'static str, Vec<u8>)],
-    /// Whether it is the base of an append-only file.
+    /// `true` for the base of an append-only file.
     pub is_aof_base: bool,
 }
 
@@ -116,7 +117,8 @@ impl Head<'_> {
     }
 }
 
-/// Appends what stands before the keys of a database: its number, and how many keys there are and expire.
+/// Appends the records before the keys of a database: its number, the number of keys, and the number of those with an
+/// expiry.
 pub fn write_database(out: &mut Vec<u8>, db: usize, keys: u64, with_expiry: u64) {
     out.push(opcode::DATABASE);
     write_length(out, db);
@@ -125,7 +127,7 @@ pub fn write_database(out: &mut Vec<u8>, db: usize, keys: u64, with_expiry: u64)
     write_length(out, with_expiry as usize);
 }
 
-/// Which note about its use a key gets.
+/// The record about its use that a key gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AccessNote {
     None,
@@ -133,10 +135,10 @@ enum AccessNote {
     Frequency,
 }
 
-/// How keys are written.
+/// The style in which keys are written.
 #[derive(Clone, Copy, Debug)]
 pub struct Style {
-    /// Whether strings are compressed.
+    /// `true` if strings are compressed.
     pub compress: bool,
     format: Format,
     note: AccessNote,
@@ -146,13 +148,13 @@ pub struct Style {
 /// A key and its value.
 #[derive(Clone, Copy)]
 pub struct Key<'k> {
-    /// Its name.
+    /// The name.
     pub name: &'k [u8],
-    /// Its value.
+    /// The value.
     pub value: ValueRef<'k, Value>,
-    /// When it expires, ms since the epoch.
+    /// The expiry, in milliseconds since the Unix epoch.
     pub expire_at_ms: Option<u64>,
-    /// Its access clock.
+    /// The access clock.
     pub clock: u32,
 }
 
@@ -168,7 +170,7 @@ impl<'k> From<EntryRef<'k, Value>> for Key<'k> {
 }
 
 impl Style {
-    /// As parameters have it: Valkey tells under each policy of eviction what that policy goes by.
+    /// Returns the configured style. As in Valkey, the eviction policy decides which record about its use a key gets.
     pub fn of(config: &Config, clock: AccessClock) -> Self {
         Style {
             compress: config.boolean(id::RDBCOMPRESSION),
@@ -182,7 +184,7 @@ impl Style {
         }
     }
 
-    /// The same for another version.
+    /// Returns the same style for another format.
     pub fn in_format(self, format: Format) -> Self {
         Style { format, ..self }
     }
@@ -205,7 +207,7 @@ impl Style {
                 out.push(self.clock.frequency(key.clock) as u8);
             }
         }
-        // The key stands between type and value, which are written as one.
+        // The key lies between type and value, which are written as one.
         let at = out.len();
         dump_payload::write(out, key.value, self.compress);
         let mut name = Vec::with_capacity(key.name.len() + 9);

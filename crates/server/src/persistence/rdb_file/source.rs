@@ -26,7 +26,7 @@ const CHUNK_BYTES: usize = 256 * 1024;
 pub struct Source<R> {
     input: R,
     window: Vec<u8>,
-    /// Where the record starts.
+    /// The start of the record.
     start: usize,
     /// Up to where it was read.
     at: usize,
@@ -38,7 +38,7 @@ pub struct Source<R> {
 }
 
 impl<R: Read> Source<R> {
-    /// The start of a file; `checked` tells whether its checksum is wanted.
+    /// Creates a source at the start of a file; with `checked`, its checksum is computed.
     pub fn new(input: R, checked: bool) -> Self {
         Source {
             input,
@@ -172,7 +172,7 @@ impl<R: Read> Source<R> {
         }
     }
 
-    /// What was read ahead and nobody has asked for, and where more comes from.
+    /// Returns the bytes that were read ahead, and the input.
     pub fn into_rest(mut self) -> (Vec<u8>, R) {
         (self.window.split_off(self.at), self.input)
     }

@@ -1,4 +1,4 @@
-//! How long a value is, told by its outermost structure alone.
+//! The length of an encoded value, computed from its outermost structure alone.
 
 use std::io::Read;
 
@@ -75,7 +75,7 @@ fn skip_pair<R: Read>(source: &mut Source<R>) -> Result<(), Fault> {
     source.skip_string().map(drop)
 }
 
-/// A number in decimal, its length in front: the three highest lengths stand for what is no number of digits.
+/// A decimal number with its length in front. The three highest lengths stand for values without digits.
 fn skip_decimal<R: Read>(source: &mut Source<R>) -> Result<(), Fault> {
     match source.byte()? {
         253..=255 => Ok(()),
@@ -93,7 +93,7 @@ fn skip_lengths<R: Read>(source: &mut Source<R>, count: usize) -> Result<(), Fau
 fn skip_stream<R: Read>(source: &mut Source<R>, version: u8) -> Result<(), Fault> {
     let (second, third) = (version >= streams::TYPE_SECOND, version >= streams::TYPE_THIRD);
     each(source, skip_pair)?;
-    // The length, the last ID; then the first one, the largest deleted one, and the number of all.
+    // The length and the last ID; then the first ID, the largest deleted ID, and the number of all entries added.
     skip_lengths(source, if second { 3 + 5 } else { 3 })?;
     each(source, |source| {
         source.skip_string()?;
@@ -118,8 +118,8 @@ pub fn module_name(id: u64) -> String {
         .collect()
 }
 
-/// Whether a value that no codec accepts has no elements: such keys are passed by. `body` is the value without its
-/// type.
+/// Returns `true` if a value that no codec accepts has no elements: such keys are skipped. `body` is the value without
+/// its type.
 pub fn is_empty(kind: u8, body: &[u8]) -> bool {
     const EMPTY_LISTPACK: &[u8] = &[7, 0, 0, 0, 0, 0, 0xff];
     const EMPTY_ZIPLIST: &[u8] = &[11, 0, 0, 0, 10, 0, 0, 0, 0, 0, 0xff];
@@ -141,7 +141,7 @@ pub fn is_empty(kind: u8, body: &[u8]) -> bool {
     }
 }
 
-/// Whether each node of a list is this one; with a container in front of each, or without.
+/// Returns `true` if each node of a list equals this one, with or without a container type in front of each.
 fn nodes_are(body: &[u8], contained: bool, node: &[u8]) -> bool {
     let mut reader = Reader::new(body);
     let Some(count) = reader.length() else {

@@ -1,8 +1,8 @@
-//! What precedes the end of the process: replicas catch up, and the last dump is written.
+//! Prepares the end of the process: replicas catch up, and the last dump is written.
 //!
-//! It has a thread of its own, for it may take long and may be called off. From its last dump on nothing is written,
-//! neither by commands nor into the stream: so replicas that have everything can go on with the server that loads the
-//! dump.
+//! The preparation has a thread of its own, since it may take long and may be aborted. After the last dump nothing is
+//! written, neither by commands nor into the stream. So replicas that have everything can continue with the server that
+//! loads the dump.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,17 +19,17 @@ use crate::replication::{ReplicaInfo, ReplicaSyncState, ReplicationState};
 use crate::runtime::shutdown::{Save, Shutdown};
 use crate::state::{Message, PauseReason, Server};
 
-/// Between two looks at how far replicas are.
+/// The interval between two checks of the replicas' progress.
 const LOOK_PERIOD: Duration = Duration::from_millis(5);
-/// How long the log thread may take to ask them.
+/// The time that the log thread may take to query them.
 const ASKING: Duration = Duration::from_millis(100);
 
-/// Has the process end, once that is prepared. Who comes second waits with the first.
+/// Ends the process, once that is prepared. A second request waits with the first one.
 pub fn end_process(server: &Arc<Server>, mut how: Shutdown) {
     if !server.shutdown.try_begin() {
         return;
     }
-    // What is being loaded is not all there: it must not replace the dump that there is.
+    // Data that is being loaded is incomplete: it must not replace the existing dump.
     if server.repl.state_bits().contains(ReplicationState::LOADING) || server.dumps.loading.load(Ordering::Relaxed) {
         how.save = Save::Never;
     }
@@ -69,7 +69,7 @@ fn run(server: &Arc<Server>, how: Shutdown) {
     }
 }
 
-/// The process goes on.
+/// Lets the process continue.
 fn stay(server: &Server) {
     server.repl.is_shutting_down.store(false, Ordering::SeqCst);
     server.shutdown.waits_until_ms.store(0, Ordering::Relaxed);
@@ -80,24 +80,24 @@ fn stay(server: &Server) {
     wake_coordinator(server);
 }
 
-/// Signals are the coordinator's, who is to know that the next one is a first one again.
+/// Signals are handled by the coordinator, which must know that the next one is a first one again.
 fn wake_coordinator(server: &Server) {
     if let Some(waker) = server.coordinator.get() {
         waker.wake();
     }
 }
 
-/// Why the process does not end.
+/// The reason why the process does not end.
 enum ShutdownRefusal {
     CalledOff,
     Failed,
 }
 
-/// Lets replicas get what they miss, for `shutdown-timeout` at most.
+/// Waits until replicas have everything, for `shutdown-timeout` at most.
 fn wait_for_replicas(server: &Server, how: &Shutdown) -> Result<(), ShutdownRefusal> {
     let repl = &server.repl;
     let timeout = Duration::from_secs(server.config.unsigned(id::SHUTDOWN_TIMEOUT));
-    // Nobody is pinged from now on: whoever has everything by now has everything.
+    // No replica is pinged from now on, so a replica that has everything now stays so.
     repl.is_shutting_down.store(true, Ordering::SeqCst);
     if !how.now && !timeout.is_zero() && !lagging(server).is_empty() {
         log::notice!("Waiting for replicas before shutting down.");
@@ -116,7 +116,7 @@ fn wait_for_replicas(server: &Server, how: &Shutdown) -> Result<(), ShutdownRefu
     Ok(())
 }
 
-/// Has replicas asked how far they are.
+/// Queries the replicas' offsets.
 fn ask(server: &Server) {
     let repl = &server.repl;
     repl.is_shutting_down.store(false, Ordering::SeqCst);
@@ -129,7 +129,7 @@ fn ask(server: &Server) {
     repl.is_shutting_down.store(true, Ordering::SeqCst);
 }
 
-/// Up to where the history goes; `None` if not all of it is in the backlog yet.
+/// Returns the end of the replication history, or `None` if not all of it is in the backlog yet.
 fn end_of_history(server: &Server) -> Option<i64> {
     let repl = &server.repl;
     if repl.is_replica() {
@@ -179,7 +179,7 @@ fn saves(config: &Config, how: &Shutdown) -> bool {
     }
 }
 
-/// Ends what is being written, and writes the last dump if one is to be written.
+/// Cancels the snapshot under way, and writes the last dump if one is requested.
 fn write_last_dump(server: &Server, how: &Shutdown) -> Result<(), ShutdownRefusal> {
     let writes_first_log = server.aof.phase() == Phase::Waiting && server.snapshot.purpose() == Some(Purpose::LogBase);
     if writes_first_log && !how.force {

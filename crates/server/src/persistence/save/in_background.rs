@@ -1,4 +1,4 @@
-//! Dumps in the background: BGSAVE, save points, and what ends one early.
+//! Background dumps: BGSAVE, save points, and cancellation.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,12 +20,12 @@ use crate::persistence::snapshot_state::Purpose;
 use crate::replication::backlog_writer;
 use crate::state::{Job, Server};
 
-/// How long after a dump that failed the next one is not begun by itself.
+/// The time after a failed dump during which no dump starts automatically, in seconds.
 const RETRY_S: u64 = 5;
-/// How long a shutdown waits for the end of what is being written.
+/// The time for which a shutdown waits for the end of the snapshot under way.
 const FAREWELL: Duration = Duration::from_secs(10);
 
-/// Why no dump was begun; the log has told what it has to.
+/// The reason why no dump was started; if necessary it was logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CannotStart {
     /// Another snapshot is being written.
@@ -99,11 +99,11 @@ fn conclude(server: &Arc<Server>, summary: &Summary, ending: SnapshotOutcome) {
         .last_took_s
         .store(now_s.saturating_sub(summary.began_s) as i64, Ordering::Relaxed);
     dumps.last_kept_bytes.store(summary.kept_bytes, Ordering::Relaxed);
-    // Whoever keeps in mind whether writes are refused looks again.
+    // Code that caches whether writes are refused reads it again.
     server.config.invalidate_caches();
 }
 
-/// What BGSAVE CANCEL ends: a dump that is being written, or one that is scheduled; `None` if there is neither.
+/// Cancels a dump for BGSAVE CANCEL: one that is being written or is scheduled. Returns `None` if there is neither.
 pub fn cancel(server: &Server) -> Option<&'static str> {
     if server.snapshot.cancel(&[Purpose::Dump, Purpose::Replicas]) {
         log::notice!("Background saving will be aborted due to user request");
@@ -138,7 +138,8 @@ pub fn end_for_shutdown(server: &Server) {
     }
 }
 
-/// Begins a dump if one is due: it was scheduled, or a save point is reached. For the cron; others do the work.
+/// Starts a dump if one is due, because it was scheduled or a save point is reached. Called by the cron; a background
+/// thread does the work.
 pub fn begin_due(server: &Arc<Server>) {
     let dumps = &server.dumps;
     if server.snapshot.purpose().is_some() || dumps.asked.load(Ordering::Relaxed) || !is_due(server) {
@@ -146,7 +147,7 @@ pub fn begin_due(server: &Arc<Server>) {
     }
     dumps.asked.store(true, Ordering::Relaxed);
     let job: Job = Box::new(|server, _| {
-        // Busy: it stays due. Failed: the log has told.
+        // Busy: it stays due. Failed: the reason was logged.
         if begin_now(server).is_ok() {
             server.dumps.scheduled.store(false, Ordering::Relaxed);
         }

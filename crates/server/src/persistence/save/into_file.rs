@@ -1,4 +1,4 @@
-//! A snapshot on its way into a file of its own, which gets its name when it is whole.
+//! A snapshot that is written to a temporary file, which is renamed when it is complete.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use crate::persistence::rdb_file::DumpFile;
 use crate::persistence::snapshot::{Consumer, ConsumerError};
 use crate::persistence::snapshot_state::Running;
 
-/// What is done to a file that has its name.
+/// An action on the renamed file.
 pub type OnFileComplete = Box<dyn FnOnce() -> Result<(), ConsumerError> + Send>;
 
 /// Writes a snapshot into a file.

@@ -1,7 +1,7 @@
 //! Dumps of the running server: written, loaded, and written once more before the process ends.
 //!
-//! SAVE, the last dump, and every load run in exclusive mode: everybody else waits. A dump in the background (BGSAVE,
-//! save points) is a [`crate::persistence::snapshot`] that goes into a file.
+//! SAVE, the last dump, and every load run in exclusive mode. A background dump (BGSAVE, save points) is a
+//! [`crate::persistence::snapshot`] that goes into a file.
 
 mod ending;
 mod in_background;
@@ -39,7 +39,7 @@ use crate::replication::backlog_writer;
 use crate::scripting::load_library;
 use crate::state::Server;
 
-/// Something failed; the log has told what.
+/// The error of an operation that failed; the reason was logged.
 #[derive(Debug)]
 pub struct SaveFailed;
 
@@ -48,7 +48,7 @@ pub struct SaveFailed;
 /// # Errors
 /// When that fails.
 pub fn save(server: &Server, seat: &mut Seat) -> Result<(), SaveFailed> {
-    // Nobody may stand at the gate for as long as a script pleases.
+    // A thread must not wait at the gate for as long as a script runs.
     server.scripts.running.exclude_runs();
     let written = write(server, &mut seat.exclusive());
     server.scripts.running.end_exclusion();
@@ -87,21 +87,21 @@ fn write_file(server: &Server, all: &mut Exclusive<'_>, path: &Path, notes: &[Au
     })
 }
 
-/// Writes a dump of what is left when all data went away, if there are save points: what was in the last one shall not
-/// come back.
+/// Writes a dump after all data was deleted, if there are save points, so that the next start does not load the deleted
+/// data.
 ///
 /// # Errors
-/// When that fails.
+/// If that fails.
 pub fn save_after_flush(server: &Server, seat: &mut Seat) -> Result<(), SaveFailed> {
-    // One that was being written may be about to take its name.
+    // A dump that was being written may be about to be renamed.
     server.snapshot.wait_for_cancelled();
     save(server, seat)
 }
 
-/// Loads the dump that is there when the server starts, if there is one, and goes on with the history that it tells of.
+/// Loads the existing dump at startup, and continues the replication history that it contains.
 ///
 /// # Errors
-/// When it cannot be loaded as a whole.
+/// If it cannot be loaded completely.
 pub fn load_at_start(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize) -> Result<(), SaveFailed> {
     let started = Instant::now();
     if let Ok(metadata) = std::fs::metadata(path(&server.config)) {
@@ -120,7 +120,7 @@ pub fn load_at_start(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize) 
                 drops: Some(&mut delete),
             }
         }
-        // What has expired is the primary's to delete.
+        // Expired keys are deleted by the primary.
         false => LoadMode::keeping_expired(),
     };
     match load(server, all, row, how) {
@@ -137,7 +137,7 @@ pub fn load_at_start(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize) 
     }
 }
 
-/// What replicas are told of keys that a dump no longer brings.
+/// The deletions to propagate for keys that a dump does not bring back.
 #[derive(Default)]
 struct Deletions {
     selected: Option<usize>,
@@ -161,7 +161,7 @@ impl Deletions {
     }
 }
 
-/// Goes on with the history that the dump tells of, if it does.
+/// Continues the replication history of the dump, if it contains one.
 fn resume(server: &Arc<Server>, position: &Position, is_primary: bool) -> Result<(), SaveFailed> {
     let place = match (String::from_utf8(position.id.clone()), position.offset, position.db) {
         (Ok(id), Some(offset), Some(db)) if !id.is_empty() && offset >= 0 => {
@@ -187,7 +187,7 @@ fn resume(server: &Arc<Server>, position: &Position, is_primary: bool) -> Result
     }
 }
 
-/// A load of so many bytes begins: INFO tells how far it is.
+/// Records the start of a load of this many bytes, for INFO.
 pub fn begin_progress(server: &Server, total_bytes: u64) {
     let loading = &server.repl.loading;
     loading.started_s.store(unix_ms() / 1000, Ordering::Relaxed);
@@ -207,11 +207,11 @@ fn tell(error: &LoadError) {
     }
 }
 
-/// Loads the dump that an append-only file begins with; returns where it ends. Keys that have expired are loaded: what
-/// follows in the file may still mean them.
+/// Loads the dump at the start of an append-only file, and returns its end. Keys that have expired are loaded, because
+/// the commands behind the dump may refer to them.
 ///
 /// # Errors
-/// When it cannot be loaded; the log has told why.
+/// If it cannot be loaded; the reason was logged.
 pub fn load_preamble(server: &Server, all: &mut Exclusive<'_>, row: usize, path: &Path) -> Result<u64, SaveFailed> {
     let loaded = load_file(server, path, all, row, LoadMode::keeping_expired()).map_err(|error| {
         tell(&error);
@@ -220,21 +220,21 @@ pub fn load_preamble(server: &Server, all: &mut Exclusive<'_>, row: usize, path:
     Ok(loaded.end)
 }
 
-/// Writes a dump into a file that an append-only file begins with.
+/// Writes a dump as the base of an append-only file.
 ///
 /// # Errors
-/// When that fails; the log has told why.
+/// If that fails; the reason was logged.
 pub fn write_to(server: &Server, all: &mut Exclusive<'_>, path: &Path) -> Result<(), SaveFailed> {
     write_file(server, all, path, &[])
 }
 
-/// How a file is loaded.
+/// The options of a load.
 struct LoadMode<'h> {
-    /// A key of the file replaces one in memory.
+    /// `true` if a key of the file replaces one in memory.
     replace: bool,
     /// The time whose expired keys are dropped; 0 drops none.
     expiry_ms: u64,
-    /// Is told of them.
+    /// Called for them.
     drops: Option<OnKeyDropped<'h>>,
 }
 
@@ -283,7 +283,7 @@ fn load_file(
             Some(tell) => Some(tell),
             None => None,
         },
-        // Only while the server starts are others told that they have to wait, and why.
+        // Only at startup do other clients get `-LOADING` meanwhile.
         pace: server
             .repl
             .state_bits()
@@ -328,18 +328,18 @@ fn load_functions(server: &Server, loaded: &Loaded, replace: bool) -> Result<(),
     Ok(())
 }
 
-/// How data is written and loaded again.
+/// The options of writing and loading all data.
 #[derive(Clone, Copy, Debug)]
 pub struct Reload {
     /// Write a dump first.
     pub save: bool,
     /// Drop what is in memory before loading.
     pub flush: bool,
-    /// A key of the dump replaces one in memory.
+    /// `true` if a key of the dump replaces one in memory.
     pub replace: bool,
 }
 
-/// Why data was not reloaded.
+/// The reason why data was not reloaded.
 #[derive(Debug)]
 pub enum CannotReload {
     /// Data is being loaded already.
@@ -353,7 +353,7 @@ pub enum CannotReload {
 /// Writes all data and loads it again, as one step.
 ///
 /// # Errors
-/// When either fails; the log has told why.
+/// If either fails; the reason was logged.
 pub fn reload(server: &Server, seat: &mut Seat, how: Reload) -> Result<(), CannotReload> {
     server.scripts.running.exclude_runs();
     let reloaded = reload_alone(server, seat, how);
@@ -378,9 +378,9 @@ fn reload_alone(server: &Server, seat: &mut Seat, how: Reload) -> Result<(), Can
     if how.flush {
         server.scripts.libraries.flush();
     }
-    // Before loading: there may be no room for both.
+    // Before loading, since memory may not suffice for both.
     drop(taken);
-    // Whoever repeats what happens here still has what has expired. It stays until it is deleted, which is logged.
+    // Replicas and the append-only file still have the expired keys. They stay until they are deleted, which is logged.
     let is_repeated = keyspace.hooks.now().has(Hooks::LOG);
     let expiry_ms = match server.repl.is_replica() || is_repeated {
         true => 0,

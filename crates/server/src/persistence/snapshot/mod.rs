@@ -1,6 +1,6 @@
-//! Snapshots: all data at one moment, as the bytes of a dump, written while everybody goes on.
+//! Snapshots: all data as of one moment, as the bytes of a dump, written while clients go on.
 //!
-//! Whoever needs one fills in an [`Order`] and calls [`start`]:
+//! A caller fills in a [`SnapshotRequest`] and calls [`start`]:
 //!
 //! ```text
 //!   caller             "weft-snapshot"                                            "weft-snap-out"
@@ -9,26 +9,24 @@
 //!     ◀── its id ────────────────────────────────────────┘
 //!                      head, databases, end, checksum ── chunks, 256 KiB ───────▶ consumer.take, …
 //!                                                                                 consumer.finish
-//!                      pre-images given up, at_end  ◀── how that ended ───────────┘
+//!                      before-images dropped, at_end  ◀── the outcome ────────────┘
 //! ```
 //!
-//! 1. One at a time. Who comes second is told what the first one is for, and asks again when that has ended. What a
-//!    caller prepares for its snapshot, it prepares after it has claimed it ([`Claim`]): else two callers prepare the
-//!    same.
-//! 2. `at_moment` runs in exclusive mode: nothing changes before it returns, and everything that has changed before is
-//!    in the snapshot. So a position in a log that it notes is the one at which the log goes on. It has to be quick,
-//!    and must not wait for anything. What it returns tells, when everybody goes on, which notes are written in front
-//!    of the keys.
-//! 3. The consumer has a thread of its own, so that it may wait for disks and peers. Meanwhile the other thread reads
-//!    on, up to a few chunks ahead, and still saves out of turn what writers wait for
+//! 1. One at a time. A second caller is refused with the purpose of the first, and may try again when that has ended. A
+//!    caller prepares for its snapshot only after it has claimed it ([`Claim`]); otherwise two callers might prepare
+//!    the same.
+//! 2. `at_moment` runs in exclusive mode: nothing changes before it returns, and every earlier change is in the
+//!    snapshot. So a log position that it records is exactly the one at which the log continues. It must be quick and
+//!    must not wait. It returns a function that makes the auxiliary fields in front of the keys after exclusive mode.
+//! 3. The consumer has a thread of its own, so that it may wait for disks and peers. Meanwhile the snapshot thread
+//!    reads on, up to a few chunks ahead, and still saves values out of turn for which writers wait
 //!    ([`crate::keyspace::before_image`]).
-//! 4. `at_end` runs once for each `start` that succeeded, on the snapshot's thread, before another snapshot can be
-//!    started.
-//! 5. [`Running::cancel`] ends it soon. A consumer that waits for long looks at [`Running::is_cancelled`] now and then.
-//!    One that is not finished is dropped, and cleans up what it has begun.
+//! 4. `at_end` runs once for each successful `start`, on the snapshot's thread, before another snapshot can start.
+//! 5. [`Running::cancel`] ends a snapshot early. A consumer that waits for long checks [`Running::is_cancelled`] at
+//!    intervals. A consumer that has not finished is dropped, and cleans up.
 //!
-//! Every slot is leased for the time of a few keys; a large value is only taken a handle of there, and written without
-//! a lease ([`crate::keyspace::lent`]).
+//! Every slot is leased for the time of a few keys. Of a large value only a handle is taken under the lease, and the
+//! value is written without a lease ([`crate::keyspace::pinned`]).
 
 mod saver;
 
@@ -52,15 +50,15 @@ use crate::persistence::snapshot_state::{Purpose, Running};
 use crate::state::Server;
 use saver::{Chunk, Database, Saver};
 
-/// How far the threads step back behind the workers.
+/// The nice value of the threads, below the workers' priority.
 const NICE: i32 = 10;
 /// Chunks that may be ready and not taken.
 const CHUNKS_AHEAD: usize = 4;
 
-/// Why a consumer does not take any more.
+/// The reason why a consumer takes no more bytes.
 pub type ConsumerError = Box<dyn Error + Send + Sync>;
 
-/// Where a snapshot goes. Everything here runs on a thread of its own, which may wait.
+/// The destination of a snapshot. Its methods run on a thread of its own, which may wait.
 pub trait Consumer: Send {
     /// Takes the next bytes.
     ///
@@ -68,16 +66,17 @@ pub trait Consumer: Send {
     /// When it cannot: the snapshot ends.
     fn take(&mut self, bytes: &[u8], running: &Running) -> Result<(), ConsumerError>;
 
-    /// All bytes were taken. One that is cancelled by now changes nothing that others see.
+    /// Called when all bytes were taken. If the snapshot is cancelled by now, the consumer must not make its result
+    /// visible.
     ///
     /// # Errors
-    /// When they are not where they should be.
+    /// If the bytes are not where they should be.
     fn finish(self: Box<Self>, running: &Running) -> Result<(), ConsumerError>;
 }
 
 /// The name and the text of a note in front of the keys.
 pub type AuxField = (&'static str, Vec<u8>);
-/// Makes the notes, when everybody goes on: it may wait for what they say.
+/// Makes the auxiliary fields after exclusive mode; it may wait for their values.
 pub type AuxFields = Box<dyn FnOnce() -> Vec<AuxField> + Send>;
 
 /// Makes a consumer.
@@ -87,9 +86,9 @@ pub type OnMoment = Box<dyn FnOnce(&SnapshotMoment<'_>) -> AuxFields + Send>;
 /// Is called at the end.
 pub type OnEnd = Box<dyn FnOnce(&Arc<Server>, &Summary, SnapshotOutcome) + Send>;
 
-/// What is wanted of a snapshot.
+/// A request for a snapshot.
 pub struct SnapshotRequest {
-    /// What for.
+    /// The purpose.
     pub purpose: Purpose,
     /// The version of the dump. Values that it lacks end the snapshot.
     pub format: Format,
@@ -97,7 +96,7 @@ pub struct SnapshotRequest {
     pub consumer: MakeConsumer,
     /// Runs at the snapshot's moment.
     pub at_moment: OnMoment,
-    /// Is told how it ended.
+    /// Called with the outcome.
     pub at_end: OnEnd,
 }
 
@@ -107,7 +106,7 @@ pub struct SnapshotMoment<'m> {
     pub server: &'m Server,
 }
 
-/// How a snapshot ended.
+/// The outcome of a snapshot.
 pub enum SnapshotOutcome {
     /// The consumer has everything.
     Done,
@@ -117,7 +116,7 @@ pub enum SnapshotOutcome {
     Failed(ConsumerError),
 }
 
-/// What is known of a snapshot at its end.
+/// The figures of a snapshot at its end.
 #[derive(Clone, Copy, Debug)]
 pub struct Summary {
     /// Changes until its moment.
@@ -126,16 +125,16 @@ pub struct Summary {
     pub keys: u64,
     /// Bytes that old states of keys took.
     pub kept_bytes: u64,
-    /// When its moment was.
+    /// The snapshot's moment.
     pub began: Instant,
-    /// The same, seconds since the epoch.
+    /// The same, in seconds since the Unix epoch.
     pub began_s: u64,
 }
 
-/// Why no snapshot was started.
+/// The reason why no snapshot was started.
 #[derive(Debug)]
 pub enum SnapshotRefusal {
-    /// Another one is being written.
+    /// Another snapshot is being written.
     Busy(Purpose),
     /// The system does not have what is needed.
     System(io::Error),
@@ -151,8 +150,8 @@ pub fn start(server: &Arc<Server>, order: SnapshotRequest) -> Result<i32, Snapsh
     claim.start(order).map_err(SnapshotRefusal::System)
 }
 
-/// The right to take the next snapshot. A caller that changes something before its snapshot starts, such as a file
-/// that others rely on, claims first. Dropping the claim gives the right up.
+/// The right to take the next snapshot. A caller that changes shared state before its snapshot starts, such as a file,
+/// claims first. Dropping the claim releases it.
 pub struct Claim<'s> {
     server: &'s Arc<Server>,
     purpose: Purpose,
@@ -220,7 +219,7 @@ fn run(server: &Arc<Server>, mut seat: Seat, order: SnapshotRequest, started: &S
         ..
     } = order;
     let taken = take_moment(server, &mut seat, at_moment);
-    // Who started it may have gone away.
+    // The caller may be gone.
     let _ = started.send(thread_id());
     let (changes, began, began_s) = (taken.changes, taken.began, taken.began_s);
     let (keys, result) = write(server, &mut seat, taken, (consumer, format));
@@ -244,7 +243,7 @@ fn run(server: &Arc<Server>, mut seat: Seat, order: SnapshotRequest, started: &S
     server.snapshot.release();
 }
 
-/// What belongs to the moment beside the keys.
+/// The state captured at the moment, besides the keys.
 struct CapturedState {
     databases: Vec<Database>,
     functions: Vec<Vec<u8>>,
@@ -257,7 +256,7 @@ struct CapturedState {
 fn take_moment(server: &Server, seat: &mut Seat, at_moment: OnMoment) -> CapturedState {
     let keyspace = &server.keyspace;
     keyspace.before_images.prepare(&keyspace.slots);
-    // Nobody may stand at the gate for as long as a script pleases.
+    // A thread must not wait at the gate for as long as a script runs.
     server.scripts.running.exclude_runs();
     let closing = Instant::now();
     let taken = {
@@ -289,7 +288,7 @@ fn take_moment(server: &Server, seat: &mut Seat, at_moment: OnMoment) -> Capture
     taken
 }
 
-/// What Valkey measures as the time of a fork is the time for which everybody stood still.
+/// Records the duration of exclusive mode, which takes the place of Valkey's fork time.
 fn note_moment(server: &Server, closing: Instant, taken: &CapturedState) {
     let took = closing.elapsed();
     server
@@ -342,7 +341,7 @@ fn write(
         is_aof_base: server.snapshot.purpose() == Some(Purpose::LogBase),
     };
     let mut saver = Saver::new(server, seat, style, chunks);
-    // Why it stopped is known to the consumer, or it was cancelled.
+    // The consumer knows why it stopped, or it was cancelled.
     let _ = saver.save(&head, &taken.databases);
     let (keys, fits) = (saver.keys(), saver.fits());
     drop(saver);
@@ -356,7 +355,7 @@ fn write(
     }
 }
 
-/// How the access clocks of entries are read.
+/// Returns the parameters for reading the access clocks of entries.
 pub fn clock(config: &Config, now_s: u64) -> AccessClock {
     AccessClock {
         now_s,

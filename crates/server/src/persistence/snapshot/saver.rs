@@ -1,9 +1,9 @@
-//! The thread that reads the keyspace of a snapshot's moment and makes chunks of a dump of it.
+//! The thread that reads the keyspace as of a snapshot's moment and produces chunks of a dump.
 //!
-//! Who wants to change a large value while it is written waits for that. Writing takes some times as long as copying,
-//! and compressing a long string even longer. So what somebody waits for is copied, given back, and written afterwards,
-//! unless the copy would take too much memory; and so is a long string in any case. A value that is often changed is
-//! wanted soon after the snapshot's moment, and the walker finds it settled.
+//! A writer that wants to change a large value waits while it is being written. Writing takes several times as long as
+//! copying, and compressing a long string even longer. So a value that a writer waits for is copied, unpinned, and
+//! written afterwards, unless the copy would take too much memory; and a long string is copied in any case. A value
+//! that is often changed is requested soon after the snapshot's moment, so the walker finds it saved.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,18 +20,18 @@ use crate::keyspace::{Keyspace, Seat};
 use crate::persistence::rdb_file::{BufferedWriter, Head, Key, Style, write_database};
 use crate::state::Server;
 
-/// How long a slot that is being written is left alone.
+/// The time after which a slot that was leased by a writer is tried again.
 const RETRY: Duration = Duration::from_micros(50);
-/// How long to wait between two looks at whether the consumer takes more, or somebody waits for a key.
+/// The interval between two checks if the consumer takes more, or if a writer waits for a key.
 const LOOK: Duration = Duration::from_millis(1);
-/// Values of more bytes are not copied even if somebody waits.
+/// Values of more bytes are not copied even if a writer waits.
 const LONGEST_COPY_BYTES: usize = 256 << 20;
 /// Strings of more bytes are copied before they are compressed.
 const LONG_STRING_BYTES: usize = 512 << 10;
-/// Keys visited within one passage of the gate.
+/// The number of keys visited within one passage of the gate.
 const KEYS_A_PASS: u64 = 256;
 
-/// What the consumer gets.
+/// A message to the consumer.
 pub enum Chunk {
     /// The next bytes.
     Bytes(Vec<u8>),
@@ -43,13 +43,13 @@ pub enum Chunk {
 pub struct Database {
     /// Its number.
     pub number: usize,
-    /// Its keys.
+    /// The number of its keys.
     pub keys: u64,
     /// Those that expire.
     pub with_expiry: u64,
 }
 
-/// It was cancelled, the consumer failed, or the format lacks a value.
+/// The snapshot was cancelled, the consumer failed, or the format lacks a type.
 pub struct SaveStopped;
 
 /// A large value, of which a handle was taken under a lease.
@@ -129,14 +129,14 @@ impl LargeValue {
     }
 }
 
-/// What was visited and is not passed on yet.
+/// Entries that were visited and not passed on yet.
 struct PendingEntries<'s> {
     keyspace: &'s Keyspace,
     style: Style,
     gathering: BufferedWriter,
     large: Vec<LargeValue>,
     keys: u64,
-    /// Whether the format had all values so far.
+    /// `true` if the format has all types so far.
     fits: bool,
 }
 
@@ -160,15 +160,15 @@ pub struct Saver<'s> {
     server: &'s Arc<Server>,
     seat: &'s mut Seat,
     visited: PendingEntries<'s>,
-    /// What was wanted, and is not written yet.
+    /// Requested values that are not written yet.
     taken: Vec<(AwaitedKey, LargeValue)>,
-    /// Large values that were met and are not written yet, the next one last.
+    /// Large values that were visited and are not written yet, the next one last.
     rest: Vec<LargeValue>,
     chunks: SyncSender<Chunk>,
 }
 
 impl<'s> Saver<'s> {
-    /// One that has done nothing yet.
+    /// Creates a saver.
     pub fn new(server: &'s Arc<Server>, seat: &'s mut Seat, style: Style, chunks: SyncSender<Chunk>) -> Self {
         let checked = server.config.boolean(id::RDBCHECKSUM);
         Saver {
@@ -193,7 +193,7 @@ impl<'s> Saver<'s> {
         self.visited.keys
     }
 
-    /// Whether the format had all values that were written.
+    /// Returns `true` if the format has all types that were written.
     pub fn fits(&self) -> bool {
         self.visited.fits
     }
@@ -263,7 +263,7 @@ impl<'s> Saver<'s> {
         }
     }
 
-    /// Writes the large values that were met; each is given back before anybody is waited for.
+    /// Writes the visited large values. Each is unpinned before the consumer is waited for.
     fn write_large(&mut self) -> Result<(), SaveStopped> {
         self.rest.extend(self.visited.large.drain(..).rev());
         while let Some(mut large) = self.rest.pop() {
@@ -299,7 +299,7 @@ impl<'s> Saver<'s> {
         }
     }
 
-    /// While the consumer is waited for, nobody shall wait for values that were met together with what it is to get.
+    /// Unpins the remaining values, so that no writer waits for them while this thread waits for the consumer.
     fn give_back_rest(&mut self) {
         let mut copied = 0;
         for large in self.rest.iter_mut().filter(|large| large.pin.is_some()) {
@@ -318,7 +318,7 @@ impl<'s> Saver<'s> {
         Ok(())
     }
 
-    /// Saves values out of turn that somebody wants to change. Before anything is written, all of them are taken.
+    /// Saves values out of turn that writers want to change. All of them are taken before any is written.
     fn serve_wanted(&mut self) -> Result<(), SaveStopped> {
         self.check()?;
         loop {
@@ -327,7 +327,7 @@ impl<'s> Saver<'s> {
                 return Ok(());
             };
             let mut style = self.visited.style;
-            // Without a loan it is a copy, for which nobody waits.
+            // Without a pin it is a copy, for which no writer waits.
             style.compress &= large.pin.is_none();
             let mut record = Vec::new();
             self.visited.fits &= large.write(&mut record, &style);
@@ -372,7 +372,7 @@ impl<'s> Saver<'s> {
         let until = Instant::now() + Duration::from_micros(us);
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            // Who does not want to wait for it any more says so.
+            // Setting the delay to 0 ends it.
             if left.is_zero() || self.server.config.integer(id::RDB_KEY_SAVE_DELAY) == 0 {
                 return Ok(());
             }
