@@ -71,6 +71,22 @@ impl Server {
     #[allow(dead_code, reason = "not every test stops one")]
     pub fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.child.id() as i32), signal).expect("sends a signal");
+        // The signal is delivered to each thread on its own, and until then the thread goes on.
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while signal == Signal::SIGSTOP && !self.is_stopped() {
+            assert!(Instant::now() < deadline, "the server does not stop");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// True when every thread of the process is stopped by a signal (`proc_pid_stat(5)`, state `T`).
+    fn is_stopped(&self) -> bool {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("lists the threads");
+        threads.flatten().all(|thread| {
+            // The state follows the name, which is in parentheses.
+            let line = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+            line.rsplit_once(')').is_none_or(|(_, state)| state.trim_start().starts_with('T'))
+        })
     }
 
     /// Starts the process again after it was killed, with the same port and directory.
