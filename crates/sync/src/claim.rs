@@ -1,4 +1,4 @@
-//! A claim that exactly one of several rivals wins.
+//! A claim that exactly one of several threads wins.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
@@ -7,10 +7,11 @@ use crate::loom::AtomicBool;
 #[cfg(test)]
 mod tests;
 
-/// Decided once by one compare-and-swap: of all callers of [`try_claim`](Self::try_claim) exactly one hears `true`.
+/// A claim, decided once by one compare-and-swap: of all callers of [`try_claim`](Self::try_claim) exactly one gets
+/// `true`.
 ///
-/// A blocked client is served, timed out or disconnected by whoever claims it.
-/// What the winner wrote before it claimed is visible to those who then fail to.
+/// A blocked client is served, timed out or disconnected by the thread that claims it. The writes of the winner before
+/// its claim are visible to the callers that fail afterwards.
 pub struct Claim(AtomicBool);
 
 impl Claim {
@@ -20,13 +21,13 @@ impl Claim {
         Self(AtomicBool::new(false))
     }
 
-    /// Whether the caller is the one. Never `true` twice.
+    /// Claims. Returns `true` for exactly one caller.
     #[must_use]
     pub fn try_claim(&self) -> bool {
         self.0.compare_exchange(false, true, AcqRel, Acquire).is_ok()
     }
 
-    /// Whether somebody has claimed it already; a `false` may be out of date at once.
+    /// Returns `true` if it was claimed already; a `false` may be outdated at once.
     #[must_use]
     pub fn is_claimed(&self) -> bool {
         self.0.load(Acquire)

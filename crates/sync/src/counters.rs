@@ -1,4 +1,4 @@
-//! Striped counters: each thread adds in its own cache lines, a reader sums the stripes.
+//! Striped counters: each thread adds in its own cache lines, and a reader sums the stripes.
 
 use std::sync::atomic::AtomicI64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -20,13 +20,13 @@ impl Line {
 
 /// `counters` signed sums, each spread over one stripe per thread.
 ///
-/// All operations are relaxed: a sum taken while others add is a value somewhere between before and after, per stripe.
-/// Sums wrap around like the atomics do.
+/// All operations are relaxed: a sum that is read while other threads add lies somewhere between before and after, per
+/// stripe. Sums wrap around, like the atomics.
 pub struct StripedCounters {
     /// `stripes` rows of `lines_per_stripe` lines.
     lines: Box<[Line]>,
-    /// What each counter's stripes summed to at its last reset. Stripes are never set back, so a reset cannot be undone
-    /// by an addition that was under way.
+    /// The sum of each counter's stripes at its last reset. Stripes are never set back, so a reset cannot be undone by
+    /// an addition under way.
     baselines: Box<[AtomicI64]>,
     lines_per_stripe: usize,
     counters: usize,
@@ -46,20 +46,20 @@ impl StripedCounters {
         }
     }
 
-    /// How many stripes there are.
+    /// Returns the number of stripes.
     #[must_use]
     pub fn stripes(&self) -> usize {
         self.lines.len() / self.lines_per_stripe
     }
 
-    /// Adds to a counter. Any thread may use any stripe; it is fast when each uses its own.
+    /// Adds to a counter. Any thread may use any stripe; it is fast if each thread uses its own.
     #[inline]
     pub fn add(&self, stripe: usize, index: usize, delta: i64) {
         self.at(stripe, index).fetch_add(delta, Relaxed);
     }
 
-    /// Adds without a locked instruction. Right only on a stripe that no other thread adds to at the same time (else
-    /// additions get lost); readers and resets may run beside it.
+    /// Adds without a locked instruction. Correct only on a stripe to which no other thread adds at the same time
+    /// (otherwise additions get lost); readers and resets may run in parallel.
     #[inline]
     pub fn add_as_only_writer(&self, stripe: usize, index: usize, delta: i64) {
         let counter = self.at(stripe, index);
@@ -73,8 +73,8 @@ impl StripedCounters {
             .wrapping_sub(self.baselines[index].load(Relaxed))
     }
 
-    /// The values of several counters since their last resets, added up. Stripes are read one after the other, as they
-    /// lie in memory.
+    /// Returns the sum of several counters since their last resets. Stripes are read one after the other, in the order
+    /// of memory.
     #[must_use]
     pub fn sum_of(&self, indexes: impl Iterator<Item = usize> + Clone) -> i64 {
         let baselines = indexes
@@ -88,7 +88,7 @@ impl StripedCounters {
             .wrapping_sub(baselines)
     }
 
-    /// What one stripe added to the counter since it was made, resets or not.
+    /// Returns the sum that one stripe has added to the counter since its creation, regardless of resets.
     #[must_use]
     pub fn of_stripe(&self, stripe: usize, index: usize) -> i64 {
         self.at(stripe, index).load(Relaxed)

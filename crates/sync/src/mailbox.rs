@@ -1,23 +1,25 @@
 //! A mailbox: many senders, one owner, one wake-up per batch.
 //!
-//! The queue is behind a mutex; beside it lies the owner's *alarm*.
+//! The queue is behind a mutex; next to it is the owner's *alarm*.
 //!
 //! ```text
-//!            push (says "wake the owner")
-//!   armed ────────────────────────────────► rung ──┐ push (says nothing)
+//!            push (returns "wake the owner")
+//!   armed ────────────────────────────────► rung ──┐ push (returns nothing)
 //!     ▲                                      │ ▲───┘
 //!     └──────────────────────────────────────┘
 //!            drain that leaves nothing behind
 //! ```
 //!
 //! 1. The alarm is rung whenever the queue is not empty. Both change under the mutex.
-//! 2. The sender that rings it has to wake the owner: it alone, once per batch. It does so after the message is in.
+//! 2. The sender that rings it must wake the owner: that sender alone, once per batch, after the message is in the
+//!    queue.
 //! 3. Only a drain that empties the queue arms the alarm again. If messages stay behind, the owner must come back
-//!    without being called: before it sleeps it asks [`Mailbox::is_empty_hint`], which it may trust for its own
+//!    without a wake-up: before it sleeps it checks [`Mailbox::is_empty_hint`], which is reliable for its own
 //!    leftovers.
 //!
-//! So no wake-up is lost: a message either finds the alarm armed (its sender calls), or rung; then the call of
-//! whoever rang it is still ahead of the owner's emptying drain, and that drain takes this message too.
+//! So no wake-up is lost. A message finds the alarm either armed (then its sender wakes the owner) or rung. In the
+//! second case the wake-up of the sender that rang it comes before the owner's emptying drain, and that drain takes
+//! this message too.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -57,7 +59,7 @@ impl<T> Mailbox<T> {
         rings
     }
 
-    /// Adds messages as one batch. `true`: the caller must wake the owner now.
+    /// Adds messages as one batch. Returns `true` if the caller must wake the owner now.
     ///
     /// The iterator runs under the mailbox's mutex and must not use this mailbox.
     #[must_use = "the owner sleeps on if it is not woken"]
@@ -69,15 +71,15 @@ impl<T> Mailbox<T> {
         was_empty && !queue.is_empty()
     }
 
-    /// Whether there was nothing to drain a moment ago: one atomic load. For the owner, "not empty" is reliable, and
-    /// "empty" means that a later message will ring.
+    /// Returns `true` if the queue was empty a moment ago: one atomic load. For the owner, `false` is reliable, and
+    /// after `true` a later message will ring.
     #[inline]
     #[must_use]
     pub fn is_empty_hint(&self) -> bool {
         self.length.load(Acquire) == 0
     }
 
-    /// How many messages there were a moment ago.
+    /// Returns the number of messages a moment ago.
     #[must_use]
     pub fn len(&self) -> usize {
         self.length.load(Acquire)
@@ -89,10 +91,10 @@ impl<T> Mailbox<T> {
         self.is_empty_hint()
     }
 
-    /// Moves up to `at_most` messages to the end of `into` and says how many. Only the owner calls it.
+    /// Moves up to `at_most` messages to the end of `into` and returns their number. Only the owner calls it.
     ///
-    /// If messages stay behind nobody will wake the owner for them: it comes back as long as
-    /// [`is_empty_hint`](Self::is_empty_hint) says that there are some.
+    /// If messages stay behind, the owner is not woken for them: it must come back as long as
+    /// [`is_empty_hint`](Self::is_empty_hint) returns `false`.
     pub fn drain(&self, into: &mut Vec<T>, at_most: usize) -> usize {
         let mut queue = lock(&self.queue);
         let taken = queue.len().min(at_most);

@@ -31,8 +31,8 @@ const BYTES_PER_NS: u64 = 5;
 
 // ---- single bits --------------------------------------------------------------------------------------
 
-/// The bit offset that an argument names, within what `proto-max-bulk-len` allows. `#n` counts in steps of
-/// `width` bits, where there is one.
+/// Parses the bit offset of an argument, within the limit of `proto-max-bulk-len`. `#n` counts in steps of `width`
+/// bits, if there is a width.
 fn bit_offset(ctx: &Context<'_, '_>, argument: &[u8], width: Option<u32>) -> Result<u64, CommandError> {
     let (digits, unit) = match (argument.strip_prefix(b"#"), width) {
         (Some(digits), Some(width)) => (digits, i64::from(width)),
@@ -50,7 +50,7 @@ fn bit_offset(ctx: &Context<'_, '_>, argument: &[u8], width: Option<u32>) -> Res
 ///
 /// The key must hold a string or nothing.
 fn string_bytes<R>(key: &mut KeyWrite<'_>, length: usize, change: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
-    /// A longer one is made as long as it is to be: growing would leave room for more.
+    /// A longer string is allocated with its exact length, since growing would reserve more.
     const EXACT_BYTES: usize = 1024;
     if !key.exists() {
         let length = if length > EXACT_BYTES { length } else { 0 };
@@ -139,7 +139,7 @@ impl Range {
         Ok(Range { start, end, in_bits })
     }
 
-    /// Whether both ends count from the end of the string, in the wrong order.
+    /// Returns `true` if both ends count from the end of the string, in the wrong order.
     fn is_backwards(&self) -> bool {
         self.start < 0 && self.end.is_some_and(|end| end < 0 && self.start > end)
     }
@@ -168,7 +168,7 @@ impl Range {
     }
 }
 
-/// What a look at a range found out.
+/// The result of scanning a range.
 enum RangeScan<R> {
     /// The key is missing.
     Missing,
@@ -429,7 +429,7 @@ fn read_fields(ctx: &mut Context<'_, '_>, operations: &[FieldOperation]) -> Comm
 }
 
 fn change_fields(ctx: &mut Context<'_, '_>, operations: &[FieldOperation]) -> CommandResult {
-    // The string is extended to the end of the farthest write, even if that one then overflows and fails.
+    // The string is extended to the end of the farthest write, even if that write then overflows and fails.
     let writes = operations.iter().filter(|operation| operation.action != Action::Get);
     let ends = writes.map(|operation| (operation.offset + u64::from(operation.form.bits() - 1)) >> 3);
     let end = ends.max().unwrap_or(0) as usize + 1;

@@ -1,7 +1,7 @@
-//! How a command waits for keys, and what is done for it when one of them is ready.
+//! Blocking commands: how they wait for keys, and how they are served when a key is ready.
 //!
-//! The two halves meet in [`Operation`]: the handler that found nothing leaves one in the queues of its keys; whoever
-//! makes a key ready performs it. See the essay of [`crate::clients_waiting::blocking`].
+//! The two halves meet in [`Operation`]: a handler that found nothing puts one into the queues of its keys, and the
+//! command that makes a key ready performs it. See the essay of [`crate::clients_waiting::blocking`].
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use crate::keyspace::access::KeyWrite;
 use crate::keyspace::effects::Effects;
 use crate::state::Blocked;
 
-/// Access to keys for whoever serves a waiter.
+/// Access to keys for the thread that serves a waiter.
 pub trait KeyAccess {
     /// A key of database `db`, for writing. Its slot is held: it is that of the key that is ready, or that of the
     /// operation's destination.
     fn write<'k>(&'k mut self, db: usize, key: &'k WaitKey) -> KeyWrite<'k>;
-    /// Whether a key's slot is held. Others are not touched: they are not what is ready.
+    /// Returns `true` if a key's slot is leased. Other slots are not accessed: their keys are not the ready ones.
     fn holds(&mut self, key: &WaitKey) -> bool;
-    /// What is done, for what it says to the log.
+    /// Returns the record of effects, for propagation.
     fn effects(&mut self) -> &mut Effects;
     /// The time, in ms since the epoch.
     fn now_ms(&self) -> u64;
@@ -35,7 +35,7 @@ pub trait KeyAccess {
 /// Performs a waiter's operation on one of its keys, which is of the kind it waits for and not empty.
 ///
 /// # Errors
-/// What the command would answer if it came now; the wait is over all the same.
+/// The reply that the command would get now; the wait ends nevertheless.
 pub fn perform(waiter: &Waiter, key: &WaitKey, reach: &mut dyn KeyAccess, reply: &mut Reply<'_>) -> CommandResult {
     match &waiter.operation {
         Operation::ListPop(_) | Operation::ListPopMany(..) | Operation::ListMove { .. } => {
@@ -53,7 +53,7 @@ pub fn perform(waiter: &Waiter, key: &WaitKey, reach: &mut dyn KeyAccess, reply:
     }
 }
 
-/// Whether a waiter can be served from one of its keys, which is of the kind it waits for. Changes nothing.
+/// Returns `true` if a waiter can be served from one of its keys, which is of the kind it waits for. Changes nothing.
 pub fn can_perform(waiter: &Waiter, _key: &WaitKey, reach: &mut dyn KeyAccess) -> bool {
     match &waiter.operation {
         // An empty list or sorted set does not exist.
@@ -67,12 +67,12 @@ pub fn can_perform(waiter: &Waiter, _key: &WaitKey, reach: &mut dyn KeyAccess) -
     }
 }
 
-/// Lets the client wait for the first of some keys (by index in the plan) that `operation` can be performed on. The
-/// handler, which found none and has changed nothing, returns at once; if it was run under readers' leases it is run
-/// again under writers'.
+/// Makes the client wait for the first of some keys (by index in the plan) on which `operation` can be performed. The
+/// handler, which has found none and changed nothing, returns at once. If it was run under read leases, it is run again
+/// under write leases.
 ///
-/// Where nobody may wait ([`Context::may_block`] is `false`) the client is answered as the command's kin that does not
-/// wait would.
+/// Where blocking is not possible ([`Context::may_block`] is `false`), the client gets the reply of the non-blocking
+/// form of the command.
 pub fn wait(ctx: &mut Context<'_, '_>, operation: Operation, keys: Range<usize>, deadline_ms: Option<u64>) {
     if !ctx.may_block {
         match operation {
@@ -89,7 +89,7 @@ pub fn wait(ctx: &mut Context<'_, '_>, operation: Operation, keys: Range<usize>,
     let waiter = Arc::new(Waiter::new(Wait {
         client: ctx.client.id,
         worker: ctx.client.worker,
-        // Taken under the leases: in each queue, tickets ascend.
+        // Drawn under the leases, so that park ids ascend in each queue.
         ticket: ctx.server.next_park_id(),
         db: ctx.keys.db,
         protocol: ctx.client.protocol,
@@ -120,7 +120,7 @@ pub fn wait(ctx: &mut Context<'_, '_>, operation: Operation, keys: Range<usize>,
     }));
 }
 
-/// The n-th key of the plan, to be kept.
+/// Returns the n-th key of the plan as an owned value.
 pub fn wait_key(ctx: &Context<'_, '_>, index: usize) -> WaitKey {
     let planned = ctx.keys.planned[index];
     WaitKey {
@@ -130,11 +130,11 @@ pub fn wait_key(ctx: &Context<'_, '_>, index: usize) -> WaitKey {
     }
 }
 
-/// When a wait of so many seconds, which may have a fraction, ends: ms since the epoch; `None`, which 0 stands for,
-/// for never.
+/// Returns the end of a wait of this many seconds, which may have a fraction, in milliseconds since the Unix epoch. 0
+/// stands for `None`, a wait without end.
 ///
 /// # Errors
-/// When the argument is no such number, or no time is so late.
+/// If the argument is not such a number, or out of range.
 pub fn deadline_ms(seconds: &[u8], now_ms: u64) -> Result<Option<u64>, CommandError> {
     let not_a_float = CommandError::constant("ERR timeout is not a float or out of range");
     let timeout_ms = LongDouble::parse(seconds)
@@ -147,10 +147,10 @@ pub fn deadline_ms(seconds: &[u8], now_ms: u64) -> Result<Option<u64>, CommandEr
     }
 }
 
-/// When a wait of so many milliseconds ends, in the same way.
+/// Returns the end of a wait of this many milliseconds, in the same way.
 ///
 /// # Errors
-/// When it is negative, or no time is so late.
+/// If it is negative, or out of range.
 pub fn end_ms(timeout_ms: i64, now_ms: u64) -> Result<Option<u64>, CommandError> {
     if timeout_ms == 0 {
         return Ok(None);

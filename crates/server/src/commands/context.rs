@@ -1,4 +1,4 @@
-//! What a handler gets: arguments, keys, the reply, its client and the server.
+//! The context of a handler: arguments, keys, the reply, its client and the server.
 
 use weft_reactor::SharedValues;
 use weft_resp::{Args, Protocol, Reply};
@@ -25,14 +25,14 @@ pub type CommandResult = Result<(), CommandError>;
 /// A handler.
 pub type Handler = for<'a, 'p> fn(&mut Context<'a, 'p>) -> CommandResult;
 
-/// How a command is executed.
+/// The mode in which a command is executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Under the leases of its keys (none, if it has no keys).
     Leased,
     /// With the whole keyspace to itself.
     Exclusive,
-    /// As a script: under the leases of its keys, and of what else it turns out to need. The handler only reads the
+    /// As a script: under the leases of its keys, and of all further keys that it reaches. The handler only reads the
     /// arguments; the dispatcher runs the script.
     Script,
 }
@@ -42,24 +42,23 @@ pub enum Mode {
 pub struct Binding {
     /// The handler.
     pub run: Handler,
-    /// Its mode.
+    /// The mode.
     pub mode: Mode,
-    /// Whether it writes keys that its key specifications call read-only.
+    /// `true` if it writes keys that its key specifications call read-only.
     pub writes_all_keys: bool,
-    /// Which argument names the member or field that it looks for; 0 for none. In a large collection the memory that
-    /// leads to it is fetched beforehand. [`ALL_MEMBERS`], [`HEAD_ELEMENTS`] and [`TAIL_ELEMENTS`] stand for what they
-    /// say.
+    /// The index of the argument that names the member or field to look up; 0 for none. In a large collection, the
+    /// memory that leads to it is prefetched. [`ALL_MEMBERS`], [`HEAD_ELEMENTS`] and [`TAIL_ELEMENTS`] stand for such
+    /// parts of a collection.
     pub member: u8,
-    /// Whether it reaches keys that no plan knows: a transaction with it needs the whole keyspace.
+    /// `true` if it reaches keys that no plan knows: a transaction with it needs the whole keyspace.
     pub reaches_further: bool,
-    /// Whether it tells the offset of the replication stream, which must cover whatever was replied to before.
+    /// `true` if it reports the offset of the replication stream, which must cover every write answered before.
     pub tells_offset: bool,
-    /// Whether it tells or does what only the threads that own the clients can: in a transaction that is found out
-    /// beforehand.
+    /// `true` if it needs the threads that own the clients. In a transaction their answers are collected beforehand.
     pub asks: bool,
 }
 
-/// Stands for all members or fields, where the argument that names one could stand.
+/// Stands for all members or fields, in the place of an argument's index.
 pub const ALL_MEMBERS: u8 = u8::MAX;
 /// Stands for the first elements of a list.
 pub const HEAD_ELEMENTS: u8 = u8::MAX - 1;
@@ -67,31 +66,31 @@ pub const HEAD_ELEMENTS: u8 = u8::MAX - 1;
 pub const TAIL_ELEMENTS: u8 = u8::MAX - 2;
 
 impl Binding {
-    /// The same, for a command that reaches keys which no plan knows.
+    /// Returns the binding of a command that reaches keys which no plan knows.
     pub const fn reaching_further(mut self) -> Self {
         self.reaches_further = true;
         self
     }
 
-    /// The same, for a command that tells the offset of the replication stream.
+    /// Returns the binding of a command that reports the offset of the replication stream.
     pub const fn telling_offset(mut self) -> Self {
         self.tells_offset = true;
         self
     }
 
-    /// The same, for a command about all clients.
+    /// Returns the binding of a command about all clients.
     pub const fn asking(mut self) -> Self {
         self.asks = true;
         self
     }
 
-    /// The same, for a command that looks for the member or field that argument `index` names.
+    /// Returns the binding of a command that looks up the member or field in argument `index`.
     pub const fn of_member(mut self, index: u8) -> Self {
         self.member = index;
         self
     }
 
-    /// The same, for a command that changes one end of a list, or of a stream.
+    /// Returns the binding of a command that changes one end of a list, or of a stream.
     pub const fn of_end(self, end: ListEnd) -> Self {
         self.of_member(match end {
             ListEnd::Head => HEAD_ELEMENTS,
@@ -99,7 +98,7 @@ impl Binding {
         })
     }
 
-    /// The same, for a command that reads all members or fields.
+    /// Returns the binding of a command that reads all members or fields.
     pub const fn of_all_members(self) -> Self {
         self.of_member(ALL_MEMBERS)
     }
@@ -160,17 +159,17 @@ pub const fn exclusive(run: Handler) -> Binding {
 /// Work above this estimate leaves the worker, ns: what its other clients may be made to wait.
 const LONG_NS: u64 = 200_000;
 
-/// What a handler works with.
+/// The context of a handler.
 pub struct Context<'a, 'p> {
     /// Arguments, the command's name first.
     pub args: Args<'a>,
-    /// Its keys, under leases.
+    /// The keys, under leases.
     pub keys: Keys<'a, 'p>,
     /// The reply.
     pub reply: Reply<'a>,
     /// Big values spliced into the reply by reference.
     pub shared: SharedValues<'a>,
-    /// Who asks.
+    /// The client.
     pub client: &'a mut Client,
     /// The server.
     pub server: &'a Arc<Server>,
@@ -180,13 +179,13 @@ pub struct Context<'a, 'p> {
     pub pass: Option<&'a GatePassage<'p>>,
     /// Milliseconds since the epoch, the same for a whole batch.
     pub now_ms: u64,
-    /// Whether the handler may hand itself to a background thread; not when it runs on one already, in
-    /// exclusive mode, or as a part of something larger.
+    /// `true` if the handler may move to a background thread; not if it runs on one already, in exclusive mode, or as a
+    /// part of a transaction or script.
     pub may_leave: bool,
-    /// Whether the client may be made to wait for keys; if not, a blocking command that finds nothing answers as if
-    /// its time were over.
+    /// `true` if the client may block for keys. Otherwise a blocking command that finds nothing replies as after a
+    /// timeout.
     pub may_block: bool,
-    /// What follows.
+    /// The next step.
     pub after: NextStep,
 }
 
@@ -203,8 +202,8 @@ impl<'a> Context<'a, '_> {
         self.args.len()
     }
 
-    /// What expires before has expired, ms since the epoch. Not the time for a primary's commands: nothing expires for
-    /// them by itself.
+    /// Returns the time at which keys are alive, in milliseconds since the Unix epoch. For a primary's commands this is
+    /// not the current time, because nothing expires for them.
     #[inline]
     pub fn alive_ms(&self) -> u64 {
         self.keys.access.now_ms
@@ -231,13 +230,14 @@ impl<'a> Context<'a, '_> {
         }
     }
 
-    /// How long this handler may take here, ns: longer work leaves the worker, if it can.
+    /// Returns the time that this handler may take here, in nanoseconds; longer work leaves the worker if possible.
     #[inline]
     pub fn in_place_ns(&self) -> u64 {
         if self.may_leave { LONG_NS } else { u64::MAX }
     }
 
-    /// Whether work of `estimated_ns` is too long for this worker's other clients. If so, it leaves.
+    /// Decides if work of `estimated_ns` is too long for this worker's other clients. If so, moves it and returns
+    /// `true`.
     #[inline]
     pub fn leaves_worker(&mut self, estimated_ns: u64) -> bool {
         let leaves = estimated_ns > self.in_place_ns();
@@ -247,7 +247,7 @@ impl<'a> Context<'a, '_> {
         leaves
     }
 
-    /// Has a background thread run the handler again from its start: on a snapshot of its keys if that can be, else
+    /// Lets a background thread run the handler again from its start: on a snapshot of its keys if possible, otherwise
     /// under the same leases. The handler, which has changed nothing yet, returns at once. Not for handlers that change
     /// their client.
     #[cold]
@@ -260,7 +260,7 @@ impl<'a> Context<'a, '_> {
         };
     }
 
-    /// Has a background thread run the handler again, under the same leases from its start to its end: it reaches keys
+    /// Lets a background thread run the handler again, under the same leases from start to end, because it reaches keys
     /// that no plan knows.
     #[cold]
     pub fn leave_under_leases(&mut self) {
@@ -268,7 +268,7 @@ impl<'a> Context<'a, '_> {
         self.after = NextStep::Leave(None);
     }
 
-    /// What the command does with each of its keys, if a snapshot of them may stand for them; else nothing.
+    /// Returns the command's use of each of its keys, if a snapshot may stand for them; otherwise nothing.
     fn uses(&self) -> Vec<KeyUse> {
         let spec = self.command.spec;
         let waits = spec.flags.contains(CommandFlags::BLOCKING);
@@ -284,11 +284,11 @@ impl<'a> Context<'a, '_> {
         self.keys.planned.iter().zip(uses).map(use_of).collect()
     }
 
-    /// Has work that needs no keys done where it makes nobody wait; as a part of something larger it is done at once,
-    /// for other commands come behind it.
+    /// Lets a background thread do work that needs no keys. In a transaction or script the work is done at once,
+    /// because other commands follow.
     ///
     /// # Errors
-    /// That of work that was done at once.
+    /// The error of work that was done at once.
     pub fn off_worker(&mut self, work: impl FnOnce(&Arc<Server>) -> Vec<u8> + Send + 'static) -> CommandResult {
         if self.may_block {
             self.in_background(move |server, _| work(server));
@@ -348,7 +348,7 @@ pub fn background_job(work: BackgroundReply, origin: (usize, u64, u64)) -> Job {
             client,
             ticket,
             bytes,
-            // As in Valkey, whatever was logged by now counts as the client's.
+            // As in Valkey, everything logged by now counts as the client's.
             log_ticket: server.propagation.last_sequence(),
         });
     })

@@ -29,7 +29,7 @@ impl CommandError {
         CommandError(Cow::Borrowed(text.as_bytes()))
     }
 
-    /// An error with a text of its own.
+    /// Returns an error with a text of its own.
     pub fn text(text: impl Into<String>) -> Self {
         CommandError(Cow::Owned(text.into().into_bytes()))
     }
@@ -57,12 +57,12 @@ impl CommandError {
     }
 }
 
-/// What an error shows of a word that a client sent: it ends at the first zero byte, as in Valkey.
+/// Returns the part of a client's word that an error shows: it ends at the first zero byte, as in Valkey.
 pub fn shown(word: &[u8]) -> &[u8] {
     word.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
-/// What the errors of containers show of an unknown subcommand's name.
+/// Returns the part of an unknown subcommand's name that errors of containers show.
 pub fn shown_name(word: &[u8]) -> &[u8] {
     let shown = shown(word);
     &shown[..shown.len().min(128)]

@@ -1,26 +1,26 @@
-//! The key walker: tells which arguments of a command are keys, and what the command does with each.
+//! The key walker: finds which arguments of a command are keys, and what the command does with each.
 //!
 //! There is one walker, so prefetching, leases, cluster redirects, ACL rules, client-side caching and COMMAND GETKEYS
-//! cannot disagree. It needs nothing but the metadata row and the arguments, allocates nothing, and takes one of four
-//! ways, which [`KeyShape`] names and the row holds precomputed:
+//! cannot disagree. It needs only the metadata row and the arguments, allocates nothing, and takes one of four ways,
+//! which [`KeyShape`] names and the row holds precomputed:
 //!
 //! ```text
 //! None      PING                 nothing to do
 //! One       GET k                one argument; for SET and BITFIELD its flags depend on the options
 //! Range     MSET k v k v         first, last, step
 //! Complex   everything else      1. turn each key spec into a range of arguments
-//!                                2. if one cannot be: ask the command's own procedure instead (`SpecialKeys`)
+//!                                2. if one cannot be: run the command's own procedure instead (`SpecialKeys`)
 //!                                3. visit
 //! ```
 //!
 //! A malformed command has no keys here: step 1 finishes before step 3 begins, so a spec that fails cannot leave the
-//! keys of an earlier one behind. The handler reports the error and touches nothing.
+//! keys of an earlier one behind. The handler reports the error and accesses nothing.
 
 use crate::commands::spec::{BeginSearch, CommandSpec, FindKeys, KeyFlags, KeySpec};
 
 /// The words of a request, the command name being the first.
 pub trait Arguments {
-    /// How many words there are.
+    /// Returns the number of words.
     fn len(&self) -> usize;
 
     /// The word at `index`; empty if there are fewer.
@@ -49,12 +49,12 @@ impl Arguments for weft_resp::Args<'_> {
     }
 }
 
-/// One key found among the arguments.
+/// One key among the arguments.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KeyPosition {
     /// The argument that is the key.
     pub index: usize,
-    /// What the command does with it.
+    /// The use of the key.
     pub flags: KeyFlags,
 }
 
@@ -63,11 +63,11 @@ pub struct KeyPosition {
 pub enum KeyShape {
     /// The command has no keys.
     None,
-    /// Exactly one key, always at the same place.
+    /// Exactly one key, always at the same position.
     One {
         /// The argument that is the key.
         index: u8,
-        /// What happens to it; with `VARIABLE_FLAGS`, the options decide.
+        /// The use of the key; with `VARIABLE_FLAGS`, the options decide.
         flags: KeyFlags,
     },
     /// Keys at regular distances.
@@ -78,7 +78,7 @@ pub enum KeyShape {
         last: i8,
         /// The distance of neighbouring keys.
         step: u8,
-        /// What happens to each.
+        /// The use of each key.
         flags: KeyFlags,
     },
     /// The key specs have to be interpreted.
@@ -128,12 +128,12 @@ impl KeyShape {
     }
 }
 
-/// The commands whose key specs do not tell everything, by what has to be looked at instead.
+/// The commands whose key specs are incomplete, by the procedure that finds their keys.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SpecialKeys {
     /// The specs suffice.
     None,
-    /// SET: one key, which is read as well if the option GET is there.
+    /// SET: one key, which is also read with the option GET.
     Set,
     /// BITFIELD: one key, which is only read if every operation is a GET.
     BitField,
@@ -196,7 +196,7 @@ pub fn walk<Args: Arguments + ?Sized>(spec: &CommandSpec, args: &Args, visit: &m
     }
 }
 
-/// Like [`walk`], and visits also what is routed like a key without being one ([`KeyFlags::NOT_KEY`]).
+/// Like [`walk`], and also visits words that are routed like keys without being keys ([`KeyFlags::NOT_KEY`]).
 ///
 /// For cluster redirects: a shard channel belongs to a slot as a key does.
 pub fn walk_routed<Args: Arguments + ?Sized>(
@@ -270,7 +270,7 @@ fn walk_specs<Args: Arguments + ?Sized>(
     ranges.into_iter().map(|range| range.visit(visit)).sum()
 }
 
-/// The arguments that `spec` describes; an empty range if its keyword is not among them, or if it goes on to the end
+/// Returns the arguments that `spec` describes: an empty range if its keyword is missing, or if it extends to the end
 /// and no argument is left. (PFMERGE without sources still creates its destination, which must be leased and permitted.
 /// Valkey's walker finds no key at all there.)
 fn locate<Args: Arguments + ?Sized>(spec: &KeySpec, args: &Args) -> Result<KeyRange, SpecFailed> {
@@ -344,7 +344,7 @@ fn leading_integer(word: &[u8]) -> Option<i64> {
     std::str::from_utf8(&word[..digits]).ok()?.parse().ok()
 }
 
-/// What a command does with its only key when that depends on its options.
+/// Returns the use of a command's only key if it depends on its options.
 fn flags_by_options<Args: Arguments + ?Sized>(special: SpecialKeys, args: &Args) -> KeyFlags {
     const READ: KeyFlags = KeyFlags::of(&[KeyFlags::RO, KeyFlags::ACCESS]);
     const READ_AND_UPDATE: KeyFlags = KeyFlags::of(&[KeyFlags::RW, KeyFlags::ACCESS, KeyFlags::UPDATE]);
@@ -359,7 +359,7 @@ fn flags_by_options<Args: Arguments + ?Sized>(special: SpecialKeys, args: &Args)
     }
 }
 
-/// Whether every operation of a BITFIELD is a GET. What is malformed counts as a write.
+/// Returns `true` if every operation of a BITFIELD is a GET. A malformed one counts as a write.
 fn bitfield_only_reads<Args: Arguments + ?Sized>(args: &Args) -> bool {
     let mut index = 2;
     while index < args.len() {
@@ -392,7 +392,7 @@ fn walk_special<Args: Arguments + ?Sized>(
     }
 }
 
-/// The key that is sorted, then the destination: of several STORE options the last one counts.
+/// Visits the key that is sorted, then the destination: of several STORE options the last one counts.
 fn walk_sort<Args: Arguments + ?Sized>(args: &Args, may_store: bool, visit: &mut impl FnMut(KeyPosition)) -> usize {
     if args.len() < 2 {
         return 0;
@@ -460,7 +460,7 @@ fn walk_migrate<Args: Arguments + ?Sized>(args: &Args, visit: &mut impl FnMut(Ke
     1
 }
 
-/// The index that is searched, then the destination: of several STORE and STOREDIST options the last one counts.
+/// Visits the index that is searched, then the destination: of several STORE and STOREDIST options the last one counts.
 fn walk_georadius<Args: Arguments + ?Sized>(args: &Args, visit: &mut impl FnMut(KeyPosition)) -> usize {
     if args.len() < 2 {
         return 0;
@@ -487,7 +487,7 @@ fn walk_georadius<Args: Arguments + ?Sized>(args: &Args, visit: &mut impl FnMut(
     2
 }
 
-/// Keys whose number stands before them, followed by anything.
+/// Visits keys that are preceded by their number and followed by anything.
 fn walk_counted<Args: Arguments + ?Sized>(args: &Args, count: usize, visit: &mut impl FnMut(KeyPosition)) -> usize {
     let first = count + 1;
     let key_count = leading_integer(args.arg(count)).and_then(|number| usize::try_from(number).ok());
@@ -507,7 +507,7 @@ fn walk_counted<Args: Arguments + ?Sized>(args: &Args, count: usize, visit: &mut
     .visit(visit)
 }
 
-/// The same, then the destination.
+/// Like [`walk_counted`], then visits the destination.
 fn walk_counted_and_stored<Args: Arguments + ?Sized>(args: &Args, visit: &mut impl FnMut(KeyPosition)) -> usize {
     let visited = walk_counted(args, 2, visit);
     if visited == 0 {

@@ -1,4 +1,4 @@
-//! The commands: one file per group, each with its handlers and their bindings; and what they share.
+//! The commands: one folder per group, with handlers and their bindings, and shared code.
 
 use std::sync::OnceLock;
 
@@ -33,7 +33,7 @@ use registry::Registry;
 
 static REGISTRY: OnceLock<Registry<Binding>> = OnceLock::new();
 
-/// Every command that exists here, by group.
+/// All commands with handlers, by group.
 pub const GROUPS: &[&[(&str, Binding)]] = &[
     server::acl::BINDINGS,
     bitmap::BINDINGS,

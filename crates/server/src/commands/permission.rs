@@ -1,7 +1,7 @@
-//! What a command asks of access control, and what becomes of it when that is refused.
+//! Access control for commands: the permissions that a command needs, and the errors when they are missing.
 //!
-//! [`check`] is asked before a command runs, before it is queued, and again when EXEC runs it; [`check_waiter`] when a
-//! client that waited for keys is about to be served. See the essay of [`crate::acl`].
+//! [`check`] is called before a command runs, before it is queued, and again when EXEC runs it; [`check_waiter`] before a
+//! blocked client is served. See the essay of [`crate::acl`].
 
 use std::collections::HashSet;
 use std::sync::OnceLock;
@@ -25,7 +25,7 @@ use crate::observability::lock;
 use crate::observability::metrics::Counter;
 use crate::state::Server;
 
-/// The commands that rules may name: all of Valkey's, those that exist here with their own numbers.
+/// Returns the commands that rules may name: all of Valkey's; those that exist here have their own numbers.
 pub fn catalogue() -> &'static CommandCatalogue {
     static CATALOGUE: OnceLock<CommandCatalogue> = OnceLock::new();
     CATALOGUE.get_or_init(|| {
@@ -83,23 +83,23 @@ fn attach_subcommands(specs: &mut [(Box<str>, &'static CommandSpec, Vec<CommandI
 pub struct CommandPermission<'a, Args: Arguments + ?Sized> {
     /// The command.
     pub command: &'static Command<Binding>,
-    /// Its arguments, the name first.
+    /// The arguments, the name first.
     pub args: &'a Args,
     /// The client's database.
     pub db: usize,
-    /// How many databases there are.
+    /// The number of databases.
     pub databases: usize,
 }
 
 impl<Args: Arguments + ?Sized> CommandPermission<'_, Args> {
-    /// The database that an argument names, if it names one.
+    /// Returns the database that an argument names, if it names one.
     fn database_at(&self, index: usize) -> Option<(usize, usize)> {
         let number = parse_i64(self.args.arg(index))?;
         let number = usize::try_from(number).ok().filter(|number| *number < self.databases)?;
         Some((index, number))
     }
 
-    /// The destinations of COPY, of which the last one counts, if all of its options are right.
+    /// Returns the destinations of COPY, of which the last one counts, if all of its options are valid.
     fn copy_destinations(&self) -> Option<Vec<(usize, usize)>> {
         let is = |index: usize, word: &[u8]| self.args.arg(index).eq_ignore_ascii_case(word);
         let mut destinations = Vec::new();
@@ -117,7 +117,7 @@ impl<Args: Arguments + ?Sized> CommandPermission<'_, Args> {
         Some(destinations)
     }
 
-    /// The databases that its arguments name; none if one of them is no database.
+    /// Returns the databases that its arguments name; none if one of them is invalid.
     fn named_databases(&self) -> Vec<(usize, usize)> {
         let at = |indexes: &[usize]| indexes.iter().map(|index| self.database_at(*index)).collect();
         let named = match self.command.full_name {
@@ -130,7 +130,7 @@ impl<Args: Arguments + ?Sized> CommandPermission<'_, Args> {
         named.unwrap_or_default()
     }
 
-    /// Whether it uses the client's own database.
+    /// Returns `true` if it uses the client's own database.
     fn uses_own_database(&self) -> bool {
         let spec = self.command.spec;
         let elsewhere = matches!(self.command.full_name, "select" | "swapdb");
@@ -197,10 +197,10 @@ fn access_of(flags: KeyFlags) -> KeyAccess {
     access
 }
 
-/// Whether a user may run a command.
+/// Checks that a user may run a command.
 ///
 /// # Errors
-/// When not.
+/// If the user lacks a permission.
 pub fn check<Args: Arguments + ?Sized>(
     user: &UserRules,
     permission: &CommandPermission<'_, Args>,
@@ -212,7 +212,7 @@ pub fn check<Args: Arguments + ?Sized>(
     }
 }
 
-/// Whether the client of a running command may, by the same selector, run it and read any key whatsoever.
+/// Returns `true` if the client of a running command may, by one selector, run it and read every key.
 pub fn reads_every_key(ctx: &Context<'_, '_>) -> bool {
     let login = &ctx.client.login;
     login.is_unrestricted(ctx.server.acl.version()) || {
@@ -226,7 +226,7 @@ pub fn reads_every_key(ctx: &Context<'_, '_>) -> bool {
     }
 }
 
-/// Whether a client's user, as it is at the moment, allows everything that the client is subscribed to.
+/// Returns `true` if a client's user currently allows all of the client's subscriptions.
 pub fn may_listen(client: &Client) -> bool {
     let user = client.login.account().rules();
     let Some(subscriptions) = &client.subscriptions else {
@@ -242,7 +242,7 @@ pub fn may_listen(client: &Client) -> bool {
             .all(|pattern| user.allows_channel(ChannelUse::Pattern, pattern))
 }
 
-/// How many databases there are.
+/// Returns the number of databases.
 pub fn databases(server: &Server) -> usize {
     server.config.databases()
 }
@@ -298,18 +298,18 @@ impl AccessRequest for WaiterWish<'_> {
     fn each_channel(&self, _: &mut dyn FnMut(usize, ChannelUse, &[u8])) {}
 }
 
-/// Why a client that waits may not be served.
+/// The reason why a blocked client may not be served.
 pub enum Unpermitted {
-    /// Its user is gone, and its connection about to be.
+    /// Its user is deleted, and its connection will be closed.
     Gone,
-    /// What it waits for is not allowed any more.
+    /// Its command is not permitted any more.
     Refused(DeniedAccess, CommandError),
 }
 
-/// Whether a waiting client may be served; users may have changed since it began to wait.
+/// Checks that a blocked client may be served; users may have changed since it began to wait.
 ///
 /// # Errors
-/// When not.
+/// If it may not.
 pub fn check_waiter(server: &Server, waiter: &Waiter) -> Result<(), Unpermitted> {
     if waiter.permit.version == server.acl.version() {
         return Ok(());
@@ -361,7 +361,7 @@ fn error(reason: DenialReason, user: &[u8], command: &Command<Binding>) -> Comma
     }
 }
 
-/// What a script is told of a command that its caller may not run.
+/// Returns the error that a script gets for a command that its caller may not run.
 pub fn refused_in_script(reason: DenialReason, user: &[u8], command: &Command<Binding>) -> Vec<u8> {
     let text: &[u8] = match reason {
         DenialReason::Command => &explain(reason, user, command, b""),
@@ -372,7 +372,7 @@ pub fn refused_in_script(reason: DenialReason, user: &[u8], command: &Command<Bi
     [b"NOPERM ACL failure in script: ", text].concat()
 }
 
-/// What ACL DRYRUN says of a refusal.
+/// Returns the reply of ACL DRYRUN for a refusal.
 pub fn explain(reason: DenialReason, user: &[u8], command: &Command<Binding>, object: &[u8]) -> Vec<u8> {
     let name = command.full_name.as_bytes();
     let (what, object, after): (&[u8], &[u8], &[u8]) = match reason {
@@ -417,7 +417,7 @@ pub fn refusal<Args: Arguments + ?Sized>(
     }
 }
 
-/// What EXEC says of a command that has been forbidden since it was queued.
+/// Returns the error of EXEC for a command that was forbidden after it was queued.
 pub fn changed_since_queued(reason: DenialReason) -> CommandError {
     let reason = match reason {
         DenialReason::Command => "no permission to execute the command or subcommand",
@@ -431,7 +431,7 @@ pub fn changed_since_queued(reason: DenialReason) -> CommandError {
     ))
 }
 
-/// What a client's next command is a part of.
+/// Returns the context of a client's next command, for the ACL log.
 pub fn scene_of(client: &Client) -> DenialContext {
     match client.transaction {
         Some(_) => DenialContext::Transaction,

@@ -96,7 +96,8 @@ fn unsubscribe_from(ctx: &mut Context<'_, '_>, kind: SubscriptionKind, word: &[u
     Ok(())
 }
 
-/// Confirms a subscription or its end. A confirmation is a message, so it comes even if the client wants no replies.
+/// Confirms a subscription or its end. A confirmation is a message, so it is sent even if the client has switched
+/// replies off.
 fn confirm(ctx: &mut Context<'_, '_>, kind: SubscriptionKind, word: &[u8], name: Option<&[u8]>) {
     let count = match kind {
         SubscriptionKind::ShardChannel => ctx.client.subscription_count(kind),
@@ -206,7 +207,7 @@ fn numpat(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// What clients and their authors compare and parse, line by line.
+/// Lines that clients and their authors compare and parse.
 const HELP: &[&str] = &[
     "PUBSUB <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
     "CHANNELS [<pattern>]",

@@ -25,10 +25,10 @@ use crate::commands::keys::Arguments;
 /// A command or subcommand that clients can use.
 #[derive(Debug)]
 pub struct Command<H: 'static> {
-    /// What it is.
+    /// The metadata.
     pub spec: &'static CommandSpec,
-    /// What executes it. Only a container without meaning of its own (CONFIG) has none; its arity of -2 refuses it
-    /// before a handler is needed.
+    /// The handler. Only a container without a meaning of its own (CONFIG) has none; its arity of -2 refuses it before
+    /// a handler is needed.
     pub handler: Option<H>,
     /// Dense, from 0, in the order of [`Registry::commands`]: an index for statistics and ACL bits.
     pub id: u16,
@@ -38,24 +38,24 @@ pub struct Command<H: 'static> {
     pub subcommand_ids: Range<u16>,
     /// The subcommands by name; empty if there are none.
     subcommand_index: NameIndex,
-    /// Whether the first word of a request says that it asks for this.
+    /// `true` if the first word of a request names it.
     named_by_one_word: bool,
 }
 
 impl<H> Command<H> {
-    /// Whether the second word names a subcommand.
+    /// Returns `true` if the second word names a subcommand.
     pub fn is_container(&self) -> bool {
         !self.subcommand_ids.is_empty()
     }
 
-    /// Whether the first word of a request says that it asks for this: neither a container nor a subcommand.
+    /// Returns `true` if the first word of a request names it: it is neither a container nor a subcommand.
     #[inline]
     pub fn is_named_by_one_word(&self) -> bool {
         self.named_by_one_word
     }
 }
 
-/// What a request asks for.
+/// The result of looking up a request's command.
 #[derive(Debug)]
 pub enum Lookup<H: 'static> {
     /// This command. Its arity is not checked yet: see [`CommandSpec::accepts_arg_count`].
@@ -69,7 +69,7 @@ pub enum Lookup<H: 'static> {
     },
 }
 
-/// Why a command was not renamed.
+/// The reason why a command was not renamed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RenameError {
     /// No command has that name, or only a subcommand.
@@ -246,11 +246,11 @@ impl<H> Registry<H> {
         &self.commands[usize::from(ids.start)..usize::from(ids.end)]
     }
 
-    /// Lets clients call a command by another name only, or, if that is empty, not at all.
+    /// Gives a command another name, or removes it if the new name is empty.
     ///
     /// # Errors
     ///
-    /// If there is no such top-level command, or if the new name is taken; the old name is gone then all the same,
+    /// If there is no such top-level command, or if the new name is taken. The old name is removed then nevertheless,
     /// which does not matter to a server that refuses to start with such a configuration.
     pub fn rename(&mut self, name: &[u8], new_name: &[u8]) -> Result<(), RenameError> {
         let id = self.index.find(name).ok_or(RenameError::NoSuchCommand)?;
@@ -284,12 +284,12 @@ struct NameIndex {
 struct Slot {
     name: PackedName,
     id: u16,
-    /// Where the name is among the names, to compare it if it is too long to be packed.
+    /// The index among the names, for comparing a name that is too long to be packed.
     position: u16,
 }
 
 impl Slot {
-    /// No name is empty, so the length tells free slots.
+    /// No name is empty, so a length of zero marks free slots.
     const FREE: Slot = Slot {
         name: PackedName {
             head: 0,

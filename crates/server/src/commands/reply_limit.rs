@@ -1,7 +1,7 @@
-//! How long a reply may grow while it is written, for replies whose length is not bounded by the data.
+//! The limit of a reply while it is written, for replies whose length is not bounded by the data.
 //!
-//! The worker closes a client whose output is longer than its class allows, but only once the reply is there.
-//! HRANDFIELD with a count of minus a billion would take gigabytes until then.
+//! The worker closes a client whose output exceeds its class's limit, but only once the reply is complete. HRANDFIELD
+//! with a count of minus a billion would take gigabytes until then.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use crate::config::ClientClass;
 use crate::net::client::{Client, ClientFlags};
 use crate::state::Server;
 
-/// Output up to which the limit does not matter, bytes: the worker only looks at longer ones.
+/// The output up to which the limit is not checked, in bytes: the worker only checks longer ones.
 pub const FREE_OUTPUT_BYTES: usize = 16 * 1024;
-/// Elements that are written between two looks at the limit.
+/// The number of elements written between two checks of the limit.
 pub const ELEMENTS_A_LOOK: usize = 1024;
 
-/// When to stop writing a reply. Its client gets nothing of it: the connection is closed, or gone, or the process ends.
+/// The limit of a reply. Beyond it the client gets no part of the reply: the connection is closed.
 pub struct ReplyLimit {
     server: Arc<Server>,
     client: u64,

@@ -85,7 +85,8 @@ impl Server {
         threads.flatten().all(|thread| {
             // The state follows the name, which is in parentheses.
             let line = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
-            line.rsplit_once(')').is_none_or(|(_, state)| state.trim_start().starts_with('T'))
+            line.rsplit_once(')')
+                .is_none_or(|(_, state)| state.trim_start().starts_with('T'))
         })
     }
 

@@ -1,4 +1,4 @@
-//! The subcommands of CLUSTER that change what this node knows: arguments here, rules in [`crate::cluster::changes`].
+//! The subcommands of CLUSTER that change this node's state: arguments here, rules in [`crate::cluster::changes`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,7 @@ fn change(
     answer(ctx, |state, keys| change(state, keys).map(|()| "OK".to_owned()))
 }
 
-/// The same for a change with an answer of its own.
+/// Like [`change`], with a reply of its own.
 fn answer(
     ctx: &mut Context<'_, '_>,
     change: impl FnOnce(&mut ClusterState, &SlotKeyCounts<'_, '_>) -> Result<String, ClusterRefusal> + Send + 'static,
@@ -142,7 +142,7 @@ pub(super) fn set_slot(ctx: &mut Context<'_, '_>) -> CommandResult {
         timeout,
     };
     if !ctx.may_block {
-        // Whoever this is a part of waits for its reply in place.
+        // In a transaction or a script the reply is awaited in place.
         ctx.in_background(move |server, seat| match order.check(server, seat) {
             Err(error) => error_bytes(&error),
             Ok(patience) => {
@@ -172,11 +172,11 @@ pub(super) fn set_slot(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// A SETSLOT on its way: it is checked, then the replicas get it, and then it is carried out here.
+/// A SETSLOT under way: it is checked, then sent to the replicas, and then carried out on this node.
 struct SlotOrder {
     slot: u16,
     change: SlotChange,
-    /// As the client sent it.
+    /// The words that the client sent.
     words: Vec<Vec<u8>>,
     timeout: Result<Duration, ClusterRefusal>,
 }
@@ -186,7 +186,7 @@ impl SlotOrder {
         self.words.iter().map(Vec::as_slice).collect()
     }
 
-    /// How long replicas may take.
+    /// Checks the order. Returns the time that replicas may take.
     fn check(&self, server: &Arc<Server>, seat: &mut Seat) -> Result<Duration, String> {
         let SlotOrder { slot, change, .. } = self;
         let checked = topology::change_state(server, cluster_in(server), seat, |state, keys| {
@@ -248,7 +248,7 @@ fn answer_late(
 /// The error of a change that the replicas have not got in time.
 const UNSAFE: &str = "NOREPLICAS Not enough good replicas to write.";
 
-/// How long replicas may take by default.
+/// The default time that replicas may take.
 const PATIENCE: Duration = Duration::from_millis(2000);
 
 /// TIMEOUT is for replicas to acknowledge; words that are no options are passed over, as in Valkey.
@@ -352,7 +352,7 @@ pub(super) fn reset(ctx: &mut Context<'_, '_>) -> CommandResult {
     })
 }
 
-/// How the log shows who asked for something.
+/// Returns the client's description for the log.
 fn who(ctx: &Context<'_, '_>) -> String {
     format!("id={} addr={}", ctx.client.id, ctx.client.address)
 }
@@ -397,7 +397,7 @@ pub(super) fn failover(ctx: &mut Context<'_, '_>) -> CommandResult {
     change(ctx, move |state, _| state.begin_failover(manner, &client, now_ms))
 }
 
-/// The primary is about to end, and wants one of its replicas to take over.
+/// Handles the request of a primary that is about to end, so that one of its replicas takes over.
 fn take_over_at_end(ctx: &mut Context<'_, '_>) -> CommandResult {
     let (word, now_ms) = (ctx.arg(4).to_vec(), ctx.now_ms);
     change(ctx, move |state, _| match state.node_by_id(&word) {

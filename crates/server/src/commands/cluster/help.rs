@@ -71,7 +71,7 @@ const HELP: &[&str] = &[
     "    Print this help.",
 ];
 
-/// Where there is no cluster, Valkey refuses this too.
+/// Without a cluster, Valkey refuses this too.
 pub(super) fn help(ctx: &mut Context<'_, '_>) -> CommandResult {
     super::cluster_of(ctx)?;
     ctx.reply_with_lines(HELP)

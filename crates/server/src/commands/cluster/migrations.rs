@@ -1,5 +1,5 @@
-//! The subcommands about slots that move as a whole, over a stream of their own, which this server neither sends nor
-//! takes: what is asked for is checked, and then refused.
+//! The subcommands of atomic slot migration, which this server neither sends nor accepts: the arguments are checked,
+//! and the command is refused.
 
 use weft_resp::number::parse_i64;
 

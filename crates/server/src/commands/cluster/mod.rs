@@ -67,7 +67,7 @@ pub const BINDINGS: &[(&str, Binding)] = &[
 /// The error of all that needs a cluster.
 pub(super) const DISABLED: CommandError = CommandError::constant("ERR This instance has cluster support disabled");
 
-/// The cluster, if there is one.
+/// Returns the cluster, or the error without one.
 fn cluster_of<'a>(ctx: &Context<'a, '_>) -> Result<&'a Cluster, CommandError> {
     ctx.server.cluster.as_ref().ok_or(DISABLED)
 }
@@ -95,7 +95,7 @@ fn wrong_words(ctx: &Context<'_, '_>) -> CommandError {
     )
 }
 
-/// How a client asks where nodes are.
+/// Returns the parts of a client on which the addresses of nodes depend.
 fn origin(client: &Client) -> RequesterInfo {
     RequesterInfo {
         ipv6: client.local_address.starts_with('['),
@@ -152,7 +152,7 @@ fn my_shard_id(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Clients that only count slots may ask any server: this is the one subcommand that needs no cluster.
+/// Clients that only compute slots may use any server: this is the one subcommand that needs no cluster.
 fn key_slot(ctx: &mut Context<'_, '_>) -> CommandResult {
     ctx.reply.integer(cluster_slot(ctx.arg(2)).into());
     Ok(())
@@ -194,7 +194,7 @@ fn count_failure_reports(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 // ---- keys of a slot ---------------------------------------------------------------------------------------
 
-/// Looks into a slot; `None` if somebody else writes it at the moment: the command is put off.
+/// Passes a slot to `look`. Returns `None` if another thread writes it at the moment; then the command is put off.
 fn view_slot<R>(ctx: &mut Context<'_, '_>, slot: u16, look: impl FnOnce(&crate::keyspace::Slot) -> R) -> Option<R> {
     let reach = crate::keyspace::walk::WalkAccess::of(&ctx.keys.held, ctx.pass);
     let seen = reach.view(usize::from(slot), look);

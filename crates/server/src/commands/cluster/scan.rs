@@ -1,5 +1,5 @@
-//! CLUSTERSCAN: the keys of the whole cluster. The cursor carries a hash tag of the slot where it goes on, so that a
-//! client's own routing takes it to the right node: `fingerprint-{tag}-position`.
+//! CLUSTERSCAN: the keys of the whole cluster. The cursor carries a hash tag of the slot where it continues, so that a
+//! client's own routing leads to the right node: `fingerprint-{tag}-position`.
 
 use weft_resp::number::{parse_i64, parse_u64};
 
@@ -12,16 +12,16 @@ use crate::keyspace::SLOTS;
 use crate::keyspace::hash::{cluster_slot, slot_of_pattern};
 use crate::keyspace::walk::WalkAccess;
 
-/// Where a scan goes on.
+/// The position of a scan.
 struct ScanPosition {
     slot: u16,
     position: u32,
 }
 
-/// What is asked for.
+/// The arguments of a scan.
 struct ScanArguments<'a> {
     from: Option<ScanPosition>,
-    /// The only slot to look at.
+    /// The only slot to scan.
     only: Option<u16>,
     count: usize,
     filter: Filter<&'a [u8]>,
@@ -85,7 +85,7 @@ pub(super) fn cluster_scan(ctx: &mut Context<'_, '_>) -> CommandResult {
     let wanted = wanted(ctx)?;
     let only = wanted.only.or_else(|| slot_of_pattern(wanted.filter.pattern?));
     let Some(from) = wanted.from else {
-        // The first step only tells where to begin: the client may have asked any node.
+        // The first step only returns the start, since the client may have contacted any node.
         return reply(ctx, Some((only.unwrap_or(0), 0)), &FoundNames::new(ctx.reply.protocol));
     };
     if only.is_some_and(|only| only != from.slot) && wanted.only.is_some() {

@@ -11,7 +11,7 @@ use crate::keyspace::walk::WalkAccess;
 use crate::keyspace::{SLOTS, slot_drop};
 use crate::observability::slot_stats::SlotFigure;
 
-/// What is told of a slot, and what slots may be ordered by.
+/// A metric of a slot, by which slots may be ordered.
 #[derive(Clone, Copy)]
 enum Metric {
     Keys,
@@ -26,7 +26,7 @@ const METRICS: [(&str, Metric); 4] = [
     ("network-bytes-out", Metric::Cost(SlotFigure::BytesOut)),
 ];
 
-/// Which slots are shown, and in what order.
+/// The slots that are shown, and their order.
 enum SlotSelection {
     /// These, by number.
     Range(u16, u16),
@@ -71,7 +71,7 @@ pub(super) fn slot_stats(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// A figure of a slot; `None` if somebody writes the slot at the moment.
+/// Returns a metric of a slot, or `None` if another thread writes the slot at the moment.
 fn figure(ctx: &Context<'_, '_>, slot: u16, metric: Metric) -> Option<u64> {
     match metric {
         Metric::Cost(figure) => Some(ctx.server.slot_stats.sum(slot, figure)),
@@ -85,7 +85,7 @@ fn figure(ctx: &Context<'_, '_>, slot: u16, metric: Metric) -> Option<u64> {
     }
 }
 
-/// The slots to be shown, in order; `None` if somebody writes one of them at the moment.
+/// Returns the slots that are shown, in order, or `None` if another thread writes one of them at the moment.
 fn chosen(ctx: &Context<'_, '_>, view: &ClusterView, wanted: &SlotSelection) -> Option<Vec<u16>> {
     let of_shard = |slot: &u16| view.is_of_my_shard(*slot);
     match *wanted {

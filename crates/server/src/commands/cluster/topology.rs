@@ -168,7 +168,7 @@ pub(super) fn links(ctx: &mut Context<'_, '_>) -> CommandResult {
         let known = state.links.values().filter(|link| link.node.is_some());
         known.cloned().collect()
     };
-    // Clients count on it that the two links of a node stand together, the one to it first.
+    // Clients rely on the two links of a node being adjacent, the outbound one first.
     links.sort_unstable_by_key(|link| (link.node.map(|node| *node.as_bytes()), link.is_inbound));
     let reply = &mut ctx.reply;
     reply.array(links.len());

@@ -24,7 +24,7 @@ pub const BINDINGS: &[(&str, Binding)] = &[
     ("select", leased(select)),
 ];
 
-/// What clients that know Redis alone are told with `extended-redis-compatibility`.
+/// The version that clients of Redis get with `extended-redis-compatibility`.
 const REDIS_VERSION: &str = "7.2.4";
 
 const WRONG_PASSWORD: CommandError =
@@ -42,7 +42,7 @@ fn ping(ctx: &mut Context<'_, '_>) -> CommandResult {
     let in_messages = ctx.client.flags.contains(ClientFlags::PUBSUB) && ctx.client.protocol == Protocol::Resp2;
     match ctx.argc() {
         1 | 2 if in_messages => {
-            // As a message: a subscriber of RESP2 expects nothing else.
+            // As a message: a subscriber in RESP2 expects nothing else.
             ctx.reply.array(2);
             ctx.reply.bulk(b"pong");
             ctx.reply.bulk(ctx.args.argument(1));

@@ -1,8 +1,8 @@
-//! Commands on whole databases: size, emptying, exchange.
+//! Commands on whole databases: size, flush, swap.
 //!
-//! Emptying is two steps. In exclusive mode every table is merely taken out of its slot, which costs microseconds
-//! however many keys there are; then the tables are freed where nobody waits for it: by the lazyfree thread (ASYNC), or
-//! on a background thread while the client that asked for SYNC, and nobody else, waits for the reply.
+//! A flush has two steps. In exclusive mode every table is only detached from its slot, which costs microseconds
+//! however many keys there are. Then the tables are freed outside: by the lazyfree thread (ASYNC), or on a background
+//! thread while only the client that asked for SYNC waits for the reply.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -77,18 +77,18 @@ fn flushall(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Frees tables, replaces the last dump, for what is in that shall not come back, and replies.
+/// Frees tables, replaces the last dump, so that the deleted data is not loaded again, and replies.
 fn save_what_is_left(ctx: &mut Context<'_, '_>, tables: Vec<SlotTable>) {
     let work = move |server: &Arc<Server>, seat: &mut Seat| {
         drop(tables);
-        // The log has told if it failed; the data is gone in any case.
+        // A failure was logged; the data is deleted in any case.
         let _ = save::save_after_flush(server, seat);
         b"+OK\r\n".to_vec()
     };
     if ctx.may_block {
         ctx.in_background(work);
     } else {
-        // A part of something larger, for whose end nobody shall wait longer.
+        // In a transaction or script, which must not take longer.
         ctx.reply.ok();
         let job: Job = Box::new(move |server, seat| drop(work(server, seat)));
         // The threads are gone only at shutdown.
@@ -104,7 +104,7 @@ fn flushdb(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Whether memory is to be freed after the reply.
+/// Returns `true` if memory must be freed after the reply.
 fn is_asynchronous(ctx: &Context<'_, '_>) -> Result<bool, CommandError> {
     match (ctx.argc(), ctx.arg(1)) {
         (1, _) => Ok(ctx.server.config.boolean(id::LAZYFREE_LAZY_USER_FLUSH)),
@@ -114,7 +114,7 @@ fn is_asynchronous(ctx: &Context<'_, '_>) -> Result<bool, CommandError> {
     }
 }
 
-/// Empties databases, and tells whom that concerns.
+/// Empties databases, marks watches and queues waiters.
 fn empty(ctx: &mut Context<'_, '_>, databases: Range<usize>) -> DetachedTables {
     let taken = take(
         &mut everything(&mut ctx.keys.held),
@@ -123,7 +123,7 @@ fn empty(ctx: &mut Context<'_, '_>, databases: Range<usize>) -> DetachedTables {
         ctx.keys.access.seat,
     );
     ctx.keys.effects.dirty += taken.keys;
-    // Also where nothing was there: whoever repeats it may have something.
+    // Also for empty databases: a replica may have keys there.
     ctx.keys.effects.log_for(LogTarget::ALL);
     note_ready(ctx, databases);
     let seat = ctx.keys.access.seat;
@@ -131,7 +131,7 @@ fn empty(ctx: &mut Context<'_, '_>, databases: Range<usize>) -> DetachedTables {
     taken
 }
 
-/// Has tables freed, and replies.
+/// Frees tables, and replies.
 fn free(ctx: &mut Context<'_, '_>, tables: Vec<SlotTable>, keys: u64, asynchronous: bool) {
     let bytes = ctx.server.estimated_bytes_of_keys(keys);
     if tables.is_empty() {
@@ -145,7 +145,7 @@ fn free(ctx: &mut Context<'_, '_>, tables: Vec<SlotTable>, keys: u64, asynchrono
             b"+OK\r\n".to_vec()
         });
     } else {
-        // A part of something larger, for whose end nobody shall wait longer. It does not count as freed lazily.
+        // In a transaction or script, which must not take longer. This does not count as freed lazily.
         ctx.server.lazyfree.free(0, bytes, Box::new(tables));
         ctx.reply.ok();
     }
@@ -180,7 +180,7 @@ fn swapdb(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Has those served who wait for keys of databases that changed as a whole.
+/// Queues the waiters for keys of databases that changed as a whole.
 fn note_ready(ctx: &mut Context<'_, '_>, databases: impl Iterator<Item = usize> + Clone) {
     if ctx.server.blocked.keys() == 0 {
         return;

@@ -22,7 +22,7 @@ pub const BINDINGS: &[(&str, Binding)] = &[
     ("restore-asking", leased(restore)),
 ];
 
-/// What encoding or decoding a byte of a collection takes, ns.
+/// The time to encode or decode a byte of a collection, in ns.
 const COLLECTION_BYTE_NS: u64 = 5;
 /// Longer strings are compressed in the background.
 const IN_PLACE_BYTES: usize = 64 * 1024;
@@ -90,7 +90,8 @@ fn restore_options(ctx: &Context<'_, '_>) -> Result<RestoreOptions, CommandError
     Ok(options)
 }
 
-/// When the restored key expires, in ms since the epoch. A time to live beyond all time wraps around into the past.
+/// Returns the expiry of the restored key, in milliseconds since the Unix epoch. A time to live that overflows wraps
+/// around into the past.
 fn restored_expiry(ctx: &Context<'_, '_>, absolute: bool) -> Result<Option<i64>, CommandError> {
     let ttl = parse_i64(ctx.arg(2)).ok_or(CommandError::NOT_AN_INTEGER)?;
     if ttl < 0 {
@@ -100,7 +101,7 @@ fn restored_expiry(ctx: &Context<'_, '_>, absolute: bool) -> Result<Option<i64>,
     Ok((ttl > 0).then(|| ttl.wrapping_add(base_ms)))
 }
 
-/// Has the log tell of a bad payload, at most once a second: any client may send as many as it likes.
+/// Logs a bad payload, at most once a second, because any client may send as many as it likes.
 #[cold]
 fn note_bad_payload(now_ms: u64, payload: &[u8]) {
     static TOLD_S: AtomicU64 = AtomicU64::new(0);

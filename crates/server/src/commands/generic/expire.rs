@@ -27,11 +27,11 @@ pub const BINDINGS: &[(&str, Binding)] = &[
 pub struct Conditions {
     /// `NX`: the key has none.
     unset: bool,
-    /// `XX`: the key has one.
+    /// `XX`: the key has an expiry.
     set: bool,
-    /// `GT`: the new one is later.
+    /// `GT`: the new expiry is later.
     later: bool,
-    /// `LT`: the new one is earlier.
+    /// `LT`: the new expiry is earlier.
     earlier: bool,
 }
 
@@ -78,7 +78,7 @@ impl Conditions {
         Ok(conditions)
     }
 
-    /// Whether a key that expires at `current` (never: `None`) may expire at `new` instead.
+    /// Returns `true` if a key that expires at `current` (never: `None`) may expire at `new` instead.
     pub fn allow(self, current: Option<i64>, new: i64) -> bool {
         match current {
             // Never is later than any time.
@@ -104,7 +104,7 @@ fn pexpireat(ctx: &mut Context<'_, '_>) -> CommandResult {
     set_expiry(ctx, ExpiryUnit::UnixMilliseconds)
 }
 
-/// Whether a key that is given this expiry is deleted instead.
+/// Returns `true` if a key that gets this expiry is deleted instead.
 pub fn is_already_expired(ctx: &Context<'_, '_>, at_ms: i64) -> bool {
     at_ms <= ctx.alive_ms() as i64 && !ctx.server.config.boolean(id::IMPORT_MODE)
 }
@@ -183,7 +183,7 @@ pub fn in_seconds(ms: i64) -> i64 {
     ms / 1000 + i64::from(ms % 1000 >= 500)
 }
 
-/// Replies with what `show` makes of the key's expiry, -1 without one, -2 without the key.
+/// Replies with `show` of the key's expiry, -1 without an expiry, -2 without the key.
 fn reply_with_expiry(ctx: &mut Context<'_, '_>, show: impl FnOnce(i64) -> i64) -> CommandResult {
     let db = ctx.keys.db;
     let answer = match ctx.keys.read_with(0, db, LookupStatistics::No) {

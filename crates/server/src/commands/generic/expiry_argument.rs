@@ -4,7 +4,7 @@ use weft_resp::number::parse_i64;
 
 use crate::commands::error::CommandError;
 
-/// How an amount of time is meant.
+/// The unit and the reference of an expiry argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExpiryUnit {
     /// Seconds from now (`EX`).

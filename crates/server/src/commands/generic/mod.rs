@@ -52,7 +52,7 @@ pub fn type_name(value: ValueRef<'_, Value>) -> &'static str {
     }
 }
 
-/// A value of its own; large strings are shared, not copied.
+/// Returns an owned copy of a value; large strings are shared, not copied.
 fn duplicate(value: ValueRef<'_, Value>) -> OwnedValue<Value> {
     match value {
         ValueRef::Int(number) => OwnedValue::Int(number),
@@ -100,7 +100,7 @@ fn unlink(ctx: &mut Context<'_, '_>) -> CommandResult {
     delete_keys(ctx, Cause::Unlink)
 }
 
-/// Deletes the keys; what differs is who frees them.
+/// Deletes the keys; `cause` decides on which thread they are freed.
 fn delete_keys(ctx: &mut Context<'_, '_>, cause: Cause) -> CommandResult {
     let mut deleted = 0;
     for index in 0..ctx.keys.len() {
@@ -155,7 +155,7 @@ fn move_to_database(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Whether a key that the command writes exists in database `db`.
+/// Returns `true` if a key that the command writes exists in database `db`.
 fn key_exists(ctx: &mut Context<'_, '_>, index: usize, db: usize) -> bool {
     let key = ctx.keys.write_in(index, db);
     let exists = key.use_entry().is_some();
@@ -166,8 +166,8 @@ fn key_exists(ctx: &mut Context<'_, '_>, index: usize, db: usize) -> bool {
 /// A key of the plan in a database.
 type DatabaseKey = (usize, usize);
 
-/// Moves an entry, with its value and expiry, to another key, where it is as if just made; one change, whose events
-/// come in the order in which Valkey publishes them: `new`, then the two of the command.
+/// Moves an entry, with its value and expiry, to another key, where it counts as new. This is one change, whose events
+/// come in Valkey's order: `new`, then the two of the command.
 fn move_entry(ctx: &mut Context<'_, '_>, from: DatabaseKey, to: DatabaseKey, events: [&'static str; 2]) {
     let clock = ctx.keys.access.clock;
     let mut source = ctx.keys.write_in(from.0, from.1);
@@ -184,7 +184,7 @@ fn move_entry(ctx: &mut Context<'_, '_>, from: DatabaseKey, to: DatabaseKey, eve
         entry.set_clock(clock.of_new_entry());
     }
     target.unchanged();
-    // Counted as one change with the next; whoever waits for the source may learn that it is gone.
+    // Counted as one change together with the next; waiters for the source may learn that it is gone.
     let source = ctx.keys.write_in(from.0, from.1);
     source.changed_times(Event::generic(events[0]), 0);
     ctx.keys.write_in(to.0, to.1).changed(Event::generic(events[1]));
@@ -194,7 +194,7 @@ fn is_raw(entry: EntryRef<'_, Value>) -> bool {
     encoding_name(entry) == "raw"
 }
 
-/// A string keeps the encoding `raw` under a shorter key, with which it would have got another one.
+/// A string keeps the encoding `raw` under a shorter key, with which it would have another one.
 fn keep_raw(target: &mut KeyWrite<'_>, was_raw: bool) {
     if was_raw
         && !target.entry().is_some_and(is_raw)
@@ -264,7 +264,7 @@ fn copy(ctx: &mut Context<'_, '_>) -> CommandResult {
     keep_raw(&mut target, was_raw);
     target.changed(Event::generic("copy_to"));
     if !expired.is_empty() && ctx.keys.effects.logs() {
-        // Whoever repeats the command copies them.
+        // Replicas copy the fields, too.
         let words: Vec<&[u8]> = ctx.args.iter().collect();
         let from = ctx.keys.db;
         ctx.keys.effects.log_also(from, &words);
@@ -275,8 +275,8 @@ fn copy(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Takes the fields that have expired out of a copied hash, unless there are no others; returns their names. A hash
-/// with nothing but expired fields keeps them until they are deleted, like the hash it was copied from.
+/// Removes the expired fields from a copied hash, unless there are no others, and returns their names. A hash with only
+/// expired fields keeps them until they are deleted, like the hash it was copied from.
 fn take_expired(hash: &mut Hash, now_ms: u64) -> Vec<Box<[u8]>> {
     let mut expired = Vec::new();
     if hash.has_expired_fields(now_ms) && hash.iter(now_ms).next().is_some() {

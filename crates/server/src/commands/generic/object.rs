@@ -17,9 +17,9 @@ pub const BINDINGS: &[(&str, Binding)] = &[
     ("object|refcount", leased(refcount)),
 ];
 
-/// Valkey keeps key and string in one allocation, and calls the string `embstr`, up to this size.
+/// The size up to which Valkey keeps key and string in one allocation and calls the string `embstr`.
 const EMBEDDED_BYTES: usize = 128;
-/// What Valkey adds to key and string: object header, string headers, terminators.
+/// Valkey's overhead beyond key and string: object header, string headers, terminators.
 const EMBEDDED_OVERHEAD_BYTES: usize = 15;
 /// Longer keys have a longer header.
 const SHORT_KEY_BYTES: usize = 31;
@@ -46,7 +46,7 @@ fn encoding_of_new(entry: EntryRef<'_, Value>) -> &'static str {
     }
 }
 
-/// Whether Valkey would store a string of `length` bytes in one allocation with its key.
+/// Returns `true` if Valkey would store a string of `length` bytes in one allocation with its key.
 fn is_embedded(key_length: usize, length: usize) -> bool {
     let more = if key_length > SHORT_KEY_BYTES {
         LONG_KEY_OVERHEAD_BYTES
@@ -75,7 +75,7 @@ fn encoding(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 fn refcount(ctx: &mut Context<'_, '_>) -> CommandResult {
     if look(ctx, |_| ()).is_some() {
-        // No two keys share a value as far as clients can tell.
+        // To clients, no two keys share a value.
         ctx.reply.integer(1);
     }
     Ok(())

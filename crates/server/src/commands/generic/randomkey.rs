@@ -1,9 +1,9 @@
-//! RANDOMKEY: any key of the database, each nearly as likely as any other, and never one that has expired.
+//! RANDOMKEY: a random key of the database, each nearly as likely as any other, and never an expired one.
 //!
-//! A slot is drawn at random and accepted in proportion to its number of keys, measured against what a well filled slot
-//! holds at this size of the database; in an accepted slot a key is drawn. Rejected draws are cheap while a fair share
-//! of the slots has keys. In a nearly empty database most draws would find nothing, so the slots that have keys are
-//! listed first, without leases, and draws are made among them.
+//! A slot is drawn at random and accepted in proportion to its number of keys, relative to a well filled slot at this
+//! size of the database. In an accepted slot a key is drawn. Rejected draws are cheap while a fair share of the slots
+//! has keys. In a nearly empty database most draws would find nothing, so the non-empty slots are listed first, without
+//! leases, and draws are made among them.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -23,10 +23,10 @@ pub const BINDINGS: &[(&str, Binding)] = &[("randomkey", leased(randomkey).reach
 const DRAWS: usize = 512;
 /// Below this number of keys the occupied slots are listed.
 const SPARSE_KEYS: u64 = SLOTS as u64 / 32;
-/// Keys that the systematic search looks at.
+/// The number of keys that the systematic search examines.
 const SEARCHED_KEYS: usize = 1000;
 
-/// Expired keys that one search reports.
+/// The maximum number of expired keys that one search reports.
 const EXPIRED_MOST: usize = 100;
 
 fn randomkey(ctx: &mut Context<'_, '_>) -> CommandResult {
@@ -56,7 +56,7 @@ struct Search<'r, 'p> {
     /// About how many keys the database has.
     keys: u64,
     alive_at_ms: Option<u64>,
-    /// Keys that were met and have expired: they are deleted afterwards, as whoever meets one does.
+    /// Expired keys that were met; they are deleted afterwards.
     expired: RefCell<BTreeSet<Vec<u8>>>,
 }
 
@@ -76,7 +76,7 @@ impl Search<'_, '_> {
         drawn.or_else(|| self.search())
     }
 
-    /// Draws slots until one gives a key.
+    /// Draws slots until one yields a key.
     fn draw(&self, mut slot: impl FnMut() -> usize) -> Option<Vec<u8>> {
         let full = well_filled(self.keys);
         (0..DRAWS).find_map(|_| {

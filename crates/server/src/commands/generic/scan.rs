@@ -1,8 +1,7 @@
 //! SCAN and KEYS: the keys of a database, in steps or all at once.
 //!
-//! Both walk from slot to slot with one reader's lease at a time ([`crate::keyspace::walk`]), so nobody is stopped.
-//! What would keep the worker's other clients waiting runs on a background thread: KEYS on more than a few keys, and
-//! SCAN with a COUNT beyond that.
+//! Both walk from slot to slot with one read lease at a time ([`crate::keyspace::walk`]), so no other command is
+//! stopped. Long work runs on a background thread: KEYS on more than a few keys, and SCAN with a COUNT beyond that.
 
 use weft_resp::number::{parse_i64, parse_u64};
 use weft_resp::{Protocol, Reply, glob};
@@ -24,17 +23,17 @@ pub const BINDINGS: &[(&str, Binding)] = &[
     ("scan", leased(scan).reaching_further()),
 ];
 
-/// Keys that a worker looks at in place; they take about 100 µs when they are far from the cache.
+/// The number of keys that a worker examines in place; they take about 100 µs if they are not cached.
 const IN_PLACE_KEYS: usize = 1000;
 /// Keys that SCAN visits when no COUNT says otherwise.
 pub(crate) const DEFAULT_COUNT: usize = 10;
 /// Types that TYPE may ask for.
 const TYPES: [&str; 6] = ["string", "list", "set", "zset", "hash", "stream"];
 
-/// Which keys are wanted.
+/// The filter for keys.
 #[derive(Clone)]
 pub(crate) struct Filter<P> {
-    /// They match this pattern; without one all do.
+    /// The pattern that they must match; without one all match.
     pub pattern: Option<P>,
     /// They are of this type.
     pub type_name: Option<&'static str>,
@@ -42,7 +41,7 @@ pub(crate) struct Filter<P> {
     alive_at_ms: Option<u64>,
 }
 
-/// What a filter makes of a key.
+/// The result of a filter for a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FilterVerdict {
     Unwanted,
@@ -203,7 +202,7 @@ fn scan_in_place(ctx: &mut Context<'_, '_>, from: Cursor, count: usize, filter: 
     let db = ctx.keys.db;
     let (hasher, effects) = (&ctx.server.keyspace.hasher, &mut *ctx.keys.effects);
     let reach = WalkAccess::of(&ctx.keys.held, ctx.pass);
-    // A database that one call can show is shown to its end, so that nobody comes back for nothing.
+    // A database that fits into one reply is returned completely, so that no second call is needed.
     let small = ctx.server.keyspace.counts.keys(db) <= count as u64;
     let at_least = count.saturating_add(usize::from(small));
     let stop = walk(&reach, db, from, at_least, &mut |_, entry| match filter.judge(entry) {
@@ -300,7 +299,7 @@ fn keys_in_background(ctx: &mut Context<'_, '_>, filter: Filter<Vec<u8>>) {
     });
 }
 
-/// Whether a script that should have ended by now holds a slot.
+/// Returns `true` if an overdue script holds a slot.
 fn is_held_for_long(server: &Server, slot: u16) -> bool {
     server.scripts.running.overdue_holder(Some(slot)).is_some()
 }

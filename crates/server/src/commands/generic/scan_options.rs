@@ -9,12 +9,12 @@ use crate::commands::error::CommandError;
 /// Elements that a call visits when no COUNT says otherwise.
 const DEFAULT_COUNT: usize = 10;
 
-/// Which elements of a collection are wanted, and of each what.
+/// The elements of a collection to return, and the parts of each.
 #[derive(Clone, Copy, Debug)]
 pub struct ScanOptions<'a> {
     /// COUNT: about how many elements a call visits.
     pub count: usize,
-    /// MATCH; without one all match.
+    /// MATCH; without a pattern all elements match.
     pattern: Option<&'a [u8]>,
     /// NOVALUES or NOSCORES: the names alone.
     pub names_only: bool,
@@ -60,7 +60,7 @@ impl<'a> ScanOptions<'a> {
         Ok(options)
     }
 
-    /// Whether an element of this name is wanted.
+    /// Returns `true` if an element of this name matches.
     #[inline]
     pub fn wants(&self, name: &[u8]) -> bool {
         self.pattern.is_none_or(|pattern| glob::matches(pattern, name, false))

@@ -1,7 +1,8 @@
-//! WAIT and WAITAOF: how far a client's writes have come.
+//! WAIT and WAITAOF: the progress of a client's writes.
 //!
-//! The log's ticket of its last write tells which offset of the history a replica must have. Who cannot be answered at
-//! once is parked; the thread that serves replicas answers when there are enough of them (`supply`).
+//! The log sequence number of the client's last write determines the offset that a replica must have. A client that
+//! must wait is parked; the thread that serves replicas replies when enough of them have that offset
+//! (`replication::primary`).
 
 use weft_resp::number::parse_i64;
 
@@ -14,7 +15,7 @@ use crate::state::{LogWait, Server};
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[("wait", leased(wait)), ("waitaof", leased(waitaof))];
 
-/// When a wait of so many milliseconds ends, in ms since the epoch; 0 waits for ever.
+/// Returns the end of a wait of this many milliseconds, in milliseconds since the Unix epoch; 0 for no end.
 fn deadline_ms(argument: &[u8], now_ms: u64) -> Result<u64, CommandError> {
     let timeout = parse_i64(argument).ok_or(CommandError::constant("ERR timeout is not an integer or out of range"))?;
     let timeout_ms = u64::try_from(timeout).map_err(|_| CommandError::constant("ERR timeout is negative"))?;
@@ -40,7 +41,7 @@ fn wait(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// How far replicas, and the disk, are for a client, as its reply.
+/// Returns the reply: the progress of replicas, and of the disk, for a client.
 pub fn reply(server: &Server, wait: &ReplicaWait) -> Vec<u8> {
     let (local, replicas) = progress(server, wait);
     match wait.local_disks {

@@ -103,7 +103,7 @@ fn geoadd(ctx: &mut Context<'_, '_>) -> CommandResult {
     add_scores(ctx, options, scores, first + 2, 3)
 }
 
-/// Has the log repeat GEOADD as what it is to the sorted set.
+/// Propagates GEOADD as ZADD with the scores.
 #[cold]
 fn log_scores(ctx: &mut Context<'_, '_>, first: usize, scores: &[f64]) {
     // Positions are whole numbers.
@@ -116,7 +116,7 @@ fn log_scores(ctx: &mut Context<'_, '_>, first: usize, scores: &[f64]) {
     ctx.keys.effects.log_instead(&words);
 }
 
-/// Reads the key and shows its sorted set, if there is one.
+/// Reads the key and passes its sorted set, if there is one, to the closure.
 fn with_view<R>(
     ctx: &mut Context<'_, '_>,
     show: impl FnOnce(Option<SortedSetView<'_>>, &mut Reply<'_>) -> R,

@@ -11,12 +11,12 @@ use crate::commands::context::{CommandResult, Context};
 use crate::commands::error::{CommandError, shown};
 use crate::commands::sorted_set::{reply_member, store_result_of, view_of};
 
-/// What looking at a member takes, ns.
+/// The time to examine a member, in ns.
 const LOOK_NS: u64 = 100;
 const FEW_CORNERS: CommandError = CommandError::constant("ERR GEOSEARCH BYPOLYGON must have at least 3 vertices");
 const FEWEST_CORNERS: usize = 3;
 
-/// Which of the commands it is.
+/// The command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// GEOSEARCH.
@@ -84,7 +84,7 @@ pub fn geosearchstore(ctx: &mut Context<'_, '_>) -> CommandResult {
     search(ctx, Kind::SearchStore)
 }
 
-/// Which members come first.
+/// The order of members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DistanceOrder {
     /// Those that are found first.
@@ -93,7 +93,7 @@ enum DistanceOrder {
     Farthest,
 }
 
-/// What is stored as the score of a member.
+/// The value that is stored as the score of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StoredScore {
     Position,
@@ -106,10 +106,10 @@ struct GivenShape {
     unit_m: f64,
 }
 
-/// What is searched for.
+/// The parameters of a search.
 struct Query {
     centre: Option<GeoPosition>,
-    /// Whether a centre was given, even if it is a member of a key that is missing.
+    /// `true` if a centre was given, even if it is a member of a missing key.
     has_centre: bool,
     given: Option<GivenShape>,
     with_distance: bool,
@@ -166,7 +166,7 @@ struct Parser<'c, 'a, 'p> {
 }
 
 impl Parser<'_, '_, '_> {
-    /// Whether the option at hand is this one and has so many words behind it.
+    /// Returns `true` if the current option has this name and enough arguments.
     fn is(&self, name: &[u8], words: usize) -> bool {
         self.ctx.arg(self.index).eq_ignore_ascii_case(name) && self.index + words < self.ctx.argc()
     }
@@ -175,7 +175,7 @@ impl Parser<'_, '_, '_> {
         self.ctx.arg(self.index + number)
     }
 
-    /// Whether the outline is a polygon; it has its centre in itself.
+    /// Returns `true` if the shape is a polygon, which defines its own centre.
     fn has_polygon(&self) -> bool {
         matches!(&self.query.given, Some(given) if matches!(given.outline, GeoOutline::Polygon(_)))
     }
@@ -236,7 +236,7 @@ impl Parser<'_, '_, '_> {
         Ok(1)
     }
 
-    /// Takes STORE or STOREDIST with the key behind it; which key that is the key walker has told.
+    /// Parses STORE or STOREDIST with its key; the key walker knows which key that is.
     fn store_option(&mut self) -> bool {
         if !matches!(self.kind, Kind::Radius(true) | Kind::RadiusByMember(true)) {
             return false;

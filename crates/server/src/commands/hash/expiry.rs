@@ -154,7 +154,7 @@ fn set_expiry(ctx: &mut Context<'_, '_>, unit: ExpiryUnit) -> CommandResult {
     Ok(())
 }
 
-/// Names of fields that the log repeats, if there is one.
+/// Names of fields to propagate, if writes are logged.
 struct LoggedNames<'a>(Option<Vec<&'a [u8]>>);
 
 impl<'a> LoggedNames<'a> {
@@ -169,14 +169,14 @@ impl<'a> LoggedNames<'a> {
         }
     }
 
-    /// Has the log repeat these words and the names instead of the command that runs.
+    /// Propagates these words and the names instead of the command that runs.
     fn log(self, key: &mut KeyWrite<'_>, words: &[&[u8]]) {
         if let Some(names) = self.0 {
             key.log_instead(&[words, &names].concat());
         }
     }
 
-    /// The same with `FIELDS` and the number of names in between.
+    /// Like [`Self::log`], with `FIELDS` and the number of names in between.
     fn log_counted(self, key: &mut KeyWrite<'_>, words: &[&[u8]]) {
         let mut digits = itoa::Buffer::new();
         let count = self.0.as_ref().map_or(0, Vec::len);
@@ -199,13 +199,13 @@ fn end_expiry(mut key: KeyWrite<'_>, gone: u64) {
 struct NewExpiry {
     conditions: Conditions,
     at_ms: i64,
-    /// It lies in the past: the fields go.
+    /// `true` if it lies in the past, so that the fields are deleted.
     passed: bool,
     now_ms: u64,
 }
 
 impl NewExpiry {
-    /// Whether some field of a packed hash gets an expiry.
+    /// Returns `true` if a field of a packed hash gets an expiry.
     fn unpacks(&self, key: &KeyWrite<'_>, names: Names<'_>) -> bool {
         let Some(packed @ HashRef::Packed(_)) = hash_at(key) else {
             return false;
@@ -268,7 +268,7 @@ fn hpersist(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// The expiry of a field, if it has one, if the field is there.
+/// Returns the expiry of a field, if it has one, if the field exists.
 fn expiry_of(hash: Option<HashRef<'_>>, name: &[u8], now_ms: u64) -> Option<Option<u64>> {
     match hash? {
         HashRef::Packed(run) => run.find(name, 2).map(|_| None),
@@ -388,7 +388,7 @@ fn change_expiry(key: &mut KeyWrite<'_>, name: &[u8], expire_at_ms: Option<u64>)
         unpack(key);
     }
     let change = |hash: &mut Hash| {
-        // It was seen a moment ago, so no time is needed.
+        // It was found just before, so no time is needed.
         let persistent = hash.find(name, 0).is_some_and(|record| record.expire_at_ms.is_none());
         let changes = expire_at_ms.is_some() || !persistent;
         if changes {
@@ -471,9 +471,8 @@ fn hsetex(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Has the log repeat, before HSETEX with KEEPTTL, that fields which have expired lose their time: for those who repeat
-/// it they have not, and would keep it. They are set, and not deleted, for with its last field a hash would lose its
-/// own expiry.
+/// Propagates, before HSETEX with KEEPTTL, that expired fields lose their expiry: for replicas they have not expired,
+/// and would keep it. They are set, not deleted, because a hash that loses its last field would lose its own expiry.
 fn log_expired(ctx: &mut Context<'_, '_>, pairs: Pairs<'_>) {
     if !ctx.keys.effects.logs() {
         return;
@@ -494,7 +493,7 @@ fn log_expired(ctx: &mut Context<'_, '_>, pairs: Pairs<'_>) {
     }
 }
 
-/// Has the log repeat HSETEX without its conditions, which were met.
+/// Propagates HSETEX without its conditions, which were met.
 fn log_setting(ctx: &mut Context<'_, '_>, word: usize, at_ms: Option<i64>, keep_ttl: bool) {
     if !ctx.keys.effects.logs() {
         return;
@@ -510,7 +509,7 @@ fn log_setting(ctx: &mut Context<'_, '_>, word: usize, at_ms: Option<i64>, keep_
     ctx.keys.effects.log_instead(&words);
 }
 
-/// Sets fields whose expiry is still to come, if they have one.
+/// Sets fields, with an expiry in the future if they have one.
 fn set_expiring(ctx: &mut Context<'_, '_>, pairs: Pairs<'_>, at_ms: Option<i64>, keep_ttl: bool) {
     let expiry = match at_ms {
         Some(at_ms) => FieldExpiry::At(at_ms as u64),

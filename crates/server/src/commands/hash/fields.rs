@@ -1,4 +1,4 @@
-//! How commands look at hashes and change them, whichever form these have.
+//! Access to the fields of hashes, for commands, in every layout.
 
 use weft_resp::{Args, Reply};
 use weft_table::{EntryRef, NewValue, ValueRef};
@@ -13,9 +13,9 @@ use super::super::error::CommandError;
 use crate::keyspace::access::{Expiry, KeyWrite};
 use crate::notify::keyspace_event::Event;
 
-/// What showing a field takes, ns.
+/// The time to write a field to a reply, in ns.
 pub const SHOW_NS: u64 = 40;
-/// What looking for a field and changing it takes, ns.
+/// The time to look up and change a field, in ns.
 pub const CHANGE_NS: u64 = 200;
 
 /// A value as a hash.
@@ -31,10 +31,10 @@ pub fn hash_of_value(value: ValueRef<'_, Value>) -> Result<HashRef<'_>, CommandE
     }
 }
 
-/// An entry as a hash, if there is one.
+/// Returns an entry as a hash, if there is one.
 ///
 /// # Errors
-/// `WRONGTYPE` when it is something else.
+/// `WRONGTYPE` for other types.
 #[inline]
 pub fn hash_of_entry(entry: Option<EntryRef<'_, Value>>) -> Result<Option<HashRef<'_>>, CommandError> {
     entry.map(|entry| hash_of_value(entry.value())).transpose()
@@ -94,7 +94,7 @@ impl<'a> Names<'a> {
         Names { args, first, count }
     }
 
-    /// How many there are.
+    /// Returns the number of names.
     pub fn len(self) -> usize {
         self.count
     }
@@ -119,7 +119,7 @@ impl<'a> Pairs<'a> {
         Pairs { args, first, count }
     }
 
-    /// How many there are.
+    /// Returns the number of pairs.
     pub fn len(self) -> usize {
         self.count
     }
@@ -134,12 +134,12 @@ impl<'a> Pairs<'a> {
     }
 }
 
-/// What setting fields did.
+/// The result of setting fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SetFields {
     /// Fields that are new.
     pub added: usize,
-    /// Of these, those that had been there and expired.
+    /// Of these, fields that existed and had expired.
     pub expired: usize,
 }
 
@@ -192,7 +192,7 @@ pub fn set_fields<'a>(
     set_packed(key, pairs, limits)
 }
 
-/// Sets the only field where it is, if it is there and takes the same room.
+/// Overwrites a single field in place, if it exists and has the same size.
 fn overwrite_packed<'a>(key: &mut KeyWrite<'_>, mut pairs: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> bool {
     let (Some((name, value)), Some(mut entry)) = (pairs.next(), key.entry_mut()) else {
         return false;
@@ -202,7 +202,7 @@ fn overwrite_packed<'a>(key: &mut KeyWrite<'_>, mut pairs: impl Iterator<Item = 
         .is_some_and(|packed| overwrite(packed, name, value).is_some())
 }
 
-/// Sets fields of a packed hash or a missing one, which is packed afterwards if it is small enough.
+/// Sets fields of a packed or missing hash, which is packed afterwards if it is small enough.
 fn set_packed<'a>(
     key: &mut KeyWrite<'_>,
     pairs: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
@@ -239,7 +239,7 @@ fn packed_of<'k>(key: &'k KeyWrite<'_>) -> Option<&'k [u8]> {
     }
 }
 
-/// A packed hash as a value of its own; an empty one, for so many fields, if the key is missing.
+/// Returns a packed hash as a value behind the entry; an empty one, for this many fields, if the key is missing.
 fn unpacked(key: &KeyWrite<'_>, reported: HashEncoding, fields: usize) -> Hash {
     match packed_of(key) {
         Some(packed) => Hash::from_run(run_of(packed), reported),
@@ -247,7 +247,7 @@ fn unpacked(key: &KeyWrite<'_>, reported: HashEncoding, fields: usize) -> Hash {
     }
 }
 
-/// Makes a packed hash a value of its own, which reports `hashtable`.
+/// Converts a packed hash to a value behind the entry, which reports `hashtable`.
 pub fn unpack(key: &mut KeyWrite<'_>) {
     if packed_of(key).is_some() {
         let hash = unpacked(key, HashEncoding::Hashtable, 0);
@@ -280,10 +280,10 @@ pub fn remove_fields<'a>(key: &mut KeyWrite<'_>, names: impl Iterator<Item = &'a
     removed
 }
 
-/// Returns the names of fields that are there, if some other named field has expired and is still stored; else `None`.
+/// Returns the names of fields that exist, if another named field has expired and is still stored; otherwise `None`.
 ///
-/// For those who repeat a command nothing has expired. They would change that other field too, so the log names only
-/// the fields that the command itself has found.
+/// For replicas nothing has expired. They would change that other field too, so the log names only the fields that the
+/// command itself has found.
 pub fn live_beside_expired<'a>(
     key: &mut KeyWrite<'_>,
     names: impl Iterator<Item = &'a [u8]> + Clone,

@@ -41,9 +41,9 @@ pub const BINDINGS: &[(&str, Binding)] = &[
     ("hvals", leased(hvals).of_all_members()),
 ];
 
-/// What drawing a field at random takes, ns.
+/// The time to draw a random field, in ns.
 const DRAW_NS: u64 = 150;
-/// Bytes that a name or value takes in a reply beyond its own.
+/// The bytes of a name or value in a reply beyond its own.
 const FRAME_BYTES: usize = 12;
 
 fn hset(ctx: &mut Context<'_, '_>) -> CommandResult {
@@ -91,7 +91,7 @@ fn hsetnx(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Ok(());
     }
     if hash_at(&key).is_some_and(HashRef::has_expiring_fields) {
-        // Where it is repeated the field may still be there, though it has expired.
+        // On replicas the field may still exist, though it has expired.
         key.log_instead(&[b"HSET", ctx.args.argument(1), name, ctx.args.argument(3)]);
     }
     let done = set_fields(&mut key, pair.iter(), FieldExpiry::Never, limits, now_ms);
@@ -143,7 +143,7 @@ fn hlen(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Which parts of fields are shown.
+/// The parts of fields that are returned.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ShownParts {
     Names,
@@ -286,8 +286,8 @@ fn change_number<R>(
     }
 }
 
-/// Has the log repeat the value of a number that has changed, with its expiry. Only whole numbers of hashes in which
-/// nothing expires are the same wherever the command is repeated.
+/// Propagates the new value of a number, with its expiry. Only integers in hashes without field expiry are the same on
+/// every server.
 #[cold]
 fn log_number(key: &mut KeyWrite<'_>, event: &str, name: &[u8], value: &[u8], now_ms: u64) {
     let hash = hash_at(key);
@@ -309,7 +309,7 @@ fn log_number(key: &mut KeyWrite<'_>, event: &str, name: &[u8], value: &[u8], no
     }
 }
 
-/// How many fields HRANDFIELD returns, and whether with their values.
+/// The arguments of HRANDFIELD: the number of fields, and whether values are returned.
 struct Draw {
     count: i64,
     with_values: bool,
@@ -444,7 +444,7 @@ fn draw_distinct<'a>(hash: HashRef<'a>, count: usize, live: usize, now_ms: u64, 
         }
         return;
     }
-    // Each field is taken with the chance that makes up for those still to come.
+    // Each field is chosen with the probability that leaves the right number for those that follow.
     let (mut wanted, mut left) = (count, live);
     hash.for_each(now_ms, |field| {
         if wanted > 0 && below(left.max(1)) < wanted {
@@ -498,7 +498,7 @@ fn hscan(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// What HSCAN found.
+/// The result of HSCAN.
 struct ScannedFields<'a> {
     reply: Reply<'a>,
     options: ScanOptions<'a>,

@@ -1,7 +1,7 @@
 //! HyperLogLog commands: strings that count distinct elements.
 //!
-//! A count is remembered in the string itself, so PFCOUNT of a single key writes. That is the only change of a value
-//! that no event tells of.
+//! The count is cached in the string itself, so PFCOUNT of a single key writes. That is the only change of a value
+//! without an event.
 
 mod self_test;
 
@@ -36,9 +36,9 @@ impl From<CorruptedHyperLogLog> for CommandError {
     }
 }
 
-/// What adding an element to a long sparse HyperLogLog takes, ns.
+/// The time to add an element to a long sparse HyperLogLog, in ns.
 const ADD_NS: u64 = 200;
-/// What adding up the registers of a dense one takes, ns.
+/// The time to sum the registers of a dense one, in ns.
 const MERGE_NS: u64 = 10_000;
 
 /// The bytes of a HyperLogLog.
@@ -114,7 +114,7 @@ fn add(key: &mut KeyWrite<'_>, marks: impl Iterator<Item = RegisterUpdate>, limi
     Ok(changes)
 }
 
-/// Adds elements where the registers are. Those of a string that others share are copied only for a change.
+/// Adds elements in place. The registers of a shared string are copied only for a change.
 fn add_to_dense(key: &mut KeyWrite<'_>, marks: impl Iterator<Item = RegisterUpdate>) -> u64 {
     let mut changes = 0;
     for mark in marks {
@@ -173,7 +173,7 @@ fn pfcount_of_many(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// All keys merged, and whether one of them is dense.
+/// Merges all keys. The second part is `true` if one of them is dense.
 fn union_of(ctx: &mut Context<'_, '_>) -> Result<(HyperLogLogUnion, bool), CommandError> {
     let mut union = HyperLogLogUnion::default();
     let mut any_dense = false;

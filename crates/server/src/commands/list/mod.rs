@@ -39,15 +39,15 @@ pub const BINDINGS: &[(&str, Binding)] = &[
     ("rpushx", leased(rpushx).of_end(ListEnd::Tail)),
 ];
 
-/// What an element costs that is written, removed or added, ns.
+/// The time to write, remove or add an element, in ns.
 const ELEMENT_NS: u64 = 20;
-/// What an element costs that is only looked at, ns.
+/// The time to read an element, in ns.
 const GLANCE_NS: u64 = 5;
 
 /// Bytes of elements that are copied in a nanosecond.
 const BYTES_PER_NS: u64 = 4;
 
-/// What it takes to reply with `count` elements of a list, or with all if there are fewer, ns.
+/// Returns the time to reply with `count` elements of a list, or with all if there are fewer, in ns.
 fn showing_ns(list: ListRef<'_>, count: usize) -> u64 {
     let (count, length) = (count.min(list.len()) as u64, list.len().max(1) as u64);
     let bytes = (list.approximate_bytes() as u64 / length).saturating_mul(count);
@@ -81,13 +81,13 @@ fn reply_with_range(reply: &mut Reply<'_>, list: ListRef<'_>, start: usize, coun
     });
 }
 
-/// Why a list is not changed.
+/// The reason why a list is not changed.
 enum ListRefusal {
     /// There is none.
     Missing,
     /// The key holds something else.
     Error(CommandError),
-    /// That would take too long here.
+    /// The change would take too long here.
     TooLong,
 }
 
@@ -241,7 +241,7 @@ fn lset(ctx: &mut Context<'_, '_>) -> CommandResult {
             return Err(error);
         }
     };
-    // Valkey converts the list even if there turns out to be no such element.
+    // Valkey converts the list even if the element does not exist.
     prepare(&mut key, ListEnd::Tail, Addition::of(std::iter::once(element)), rules);
     let Some(place) = place else {
         key.unchanged();
@@ -277,7 +277,7 @@ fn linsert(ctx: &mut Context<'_, '_>) -> CommandResult {
             return refused.answer(ctx, |reply| reply.integer(0));
         }
     };
-    // Valkey converts the list even if the pivot turns out to be missing.
+    // Valkey converts the list even if the pivot does not exist.
     prepare(&mut key, ListEnd::Tail, Addition::of(std::iter::once(element)), rules);
     let Some(index) = found else {
         key.unchanged();
@@ -307,7 +307,7 @@ fn ltrim(ctx: &mut Context<'_, '_>) -> CommandResult {
     };
     let (first, kept) = range_in(start, stop, length);
     let removed = length - kept;
-    // Whole nodes go at little cost each.
+    // Whole nodes are removed at little cost each.
     if kept > 0 && removed as u64 > in_place_ns {
         key.unchanged();
         ctx.leave();

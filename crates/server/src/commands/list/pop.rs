@@ -69,7 +69,7 @@ pub fn pop_many(key: KeyWrite<'_>, end: ListEnd, count: usize, rules: ListSettin
     remove(key, end, count, length, rules);
 }
 
-/// Has the log repeat, instead of the command that runs, that elements were popped: so many, or one.
+/// Propagates, instead of the command that runs, the pop of this number of elements, or of one.
 pub fn log_pop(key: &mut KeyWrite<'_>, end: ListEnd, count: Option<usize>) {
     if !key.effects().logs() {
         return;
@@ -159,9 +159,9 @@ pub fn end_named(word: &[u8]) -> Result<ListEnd, CommandError> {
 /// The arguments of LMPOP and BLMPOP behind the keys.
 #[derive(Clone, Copy, Debug)]
 pub struct ManyPop {
-    /// Where elements are taken.
+    /// The end from which elements are taken.
     pub end: ListEnd,
-    /// How many at most.
+    /// The maximum number of elements.
     pub count: usize,
 }
 
@@ -260,11 +260,11 @@ fn move_between_keys(ctx: &mut Context<'_, '_>, from: ListEnd, to: ListEnd) -> C
 
 /// The two keys of a move.
 pub trait MoveKeys {
-    /// Whether they are one.
+    /// Returns `true` if both keys are the same.
     fn are_same(&self) -> bool;
-    /// Where an element is taken.
+    /// Opens the source.
     fn source(&mut self) -> KeyWrite<'_>;
-    /// Where it is put.
+    /// Opens the destination.
     fn destination(&mut self) -> KeyWrite<'_>;
 }
 
@@ -283,10 +283,10 @@ impl MoveKeys for Keys<'_, '_> {
     }
 }
 
-/// Moves an element from one list to another, and replies with it; false if there is no first.
+/// Moves an element from one list to another, and replies with it. Returns `false` if the source is missing.
 ///
 /// # Errors
-/// `WRONGTYPE` when a key that matters holds something else.
+/// `WRONGTYPE` if a key holds another type.
 pub fn move_element(
     keys: &mut impl MoveKeys,
     from: ListEnd,
@@ -325,10 +325,11 @@ pub fn move_element(
     Ok(true)
 }
 
-/// Moves an element from one end of a list to an end of the same list, in two steps, as that may change its encoding.
+/// Moves an element from one end of a list to an end of the same list, in two steps, since that may change its
+/// encoding.
 fn rotate(mut key: KeyWrite<'_>, from: ListEnd, to: ListEnd, element: &[u8], rules: ListSettings) {
     change(&mut key, |list| list.remove_range(from_end(from, list.len()).0, 1));
-    // The list may be empty for a moment: it is one, and takes the element back.
+    // The list may be empty for a moment, but it still exists and takes the element back.
     let pushed_back = push(&mut key, to, std::iter::once(element), rules);
     debug_assert!(pushed_back.is_ok());
     settle(&mut key, rules);

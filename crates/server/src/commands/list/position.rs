@@ -31,11 +31,11 @@ pub(super) fn first_equal(list: ListRef<'_>, needle: &Needle<'_>) -> Option<usiz
 /// The options of LPOS.
 struct Search {
     direction: Direction,
-    /// Which match is the first that counts, from 1.
+    /// The first match that counts, from 1.
     rank: u64,
-    /// How many matches are wanted, 0 for all; without COUNT the reply is no array.
+    /// The number of matches, 0 for all; without COUNT the reply is not an array.
     count: Option<u64>,
-    /// How many elements are looked at, 0 for all.
+    /// The number of elements to compare, 0 for all.
     most: u64,
 }
 

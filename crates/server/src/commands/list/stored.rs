@@ -1,9 +1,10 @@
-//! Lists in the keyspace: which form an entry gives them, and how they change it.
+//! Lists in the keyspace: their layout in an entry, and its changes.
 //!
-//! A list lives packed in its entry while it reports `listpack` and its run is not too long; else it is an object. The
-//! reported encoding follows Valkey: a list that is about to outgrow `list-max-listpack-size` becomes a quicklist, and
-//! a quicklist that shrank to one small node a listpack. Before anything is added, [`prepare`] brings the entry into
-//! the form that takes it; after anything went, [`settle`] looks whether a smaller one will do.
+//! A list is packed in its entry while it reports `listpack` and its run is not too long; otherwise it is an object.
+//! The reported encoding follows Valkey: a list that would outgrow `list-max-listpack-size` becomes a quicklist, and a
+//! quicklist that shrank to one small node becomes a listpack. Before elements are added, [`prepare`] converts the
+//! entry to a layout that can take them. After elements were removed, [`settle`] converts it to a smaller layout if
+//! possible.
 
 use std::cell::RefCell;
 
@@ -18,11 +19,11 @@ use crate::commands::error::CommandError;
 use crate::config::{Config, id};
 use crate::keyspace::access::{Expiry, KeyWrite};
 
-/// Smaller packed lists keep their free room, bytes.
+/// Packed lists of fewer bytes keep their free space.
 const SHRINKING_MIN_BYTES: usize = 64;
 
 thread_local! {
-    /// Where packed lists are made before they go into the table.
+    /// The buffer in which packed lists are built before they go into the table.
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -74,7 +75,7 @@ pub fn list_at(entry: Option<EntryRef<'_, Value>>) -> Result<Option<ListRef<'_>>
     entry.map(|entry| list_of(entry.value())).transpose()
 }
 
-/// What is about to be added to a list.
+/// The elements to be added to a list, summarized.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Addition {
     count: usize,
@@ -83,7 +84,7 @@ pub struct Addition {
 }
 
 impl Addition {
-    /// Of these elements.
+    /// Summarizes these elements.
     #[inline]
     pub fn of<'e>(elements: impl Iterator<Item = &'e [u8]>) -> Self {
         elements.fold(Self::default(), |sum, element| Addition {
@@ -100,7 +101,7 @@ impl Addition {
     }
 }
 
-/// What must happen to an entry before something is added.
+/// The conversion of an entry before elements are added.
 enum Step {
     Nothing,
     Grow,
@@ -146,7 +147,7 @@ pub fn prepare(key: &mut KeyWrite<'_>, end: ListEnd, addition: Addition, rules: 
     }
 }
 
-/// Gives a packed list room for an addition, and what else comes for free.
+/// Gives a packed list free space for an addition, and more if that costs nothing.
 fn repack(key: &mut KeyWrite<'_>, addition: Addition, free_at: ListEnd) {
     SCRATCH.with_borrow_mut(|scratch| {
         let Some(entry) = key.entry() else { return };
@@ -198,10 +199,10 @@ fn change_large(key: &mut KeyWrite<'_>, change: impl FnOnce(&mut List)) {
     }
 }
 
-/// Adds elements one after the other at an end of a list, which is made if the key is missing; returns its length.
+/// Adds elements one after the other at an end of a list, which is created if the key is missing. Returns its length.
 ///
 /// # Errors
-/// `WRONGTYPE` when the key holds something else.
+/// `WRONGTYPE` if the key holds another type.
 pub fn push<'e>(
     key: &mut KeyWrite<'_>,
     end: ListEnd,
@@ -241,7 +242,7 @@ fn create(key: &mut KeyWrite<'_>, end: ListEnd, addition: Addition, rules: ListS
     }
 }
 
-/// What must happen to an entry after elements went.
+/// The conversion of an entry after elements were removed.
 enum EntryUpdate {
     AsItIs,
     Delete,
@@ -250,13 +251,14 @@ enum EntryUpdate {
     Pack,
 }
 
-/// After elements went from a list: deletes the key if it is empty (and tells so), or finds a smaller form.
+/// After elements were removed from a list: deletes the key if it is empty, and returns `true`; otherwise converts it
+/// to a smaller layout if possible.
 pub fn settle(key: &mut KeyWrite<'_>, rules: ListSettings) -> bool {
     settle_in(key, rules, true)
 }
 
-/// Stores a list of these elements, of which there is at least one, in place of whatever is there. It has the form of
-/// one that grew as a quicklist, element by element, and then became a listpack if it could.
+/// Stores a list of these elements, at least one, in place of the existing value. Its layout is that of a list that
+/// grew as a quicklist, element by element, and then became a listpack if possible.
 pub fn replace<'e>(key: &mut KeyWrite<'_>, elements: impl Iterator<Item = &'e [u8]>, rules: ListSettings) {
     let mut list = List::quicklist(rules.fill, rules.depth);
     elements.for_each(|element| list.push(ListEnd::Tail, element));
@@ -265,7 +267,7 @@ pub fn replace<'e>(key: &mut KeyWrite<'_>, elements: impl Iterator<Item = &'e [u
     settle_in(key, rules, false);
 }
 
-/// [`settle`]; a list that is `shrinking` becomes a listpack later than one that was just made.
+/// Like [`settle`]; a list that is `shrinking` becomes a listpack later than a new one.
 fn settle_in(key: &mut KeyWrite<'_>, rules: ListSettings, shrinking: bool) -> bool {
     let Some(entry) = key.entry() else { return false };
     let rest = match entry.value() {

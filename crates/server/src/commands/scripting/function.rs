@@ -43,14 +43,13 @@ fn failed(text: &[u8]) -> CommandError {
     CommandError::bytes([b"ERR ", text].concat())
 }
 
-/// Libraries change one after the other, and in that order the log has it. DELETE and FLUSH, which are exclusive, wait
-/// for whoever is in the gate.
+/// Libraries change one after the other, and the log has the same order. DELETE and FLUSH, which are exclusive, wait
+/// for the threads in the gate.
 static CHANGES: Mutex<()> = Mutex::new(());
-/// Between two looks at whether the log has got further.
+/// The interval between two checks if the log has advanced.
 const LOG_PERIOD: Duration = Duration::from_millis(1);
 
-/// Runs code of clients where it makes nobody wait (`prepare`), and changes the libraries with what came of it
-/// (`apply`).
+/// Runs clients' code on a background thread (`prepare`), and changes the libraries with the result (`apply`).
 fn changing<P: 'static>(
     ctx: &mut Context<'_, '_>,
     prepare: impl FnOnce(&Server) -> Result<P, CommandError> + Send + 'static,
@@ -101,7 +100,7 @@ fn changing<P: 'static>(
     Ok(())
 }
 
-/// Has the log repeat a command that changed libraries, within a passage of the gate; returns its ticket.
+/// Propagates a command that changed libraries, within a passage of the gate; returns its sequence number.
 fn log_change(server: &Server, db: usize, words: &[Vec<u8>]) -> u64 {
     let target = server.keyspace.hooks.now().log_target();
     if !target.is_any() {
@@ -315,7 +314,7 @@ fn help(ctx: &mut Context<'_, '_>) -> CommandResult {
     ctx.reply_with_lines(HELP)
 }
 
-/// What clients and their authors compare and parse, line by line.
+/// Lines that clients and their authors compare and parse.
 const HELP: &[&str] = &[
     "FUNCTION <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
     "LOAD [REPLACE] <FUNCTION CODE>",

@@ -33,15 +33,16 @@ pub const BUSY_SCRIPT: CommandError =
 pub const BUSY_FUNCTION: CommandError =
     CommandError::constant("BUSY Valkey is busy running a script. You can only call FUNCTION KILL or SHUTDOWN NOSAVE.");
 
-/// The error for who waits for what this run holds.
+/// Returns the error for a client that needs a slot of this run.
 pub fn busy_with(run: &ScriptRun) -> CommandError {
     if run.is_function { BUSY_FUNCTION } else { BUSY_SCRIPT }
 }
 
-/// Whether what SCRIPT FLUSH or FUNCTION FLUSH drops is to be freed later; `name` is the command's in the error.
+/// Returns `true` if the memory of SCRIPT FLUSH or FUNCTION FLUSH must be freed later; `name` is the command's name in
+/// the error.
 ///
 /// # Errors
-/// When the mode is none.
+/// If the mode is invalid.
 pub fn is_asynchronous(ctx: &Context<'_, '_>, error: &'static str) -> Result<bool, CommandError> {
     match (ctx.argc(), ctx.arg(2)) {
         (2, _) => Ok(ctx.server.config.boolean(id::LAZYFREE_LAZY_USER_FLUSH)),
@@ -145,7 +146,7 @@ fn help(ctx: &mut Context<'_, '_>) -> CommandResult {
     ctx.reply_with_lines(HELP)
 }
 
-/// What clients and their authors compare and parse, line by line.
+/// Lines that clients and their authors compare and parse.
 const HELP: &[&str] = &[
     "SCRIPT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
     "DEBUG (YES|SYNC|NO) [<engine_name>]",

@@ -37,9 +37,9 @@ pub const BINDINGS: &[(&str, Binding)] = &[
 
 /// The most bits of a generated password.
 const PASSWORD_BITS_MAX: i64 = 4096;
-/// Its bits, if nobody says otherwise.
+/// The default number of bits.
 const PASSWORD_BITS: i64 = 256;
-/// Entries of the log that are shown, if nobody says otherwise.
+/// The default number of entries shown.
 const LOG_ENTRIES: i64 = 10;
 
 const NO_FILE: CommandError = CommandError::constant(
@@ -93,7 +93,7 @@ fn delete_users(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Has all workers look at their clients: some may have to be disconnected, among them subscribers whose users lost
+/// Makes all workers check their clients: some may have to be disconnected, among them subscribers whose users lost
 /// channels.
 fn tell_workers(server: &Server, lost_channels: Vec<Arc<AclAccount>>) {
     let lost_channels: Arc<[Arc<AclAccount>]> = lost_channels.into();
@@ -170,8 +170,8 @@ fn who_am_i(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 // ---- the file ---------------------------------------------------------------------------------------------
 
-/// Reads the file where it makes nobody wait, and changes the users in exclusive mode: that of the transaction, if it
-/// is a part of one.
+/// Reads the file on a background thread, and changes the users in exclusive mode: that of the transaction, if it is a
+/// part of one.
 fn load(ctx: &mut Context<'_, '_>) -> CommandResult {
     if ctx.server.config.text(id::ACLFILE).is_empty() {
         return Err(NO_FILE);
@@ -234,7 +234,7 @@ fn cat(ctx: &mut Context<'_, '_>) -> CommandResult {
             let name = shown(ctx.arg(2));
             let unknown = || CommandError::about("ERR Unknown category '", &name[..name.len().min(128)], "'");
             let category = catalogue.category(name).ok_or_else(unknown)?;
-            // Only what can be called is shown.
+            // Only commands that exist are shown.
             let exists = |id: &&u16| usize::from(**id) < crate::commands::registry().commands().len();
             ctx.reply.array(category.members.iter().filter(exists).count());
             for id in category.members.iter().filter(exists) {

@@ -1,7 +1,7 @@
 //! The replies of COMMAND and its subcommands: the metadata as clients see it.
 //!
-//! Only commands that are bound to a handler exist here. Each function writes one whole reply; the words of the request
-//! come with it, so that `COMMAND INFO get` has its first name in word 2.
+//! Only commands that are bound to a handler exist here. Each function writes one complete reply. It gets the words of
+//! the request, so that `COMMAND INFO get` has its first name in word 2.
 
 use weft_resp::{Reply, glob};
 
@@ -75,7 +75,7 @@ pub fn list<H, Args: Arguments + ?Sized>(registry: &Registry<H>, args: &Args, ou
     }
 }
 
-/// What COMMAND LIST leaves out.
+/// The filter of COMMAND LIST.
 enum Filter<'a> {
     None,
     /// Only the commands of a module. There are none.
@@ -159,7 +159,7 @@ fn reply_keys<H, Args: Arguments + ?Sized>(
     walk(spec, &request, &mut |key| reply_key(&request, key, out));
 }
 
-/// What COMMAND HELP says.
+/// The reply of COMMAND HELP.
 pub const HELP: &[&str] = &[
     "COMMAND <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
     "(no subcommand)",
@@ -184,7 +184,7 @@ pub const HELP: &[&str] = &[
     "    Print this help.",
 ];
 
-/// One row of COMMAND INFO.
+/// Writes one row of COMMAND INFO.
 fn describe<H>(registry: &Registry<H>, command: &Command<H>, out: &mut Reply<'_>) {
     let spec = command.spec;
     out.array(10);
@@ -282,7 +282,7 @@ fn field_unless_empty(name: &str, value: &str, out: &mut Reply<'_>) {
     }
 }
 
-/// The value of one command in COMMAND DOCS.
+/// Writes the value of one command in COMMAND DOCS.
 fn document<H>(registry: &Registry<H>, command: &Command<H>, out: &mut Reply<'_>) {
     let spec = command.spec;
     let subcommands = registry.subcommands(command);
@@ -350,7 +350,7 @@ fn document_args(args: &[Arg], out: &mut Reply<'_>) {
     }
 }
 
-/// A keyword that stands for itself may be the empty string and is shown even so.
+/// A keyword may be the empty string and is shown nevertheless.
 fn has_token(arg: &Arg) -> bool {
     !arg.token.is_empty() || arg.kind == ArgType::PureToken
 }

@@ -1,4 +1,4 @@
-//! COMMANDLOG, and SLOWLOG as the older name of one of its logs.
+//! COMMANDLOG, and SLOWLOG, the older name of one of its logs.
 
 use weft_resp::number::parse_i64;
 
@@ -18,7 +18,7 @@ pub const BINDINGS: &[(&str, Binding)] = &[
     ("slowlog|reset", leased(slow_reset)),
 ];
 
-/// Entries that SLOWLOG GET shows when it is not told how many.
+/// The default number of entries of SLOWLOG GET.
 const SHOWN: usize = 10;
 
 fn kind(ctx: &Context<'_, '_>, index: usize) -> Result<CommandLogKind, CommandError> {
@@ -27,7 +27,7 @@ fn kind(ctx: &Context<'_, '_>, index: usize) -> Result<CommandLogKind, CommandEr
     ))
 }
 
-/// How many entries the client wants: all of them for -1.
+/// Returns the number of entries that the client requests: all of them for -1.
 fn wanted(ctx: &Context<'_, '_>) -> Result<usize, CommandError> {
     match parse_i64(ctx.arg(2)) {
         Some(-1) => Ok(usize::MAX),

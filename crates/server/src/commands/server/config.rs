@@ -30,7 +30,7 @@ fn get(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Parameters change one command at a time, and to act on them may mean to open ports and files: not on a worker.
+/// Parameters change one command at a time. Applying them may open ports and files, so this does not run on a worker.
 fn set(ctx: &mut Context<'_, '_>) -> CommandResult {
     if !ctx.argc().is_multiple_of(2) {
         return Err(CommandError::SYNTAX);
@@ -102,7 +102,7 @@ fn rewrite_file(server: &Server, extent: RewriteScope) -> Result<(), String> {
     result
 }
 
-/// Counters that CONFIG RESETSTAT leaves alone: they tell a state, or since when the data changed.
+/// Counters that CONFIG RESETSTAT leaves alone, because they describe a state, or the age of the data.
 const KEPT: &[Counter] = &[Counter::Dirty, Counter::BusyNs];
 
 fn reset_statistics(ctx: &mut Context<'_, '_>) -> CommandResult {

@@ -1,7 +1,7 @@
-//! DEBUG: what tests and developers need and nobody else should use; behind `enable-debug-command`.
+//! DEBUG: subcommands for tests and developers, behind `enable-debug-command`.
 //!
-//! Subcommands that steer internals which Weft does not have (the resizing of one big table, list nodes, reply
-//! buffers) are accepted when their arguments are right: what they would switch is switched off here anyway.
+//! Subcommands for internals that Weft does not have (the resizing of one big table, list nodes, reply buffers) are
+//! accepted if their arguments are valid: the mechanisms that they switch do not exist here.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -83,7 +83,7 @@ fn debug(ctx: &mut Context<'_, '_>) -> CommandResult {
         }),
         (b"populate", 3..=5) => populate::populate(ctx),
         (b"leak", 3) => {
-            // What is leaked on purpose is never freed.
+            // Leaked on purpose.
             std::mem::forget(ctx.arg(2).to_vec());
             done(ctx)
         }
@@ -142,7 +142,7 @@ fn debug(ctx: &mut Context<'_, '_>) -> CommandResult {
         (b"assert", 2) => crash("Assertion failed, as DEBUG ASSERT requested"),
         (b"oom", 2..) => crash("Out of memory, as DEBUG OOM requested"),
         (b"segfault", 2) => {
-            // If the signal is not delivered, there is no crash to be had.
+            // If the signal is not delivered, there is no crash.
             let _ = nix::sys::signal::raise(nix::sys::signal::Signal::SIGSEGV);
             crash("Segmentation fault requested by DEBUG SEGFAULT")
         }
@@ -163,7 +163,7 @@ fn unknown(ctx: &Context<'_, '_>) -> CommandError {
     )
 }
 
-/// Has the cluster bus fail in a way that tests want to see.
+/// Changes the faults that tests inject into the cluster bus.
 fn change_faults(ctx: &mut Context<'_, '_>, change: impl FnOnce(&mut InjectedFaults)) -> CommandResult {
     if let Some(cluster) = &ctx.server.cluster {
         change(&mut cluster.lock(&ctx.server.config).faults);
@@ -214,7 +214,7 @@ fn crash(why: &str) -> ! {
     std::process::abort();
 }
 
-/// Puts a command into the stream of the replicas that was not run here.
+/// Puts a command that did not run here into the stream of the replicas.
 fn replicate(ctx: &mut Context<'_, '_>) -> CommandResult {
     let words: Vec<&[u8]> = ctx.args.iter().skip(2).collect();
     let (db, effects) = (ctx.client.db, &mut *ctx.keys.effects);
@@ -224,18 +224,18 @@ fn replicate(ctx: &mut Context<'_, '_>) -> CommandResult {
     done(ctx)
 }
 
-/// Links to replicas and to the primary stand still for so long.
+/// Stops the links to replicas and to the primary for this time.
 fn stop_links(server: &Server, duration: Duration) {
     let until_ms = unix_ms().saturating_add(duration.as_millis() as u64);
     server.repl.links_sleep_until_ms.store(until_ms, Ordering::Relaxed);
 }
 
-/// Stops everybody, as the only thread of Valkey does: all commands of all clients wait.
+/// Stops all commands of all clients, as the only thread of Valkey would.
 fn sleep(ctx: &mut Context<'_, '_>) -> CommandResult {
     let seconds = parse_f64(ctx.arg(2)).filter(|seconds| *seconds > 0.0).unwrap_or(0.0);
     let duration = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
     if !ctx.may_block {
-        // Whoever this is a part of holds up everybody already.
+        // A transaction or a script already holds up all commands.
         stop_links(ctx.server, duration);
         std::thread::sleep(duration);
         return done(ctx);
@@ -336,7 +336,7 @@ fn show_entry(
     show: impl FnOnce(&mut Context<'_, '_>, EntryRef<'_, Value>) -> CommandResult,
 ) -> CommandResult {
     let key = ctx.arg(argument);
-    // What has expired and is still there is shown, too: that is what one may want to know.
+    // Expired keys that still exist are shown, too.
     let entry = slot.table(ctx.client.db).and_then(|table| table.find(hash, key));
     match entry {
         Some(entry) => show(ctx, entry),
@@ -378,7 +378,7 @@ fn string_lengths(ctx: &mut Context<'_, '_>) -> CommandResult {
                 return Err(CommandError::constant("ERR Not an sds encoded string."));
             }
         };
-        // Key and value are stored without room to grow, or in one allocation.
+        // Key and value are stored without free space, or in one allocation.
         ctx.reply.simple(&format!(
             "key_sds_len:{} key_sds_avail:0 obj_alloc:{} val_sds_len:{length} val_sds_avail:0 val_alloc:0",
             entry.key().len(),
@@ -444,7 +444,7 @@ fn table_statistics(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// The tables of one database, one a slot, summed up in the words that Valkey has for its one.
+/// Describes the tables of one database, one per slot, summed up in Valkey's words for its single table.
 fn describe_tables(server: &Server, db: usize, walk: impl FnOnce(&mut dyn FnMut(&Slot))) -> String {
     /// Entries that fit into a bucket, and its size in bytes.
     const BUCKET: (usize, usize) = (7, 64);
@@ -473,7 +473,7 @@ fn describe_tables(server: &Server, db: usize, walk: impl FnOnce(&mut dyn FnMut(
     text
 }
 
-/// What is being loaded cannot be replaced meanwhile.
+/// Data that is being loaded cannot be replaced meanwhile.
 const LOADING: &[u8] = b"-LOADING Valkey is loading the dataset in memory\r\n";
 
 /// DEBUG LOADAOF: what is in memory gives way to what is in the append-only file.
@@ -558,7 +558,7 @@ fn match_patterns(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// What DEBUG OBJECT tells of a quicklist's nodes.
+/// Describes a quicklist's nodes, for DEBUG OBJECT.
 fn nodes_of(value: ValueRef<'_, Value>) -> String {
     match value {
         ValueRef::Object(Value::List(list)) if list.is_quicklist() => {

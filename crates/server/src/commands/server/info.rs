@@ -16,13 +16,13 @@ pub const BINDINGS: &[(&str, Binding)] = &[("info", leased(info).telling_offset(
 
 fn info(ctx: &mut Context<'_, '_>) -> CommandResult {
     let wanted = wanted(ctx.args.iter().skip(1));
-    // What commands before it have done shows, also if they are of the same batch or transaction. A script that has
-    // changed nothing may have to begin anew: what it has read is counted then.
+    // The metrics of earlier commands of the same batch or transaction are included. A script that has changed nothing
+    // may have to restart: its reads are counted then.
     if !ctx.client.flags.contains(ClientFlags::SCRIPT) || ctx.keys.effects.dirty > 0 {
         let (server, row) = (ctx.server, ctx.keys.access.seat);
         ctx.keys.effects.count(&server.keyspace, &server.metrics, row);
     }
-    // The replies that are made here are none of the memory that it tells about.
+    // The replies that are built here are not part of the reported memory.
     let allocator = match wanted.contains(&Section::Memory) {
         true => sections::allocator_figures(ctx.server),
         false => memory::AllocatorFigures::default(),
@@ -31,7 +31,7 @@ fn info(ctx: &mut Context<'_, '_>) -> CommandResult {
         true => mean_ttls_ms(ctx),
         false => Vec::new(),
     };
-    // Now, and not when the answers are in: a command's own figures leave it out.
+    // Now, and not when the answers are in: a command's own metrics are left out.
     let texts: Vec<Text> = wanted
         .iter()
         .map(|section| match section {
@@ -167,7 +167,7 @@ fn mean_ttls_ms(ctx: &Context<'_, '_>) -> Vec<u64> {
         .collect()
 }
 
-/// Looks at keys of a few slots from a random one on. A slot that is being written is left out.
+/// Samples keys of a few slots from a random one on. A slot that is leased by a writer is left out.
 fn mean_ttl_ms(pass: &GatePassage<'_>, db: usize, now_ms: u64) -> u64 {
     let first = fastrand::usize(..SLOTS);
     let (mut slots, mut keys, mut sum_ms) = (0, 0, 0);

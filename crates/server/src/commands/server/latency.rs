@@ -89,7 +89,7 @@ fn histogram(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Writes a command's name and histogram if it has one.
+/// Writes a command's name and histogram, if it has one.
 fn reply_histogram(ctx: &mut Context<'_, '_>, metrics: &Metrics, full_name: &str, id: u16) -> bool {
     let Some(histogram) = metrics.histogram(id as usize) else {
         return false;
@@ -125,7 +125,7 @@ fn graph(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Columns of one sample each, as high as it was long, with its age written downwards below it.
+/// Draws one column per sample, as high as its latency, with its age written downwards below it.
 fn draw(name: &str, series: &LatencySeries, now_s: u64) -> String {
     let shown = &series.samples[series.samples.len().saturating_sub(GRAPH.0)..];
     let high = shown.iter().map(|sample| sample.ms).max().unwrap_or(0);

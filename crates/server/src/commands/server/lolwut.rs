@@ -36,7 +36,7 @@ fn lolwut(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// What the words ask for.
+/// The arguments of LOLWUT.
 struct CanvasOptions {
     columns: usize,
     rows: usize,
@@ -44,8 +44,8 @@ struct CanvasOptions {
 }
 
 impl CanvasOptions {
-    /// The versions that Valkey draws for differ in how many words they look at (90 is the ninth, too); other versions
-    /// look at none.
+    /// The versions that Valkey draws for differ in the number of words they read (90 is the ninth, too); other
+    /// versions read none.
     fn read(version: i64, words: &[&[u8]]) -> Result<CanvasOptions, CommandError> {
         let (integers, floats) = match (version, words) {
             (5, _) => (&words[..words.len().min(3)], &[][..]),

@@ -94,7 +94,7 @@ fn table_bytes(server: &Server, walk: impl FnOnce(&mut dyn FnMut(&Slot))) -> Vec
 fn statistics(ctx: &mut Context<'_, '_>) -> CommandResult {
     let protocol = ctx.client.protocol;
     if let Some(whole) = WalkAccess::of_whole(&ctx.keys.held) {
-        // As a part of something larger, which has the whole keyspace, it tells of this very place.
+        // In a transaction or script, which has the whole keyspace, the figures are those of this moment.
         let tables = table_bytes(ctx.server, |visit| whole.each_slot(visit));
         statistics_of(ctx.server, &tables, &mut ctx.reply);
         return Ok(());

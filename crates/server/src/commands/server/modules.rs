@@ -1,4 +1,4 @@
-//! MODULE: there are no modules beside the engine of scripts, which is built in, and none can be loaded.
+//! MODULE: the only module is the built-in script engine, and none can be loaded.
 
 use crate::commands::context::{Binding, CommandResult, Context, leased};
 use crate::commands::error::CommandError;

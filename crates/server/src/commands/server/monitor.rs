@@ -1,4 +1,4 @@
-//! MONITOR: the client sees every command that others run, until RESET.
+//! MONITOR: the client receives every command of other clients, until RESET.
 
 use crate::commands::context::{Binding, CommandResult, Context, leased};
 use crate::keyspace::effects::Hooks;

@@ -12,10 +12,10 @@ use crate::keyspace::hash::KeyHasher;
 use crate::keyspace::{Seat, Slot, SlotHeader, publish};
 use crate::state::Server;
 
-/// How long a slot that somebody else leases is left alone.
+/// The time for which a slot that is leased by another thread is left alone.
 const RETRY: Duration = Duration::from_micros(50);
 
-/// What to make.
+/// The arguments of DEBUG POPULATE.
 struct PopulateOptions {
     db: usize,
     count: u64,
@@ -65,7 +65,7 @@ pub fn populate(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Makes the keys that do not exist, one lease each, letting others through.
+/// Creates the keys that do not exist, one lease each, and leaves the gate at intervals.
 fn make(server: &Server, seat: &mut Seat, order: &PopulateOptions) {
     let row = seat.index();
     let mut next = 0;
@@ -106,8 +106,8 @@ impl Key {
     }
 }
 
-/// Makes one key if it does not exist, in its slot; returns what that leaves to be freed. It does not count as a
-/// change, as in Valkey.
+/// Creates one key if it does not exist, in its slot; returns the memory to free. As in Valkey, this does not count as
+/// a change.
 fn make_one(
     server: &Server,
     row: usize,

@@ -1,4 +1,4 @@
-//! ROLE, REPLICAOF and what servers tell each other about replication.
+//! ROLE, REPLICAOF, and the commands between servers about replication.
 
 use std::sync::atomic::Ordering;
 
@@ -92,7 +92,7 @@ fn take_over(ctx: &mut Context<'_, '_>, id: &str) -> CommandResult {
     Ok(())
 }
 
-/// Has the replica served by the thread that does that.
+/// Moves the replica's connection to the thread that serves replicas.
 fn supply(ctx: &mut Context<'_, '_>, resume: Option<(String, i64)>, is_psync: bool) -> CommandResult {
     let repl = &ctx.server.repl;
     if repl.is_failing_over() {
@@ -179,7 +179,7 @@ fn follow_nobody(ctx: &mut Context<'_, '_>) {
     }
 }
 
-/// How the log shows who asked for something.
+/// Returns the client's description for the log.
 fn who(ctx: &Context<'_, '_>) -> String {
     let client = &ctx.client;
     let shown = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
@@ -250,7 +250,7 @@ fn note(server: &Server, handshake: &mut ReplicaHandshake, option: &[u8], value:
         b"rdb-channel" => handshake.is_rdb_channel = is_on()?,
         b"set-rdb-client-id" => {
             let id = parse_i64(value).ok_or(CommandError::NOT_AN_INTEGER)?;
-            // While tests have links stand still, who asks for the stream waits too.
+            // While tests stop the links, requests for the stream wait too.
             server.repl.sleep_if_requested();
             let client = u64::try_from(id).ok();
             let client = client.filter(|client| server.repl.replicas.awaited_dumps().contains(client));
@@ -303,7 +303,7 @@ fn note_node(server: &Server, handshake: &mut ReplicaHandshake, name: &[u8]) -> 
     Ok(())
 }
 
-/// The longest address that a replica may have, bytes, and one more.
+/// The maximum length of a replica's address in bytes, plus one.
 const LONGEST_ADDRESS: usize = 256;
 
 /// `1.2.3` as a number.
@@ -382,7 +382,7 @@ fn failover(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// What FAILOVER asks for.
+/// The arguments of FAILOVER.
 #[derive(Default)]
 struct FailoverArguments {
     timeout_ms: Option<i64>,

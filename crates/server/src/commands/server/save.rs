@@ -40,7 +40,7 @@ fn save(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Whether a dump is being written in the background, for a file or for replicas.
+/// Returns `true` if a background dump is being written, for a file or for replicas.
 fn is_dumping(server: &Server) -> bool {
     matches!(server.snapshot.purpose(), Some(Purpose::Dump | Purpose::Replicas))
 }
@@ -84,7 +84,7 @@ fn bgrewriteaof(ctx: &mut Context<'_, '_>) -> CommandResult {
     const SCHEDULED: &str = "+Background append only file rewriting scheduled\r\n";
     let schedule = |server: &Server| {
         server.aof.scheduled.store(true, Ordering::Relaxed);
-        // One that is asked for does not have to wait because earlier ones have failed.
+        // A requested rewrite does not wait because earlier ones have failed.
         server.aof.failures.store(0, Ordering::Relaxed);
         log::notice!("Background append only file rewriting scheduled.");
     };

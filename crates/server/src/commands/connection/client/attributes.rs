@@ -8,7 +8,7 @@ use crate::net::client::{ClientFlags, c_string_prefix};
 /// Refuses a name that would break the lines of CLIENT LIST.
 ///
 /// # Errors
-/// When a byte is no visible ASCII character. What stands behind a zero byte is not looked at, as no line shows it.
+/// If a byte is not a visible ASCII character. Bytes behind a zero byte are not checked, because no line shows them.
 pub fn check_name(name: &[u8]) -> CommandResult {
     if is_printable(name) {
         return Ok(());

@@ -16,16 +16,16 @@ const FLAG_LETTERS: &[u8] = b"bcdeirtuxABEIMNOPRSTU";
 /// The letters that CLIENT LIST may show as capabilities of a client.
 const CAPABILITY_LETTERS: &[u8] = b"r";
 
-/// What filters may name.
+/// The names that filters may refer to.
 #[derive(Clone, Copy)]
 pub struct FilterContext<'a> {
-    /// How many databases there are.
+    /// The number of databases.
     pub databases: i64,
-    /// Whether a user of that name exists.
+    /// Returns `true` if a user of that name exists.
     pub is_user: &'a dyn Fn(&[u8]) -> bool,
 }
 
-/// Which clients are meant.
+/// A filter of clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
     /// `ID`: one of these.
@@ -36,9 +36,9 @@ pub struct Filter {
     address: Option<Vec<u8>>,
     /// `SKIPME`: not the caller.
     skip_caller: bool,
-    /// `MAXAGE`: connected for at least so long.
+    /// `MAXAGE`: connected for at least this time.
     min_age_s: Option<u64>,
-    /// `IDLE`: silent for at least so long.
+    /// `IDLE`: idle for at least this time.
     min_idle_s: Option<u64>,
     not_address: Option<Vec<u8>>,
     local_address: Option<Vec<u8>>,
@@ -145,7 +145,7 @@ impl Filter {
         Ok(())
     }
 
-    /// Whether a client is meant; `caller` is the id of who asks.
+    /// Returns `true` if a client passes the filter; `caller` is the id of the client that runs the command.
     pub fn passes(&self, client: &Client, caller: u64, now_ms: u64) -> bool {
         !(self.skip_caller && client.id == caller)
             && self.passes_numbers(client, now_ms)
@@ -201,12 +201,12 @@ impl Filter {
     }
 }
 
-/// Whether a value is the wanted and not the unwanted one.
+/// Returns `true` if a value equals the wanted one and differs from the unwanted one.
 fn is_or_not(value: &[u8], wanted: &Option<Vec<u8>>, unwanted: &Option<Vec<u8>>) -> bool {
     wanted.as_ref().is_none_or(|wanted| value == wanted) && unwanted.as_ref().is_none_or(|unwanted| value != unwanted)
 }
 
-/// The same for a value that is missing when it is empty: nothing is equal to it then.
+/// Like [`is_or_not`], for a value that counts as missing when it is empty: nothing equals it then.
 fn is_or_not_set(value: &[u8], wanted: &Option<Vec<u8>>, unwanted: &Option<Vec<u8>>) -> bool {
     if value.is_empty() {
         return wanted.is_none();

@@ -2,7 +2,7 @@
 
 use crate::commands::context::{CommandResult, Context};
 
-/// What clients and their authors compare and parse, line by line.
+/// Lines that clients and their authors compare and parse.
 const LINES: &[&str] = &[
     "CLIENT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
     "CACHING (YES|NO)",

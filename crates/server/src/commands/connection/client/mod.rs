@@ -1,7 +1,7 @@
-//! CLIENT: what a connection says about itself, and what it asks about others.
+//! CLIENT: a connection's own attributes, and queries about other clients.
 //!
-//! A client belongs to the worker that serves its connection. What concerns the caller alone is done in place;
-//! anything about other clients is a question to all workers, and the caller waits for their answers.
+//! A client belongs to the worker that serves its connection. What concerns only the caller is done in place. A command
+//! about other clients is a query to all workers, and the caller waits for their answers.
 
 use weft_resp::number::parse_i64;
 
@@ -150,7 +150,7 @@ fn ask_for_lines(ctx: &mut Context<'_, '_>, filter: Filter) {
                 return;
             }
             if client.id == caller {
-                // The command under way is its own.
+                // The running command is the caller's own.
                 buffers.arguments = argument_bytes;
                 buffers.total += argument_bytes;
             }
@@ -194,7 +194,7 @@ fn kill(ctx: &mut Context<'_, '_>) -> CommandResult {
     };
     let now_ms = ctx.now_ms;
     let protocol = ctx.client.protocol;
-    // Links belong to no worker: they are ended here and now, also within a transaction.
+    // Links belong to no worker: they are closed here and now, also within a transaction.
     let mut links: u64 = 0;
     let me = ctx.client.id;
     ctx.server.visit_linked(&mut |client: &mut Client, _: BufferFigures| {
@@ -234,7 +234,7 @@ fn kill(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 fn unblock(ctx: &mut Context<'_, '_>) -> CommandResult {
-    // A word too many is let through here too.
+    // As in Valkey, one extra word is accepted.
     let with_error = match ctx.argc() {
         4 if ctx.arg(3).eq_ignore_ascii_case(b"error") => true,
         4 if !ctx.arg(3).eq_ignore_ascii_case(b"timeout") => {

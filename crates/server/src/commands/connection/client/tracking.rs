@@ -24,7 +24,7 @@ pub(crate) fn tracking(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// What the words ask for; prefixes in their order.
+/// The requested options; prefixes in their order.
 struct RequestedTracking<'a> {
     options: TrackingOptions,
     prefixes: Vec<&'a [u8]>,
@@ -89,7 +89,7 @@ fn start(ctx: &mut Context<'_, '_>, wanted: RequestedTracking<'_>) -> CommandRes
         }
         options.prefixes.extend(prefixes.into_iter().map(Into::into));
     }
-    // What CLIENT CACHING said is about the next command, whatever this one changes.
+    // CLIENT CACHING applies to the next command, whatever this one changes.
     options.caching_was_called = before.is_some_and(|before| before.caching_was_called);
     let hooks = &ctx.server.keyspace.hooks;
     let first = || hooks.put(Hooks::TRACKING, true);
@@ -132,7 +132,7 @@ fn check_options(before: Option<&TrackingOptions>, options: &TrackingOptions, no
     }
 }
 
-/// Refuses prefixes of which one begins another: a key would be told twice.
+/// Refuses prefixes of which one is a prefix of another: a key would be reported twice.
 fn check_prefixes(known: &BTreeSet<Box<[u8]>>, prefixes: &[&[u8]]) -> CommandResult {
     let overlap = |one: &[u8], other: &[u8]| one.starts_with(other) || other.starts_with(one);
     let error = |prefix: &[u8], what: &str, other: &[u8], end: &str| {

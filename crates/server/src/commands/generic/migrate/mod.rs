@@ -1,22 +1,22 @@
-//! MIGRATE: keys as they are, to another server, in one atomic step.
+//! MIGRATE: moves keys to another server, in one atomic step.
 //!
 //! ```text
 //!   worker, under the leases of the keys       background thread                      target
 //!   ────────────────────────────────────       ─────────────────                      ──────
-//!   which keys are there?
-//!   freeze them: nobody writes them
+//!   which keys exist?
+//!   freeze them: no writes
 //!   keep handles of their values ────────────▶ AUTH, SELECT, RESTORE k, RESTORE l ──▶
 //!   the connection parks                                                          ◀── +OK, +OK
-//!      others read the keys                    leases: still what was sent?
-//!      who would write one is put off            yes ─▶ delete it        no ─▶ send it again
+//!      other clients read the keys             leases: still what was sent?
+//!      writers of the keys are put off           yes ─▶ delete it        no ─▶ send it again
 //!                                              the keys are free again
 //!   reply                          ◀─────────
 //! ```
 //!
-//! A key is here until it is deleted, and until then it is what was sent: whoever would change it in between waits, as
-//! everybody does in Valkey. The few that do not look whether a key is frozen (a transaction that has the whole
-//! keyspace, a script, FLUSHALL) are noticed in the end: a key that they changed goes over once more, and one that they
-//! deleted is deleted on the target.
+//! A key is on this server until it is deleted, and until then its value is the one that was sent: a writer waits, as
+//! every client does in Valkey. The few commands that do not check for frozen keys (transactions in exclusive mode,
+//! scripts, FLUSHALL) are noticed in the end: a key that they changed is sent again, and one that they deleted is
+//! deleted on the target.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,12 +49,12 @@ pub const BINDINGS: &[(&str, Binding)] = &[("migrate", leased(migrate))];
 
 /// Timeout when none is given, ms.
 const DEFAULT_TIMEOUT_MS: u64 = 1000;
-/// How often a key that is changed all the time is sent.
+/// The number of times that a key which keeps changing is sent.
 const ROUNDS: usize = 8;
 /// Between two attempts to lease a slot.
 const RETRY: Duration = Duration::from_micros(50);
 
-/// What is asked for.
+/// The arguments of MIGRATE.
 struct MigrateRequest {
     host: Vec<u8>,
     port: Vec<u8>,
@@ -64,7 +64,7 @@ struct MigrateRequest {
     replace: bool,
     /// Password, or user and password.
     auth: Vec<Vec<u8>>,
-    /// The database here.
+    /// The source database.
     from_db: usize,
     compress: bool,
     asking: bool,
@@ -72,7 +72,7 @@ struct MigrateRequest {
 
 /// A value on its way.
 enum MigratedValue {
-    /// As it is sent.
+    /// The payload that is sent.
     Payload(Vec<u8>),
     /// A long string.
     Blob(Blob),
@@ -118,7 +118,7 @@ struct MigratedKey {
     value: MigratedValue,
 }
 
-/// Reads the arguments; the second part tells whether the keys stand behind KEYS.
+/// Parses the arguments. The second part is `true` if the keys are behind KEYS.
 fn order(ctx: &Context<'_, '_>) -> Result<MigrateRequest, CommandError> {
     let mut order = MigrateRequest {
         host: ctx.arg(1).to_vec(),
@@ -218,10 +218,10 @@ fn migrate(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Sends the keys, and again those that have changed meanwhile. The loan ends behind all handles.
+/// Sends the keys, and again those that have changed meanwhile. The pin ends after all handles.
 ///
-/// Frozen keys are changed all the same by scripts, transactions in exclusive mode and FLUSHALL, which do not wait. A
-/// key that one of them deleted or renamed is deleted on the target, too: it was gone before it could be moved.
+/// Scripts, transactions in exclusive mode and FLUSHALL change frozen keys without waiting. A key that one of them
+/// deleted or renamed is deleted on the target, too, because it was gone before it could be moved.
 fn send(
     server: &Arc<Server>,
     seat: &mut Seat,
@@ -254,7 +254,7 @@ fn send(
     result
 }
 
-/// Deletes keys on the target that it has taken and that are gone here.
+/// Deletes keys on the target that it has taken and that were deleted here.
 fn take_back(server: &Server, order: &MigrateRequest, gone: &[Box<[u8]>]) -> Result<(), Vec<u8>> {
     if gone.is_empty() {
         return Ok(());
@@ -304,7 +304,7 @@ fn log_in_and_select(target: &Target, order: &MigrateRequest, request: &mut Vec<
     replies
 }
 
-/// Sends the keys over; tells which of them the target has taken.
+/// Sends the keys. Returns for each if the target has taken it.
 fn deliver(
     server: &Server,
     order: &MigrateRequest,
@@ -330,7 +330,7 @@ fn deliver(
             Err(failure) => {
                 let nothing_happened = !taken.contains(&true);
                 if cached && may_retry && nothing_happened && !failure.timed_out() {
-                    // It was closed while nobody looked.
+                    // The target has closed the connection while it was idle.
                     may_retry = false;
                     continue;
                 }
@@ -346,7 +346,7 @@ fn io_error(failure: Failure) -> Vec<u8> {
         .into_bytes()
 }
 
-/// One exchange: all requests, then all replies. The first refusal, if there is one.
+/// One exchange: all requests, then all replies. Returns the first refusal, if there is one.
 fn talk(
     target: &mut Target,
     order: &MigrateRequest,
@@ -362,7 +362,7 @@ fn talk(
         let ttl_ms = match parcel.expire_at_ms {
             None => 0,
             Some(at_ms) if at_ms < now_ms => {
-                // It is gone for everybody who looks.
+                // The key has expired for every reader.
                 taken[index] = true;
                 continue;
             }
@@ -394,23 +394,23 @@ fn talk(
     Ok(refusal)
 }
 
-/// What became here of keys that the target has.
+/// The outcome for keys that the target has taken.
 struct LocalDeletions {
     /// They are not any more what was sent; as they are now.
     changed: Vec<MigratedKey>,
-    /// They were deleted or renamed meanwhile.
+    /// Keys that were deleted or renamed meanwhile.
     gone: Vec<Box<[u8]>>,
-    /// An error if a key is still here that the target has, too.
+    /// An error if a key that the target has is still here.
     outcome: Result<(), Vec<u8>>,
 }
 
-/// What became here of one key that the target has.
+/// The outcome for one key that the target has taken.
 enum LocalDeletion {
-    /// It is what was sent, and was deleted.
+    /// It was unchanged, and was deleted.
     Deleted,
-    /// It was gone already.
+    /// It was deleted already.
     Gone,
-    /// It is something else now.
+    /// It has changed.
     Changed,
 }
 
@@ -513,7 +513,7 @@ fn settle_one(
             (parcel.expire_at_ms, parcel.value) = (expire_at_ms, value);
             LocalDeletion::Changed
         }
-        // One that expires here expires there at the same time.
+        // A key that expires here expires there at the same time.
         None if is_gone && parcel.expire_at_ms.is_none_or(|at_ms| access.now_ms < at_ms) => LocalDeletion::Gone,
         None => LocalDeletion::Deleted,
     };
@@ -521,7 +521,7 @@ fn settle_one(
     Some(fate)
 }
 
-/// Books and tells what happened to a key.
+/// Records the effects of a key.
 fn finish(server: &Arc<Server>, row: usize, mut effects: Effects) {
     use crate::observability::metrics::Counter;
     let metrics = &server.metrics;

@@ -11,14 +11,14 @@ use crate::net::tls::BlockingStream;
 use crate::observability::lock;
 use crate::state::Server;
 
-/// How long a connection is kept.
+/// The time for which an idle connection is kept.
 const KEPT_FOR: Duration = Duration::from_secs(10);
-/// How many are.
+/// The maximum number of idle connections.
 const KEPT_MOST: usize = 64;
 /// A longer line is no reply to what was asked.
 const LONGEST_LINE: u64 = 4096;
 
-/// What failed.
+/// The operation that failed.
 #[derive(Debug)]
 pub enum Failure {
     /// There is no way to the host.
@@ -30,7 +30,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// What was being done.
+    /// Returns the verb of the operation.
     pub fn verb(&self) -> &'static str {
         match self {
             Failure::Connecting => "connecting",
@@ -39,7 +39,7 @@ impl Failure {
         }
     }
 
-    /// Whether it took too long.
+    /// Returns `true` if it timed out.
     pub fn timed_out(&self) -> bool {
         let is_timeout = |kind: &ErrorKind| matches!(kind, ErrorKind::WouldBlock | ErrorKind::TimedOut);
         match self {
@@ -75,7 +75,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// A connection that was kept, or a new one; the second part tells which.
+    /// Returns a cached connection or a new one; the second part is `true` for a cached one.
     pub fn connect(server: &Server, host: &[u8], port: &[u8], timeout: Duration) -> Result<(Self, bool), Failure> {
         let name = (host.to_vec(), port.to_vec());
         let kept = {

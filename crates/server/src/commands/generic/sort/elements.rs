@@ -1,4 +1,4 @@
-//! What SORT sorts: where elements come from, and their copies.
+//! The elements that SORT sorts: their source, and their copies.
 
 use std::ops::{ControlFlow, Range};
 
@@ -19,11 +19,11 @@ use crate::commands::sorted_set::view_of;
 pub enum Source<'a> {
     /// A missing key.
     Nothing,
-    /// In its order.
+    /// In list order.
     List(ListRef<'a>),
     /// Without order.
     Set(SetView<'a>),
-    /// In the order of the scores.
+    /// In the order of scores.
     SortedSet(SortedSetView<'a>),
 }
 
@@ -92,11 +92,11 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Elements, copied, one behind the other.
+/// Copies of elements, one behind the other.
 #[derive(Default)]
 pub struct Elements {
     bytes: Vec<u8>,
-    /// Where each one ends.
+    /// The end of each element.
     ends: Vec<usize>,
 }
 
@@ -130,7 +130,7 @@ impl Elements {
     }
 }
 
-/// The kind of a collection; `None` for others.
+/// Returns the kind of a collection; `None` for other types.
 fn type_of(value: ValueRef<'_, Value>) -> Option<PackedKind> {
     match value {
         ValueRef::Packed(packed) => match PackedKind::of(packed) {

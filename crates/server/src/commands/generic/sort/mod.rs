@@ -1,12 +1,13 @@
-//! SORT and SORT_RO: the elements of a list, set or sorted set, in an order of their own or of values elsewhere.
+//! SORT and SORT_RO: the elements of a list, set or sorted set, in their own order or by values of other keys.
 //!
-//! 1. The options; then the elements are copied, all of them or, if they stay in their order, those of the window.
-//! 2. BY: the weight of each is looked up behind its pattern, or it is its own weight.
-//! 3. The elements are put in order, and LIMIT cuts the window out.
-//! 4. GET: what the reply or the stored list is made of.
+//! 1. The options are parsed. Then the elements are copied: all of them or, if they keep their order, those of the
+//!    window.
+//! 2. BY: the weight of each is looked up through its pattern, or the element is its own weight.
+//! 3. The elements are sorted, and LIMIT selects the window.
+//! 4. GET: the reply or the stored list is built.
 //!
-//! Keys behind patterns are read under leases that the command takes on its way (see `keyspace/access/undeclared.rs`);
-//! it changes nothing before it has read everything, so it can start over when a slot is not to be had.
+//! Keys behind patterns are read under leases that the command takes on its way (see `keyspace/access/undeclared.rs`).
+//! It changes nothing before it has read everything, so it can start over when a slot is refused.
 
 mod elements;
 mod pattern;
@@ -48,15 +49,15 @@ const BY_DENIED: CommandError =
 const GET_DENIED: CommandError =
     CommandError::constant("ERR GET option of SORT denied due to insufficient ACL permissions.");
 
-/// What copying an element takes, ns.
+/// The time to copy an element, in ns.
 const COPY_NS: u64 = 60;
-/// What following a pattern takes, ns.
+/// The time to follow a pattern, in ns.
 const FOLLOW_NS: u64 = 400;
-/// The words of one command in the log that repeats what was stored.
+/// The number of words of one logged command that stores a part of the result.
 const LOGGED_WORDS: usize = 1024;
 /// The bytes of elements after which such a command ends.
 const LOGGED_BYTES: usize = 64 << 10;
-/// What a comparison takes, ns.
+/// The time of a comparison, in ns.
 const COMPARE_NS: u64 = 15;
 
 fn sort(ctx: &mut Context<'_, '_>) -> CommandResult {
@@ -110,7 +111,7 @@ impl<'a> Options<'a> {
                 if !constant && !reads_every_key(ctx) {
                     return Err(BY_DENIED);
                 }
-                // Once constant, a later pattern does not bring the order back.
+                // Once constant, a later pattern does not restore sorting.
                 options.unsorted |= constant;
                 options.by = Some(by);
                 index += 1;
@@ -135,12 +136,12 @@ impl<'a> Options<'a> {
     fn window(&self, len: usize) -> Range<usize> {
         let (skipped, count) = self.limit.unwrap_or((0, -1));
         let start = usize::try_from(skipped).unwrap_or(0).min(len);
-        // A negative count stands for all.
+        // A negative count stands for all elements.
         let end = usize::try_from(count).map_or(len, |count| start.saturating_add(count).min(len));
         start..end
     }
 
-    /// Whether patterns lead to other keys.
+    /// Returns `true` if patterns lead to other keys.
     fn reaches_further(&self) -> bool {
         let by = self.by.filter(|_| !self.unsorted).map(Pattern::parse);
         self.gets.iter().chain(&by).any(Pattern::leads_to_a_key)
@@ -167,16 +168,16 @@ const GET_CROSSES: CommandError = CommandError::constant(
     "ERR GET option of SORT denied in Cluster mode when keys formed by the pattern may be in different slots.",
 );
 
-/// Whether, in a cluster, keys that a pattern leads to may be in other slots than the key that is sorted.
+/// Returns `true` if, in a cluster, keys that a pattern leads to may be in other slots than the sorted key.
 fn leaves_slot(ctx: &Context<'_, '_>, pattern: &[u8]) -> bool {
     ctx.server.cluster.is_some() && slot_of_pattern(pattern) != Some(cluster_slot(ctx.arg(1)))
 }
 
-/// Why there is no result.
+/// The reason why there is no result.
 enum SortFailure {
     /// There never will be.
     Failed(CommandError),
-    /// A slot was leased by somebody else.
+    /// A slot was leased by another thread.
     Contended,
 }
 
@@ -313,7 +314,7 @@ fn show(
     Ok(())
 }
 
-/// The elements of the list that is to be stored. What a GET does not find is an empty string there.
+/// Returns the elements of the list to store. A missing value of a GET is an empty string there.
 fn gather(
     keys: &mut Keys<'_, '_>,
     follower: &mut PatternLookup<'_, '_>,
@@ -356,8 +357,8 @@ fn store(ctx: &mut Context<'_, '_>, result: &Elements) {
     ctx.reply.integer(result.len() as i64);
 }
 
-/// Has the log repeat what is stored instead of the command: what its patterns led to had expired, and is still there
-/// for those who repeat it.
+/// Propagates the stored result instead of the command: keys behind its patterns had expired, and still exist on
+/// replicas.
 fn log_result(ctx: &mut Context<'_, '_>, result: &Elements) {
     let keys = &mut ctx.keys;
     let destination = keys.name(keys.len() - 1);
@@ -429,11 +430,11 @@ impl PatternLookup<'_, '_> {
     }
 }
 
-/// By what elements are compared.
+/// The values by which elements are compared.
 enum Weights {
     /// Numbers; 0 where there is none.
     Numbers(Vec<f64>),
-    /// Strings, which come before all others where there is none.
+    /// Strings; an element without one comes first.
     Texts { texts: Elements, present: Vec<bool> },
     /// The elements themselves.
     Elements,
@@ -445,9 +446,9 @@ fn weigh(
     options: &Options<'_>,
     elements: &Elements,
 ) -> Result<Weights, SortFailure> {
-    // What is stored is the same everywhere, whatever the locale.
+    // A stored result is the same on every server, whatever the locale.
     let collation = collation::current().filter(|_| options.alphabetical && !options.stores);
-    // A pattern that leads nowhere, or to the element itself, keeps the order and never comes here.
+    // A pattern without a key, or for the element itself, keeps the order and is handled before.
     let key = match options.by.map(Pattern::parse) {
         Some(Pattern::Key(key)) => Some(key),
         Some(Pattern::Element | Pattern::Nothing) | None => None,
@@ -493,7 +494,7 @@ fn weigh(
     }
 }
 
-/// Bytes that stand for strings in comparisons in a locale.
+/// Returns the bytes that stand for strings in comparisons in a locale.
 fn collated(texts: &Elements, collation: &Collation) -> Elements {
     let mut keys = Elements::default();
     let mut key = Vec::new();

@@ -1,28 +1,28 @@
-//! The patterns of BY and GET: what turns an element into the key, and perhaps the field, that it stands for.
+//! The patterns of BY and GET: they turn an element into the name of a key, and perhaps of a field.
 //!
 //! ```text
 //! #                   the element itself
-//! weight_*            the string at the key that has the element in place of the star
+//! weight_*            the string at the key with the element in place of the star
 //! user_*->age         the field `age` of the hash at that key
-//! weight              nothing: without a star no key is meant
+//! weight              nothing: without a star there is no key
 //! ```
 //!
-//! Only the first star counts, and the first arrow behind it that has a field behind itself. Both are looked for up to
-//! the first zero byte, as in Valkey.
+//! Only the first star counts, and the first arrow behind it that is followed by a field name. Both are looked for up
+//! to the first zero byte, as in Valkey.
 
 /// The bytes up to the first zero byte.
 pub fn text_of(bytes: &[u8]) -> &[u8] {
     bytes.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
-/// What BY or GET asks for.
+/// The source of a value for BY or GET.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pattern<'a> {
     /// The element itself.
     Element,
     /// Nothing.
     Nothing,
-    /// What is stored elsewhere.
+    /// The value of another key.
     Key(KeyPattern<'a>),
 }
 
@@ -31,7 +31,7 @@ pub enum Pattern<'a> {
 pub struct KeyPattern<'a> {
     prefix: &'a [u8],
     suffix: &'a [u8],
-    /// The field of the hash, if it is one.
+    /// The field, if the key is a hash.
     pub field: Option<&'a [u8]>,
 }
 
@@ -54,14 +54,14 @@ impl<'a> Pattern<'a> {
         Pattern::Key(KeyPattern { prefix, suffix, field })
     }
 
-    /// Whether a key has to be read for it.
+    /// Returns `true` if a key must be read for it.
     pub fn leads_to_a_key(&self) -> bool {
         matches!(self, Pattern::Key(_))
     }
 }
 
 impl KeyPattern<'_> {
-    /// Writes the name of the key that an element stands for.
+    /// Writes the name of the key for an element.
     pub fn name_for(&self, element: &[u8], name: &mut Vec<u8>) {
         name.clear();
         name.extend_from_slice(self.prefix);

@@ -23,7 +23,7 @@ pub(super) fn persistence_lines(server: &Server, lines: &mut Lines) {
     let loads = standing.contains(ReplicationState::LOADING) || dumps.loading.load(Ordering::Relaxed);
     lines.put("loading", u8::from(loads));
     lines.put("async_loading", u8::from(aside));
-    // What Valkey copies when something changes is what a snapshot keeps.
+    // A snapshot's before-images take the place of Valkey's copy-on-write memory.
     let kept_bytes = server.keyspace.before_images.kept_bytes();
     lines.put("current_cow_peak", kept_bytes);
     lines.put("current_cow_size", kept_bytes);
@@ -87,7 +87,7 @@ pub(super) fn persistence_lines(server: &Server, lines: &mut Lines) {
     lines.put("aof_pending_rewrite", 0);
     lines.put("aof_buffer_length", number(&aof.buffered_bytes));
     lines.put("aof_pending_bio_fsync", number(&aof.pending_syncs));
-    // The log thread waits for the disk, and nobody for the log thread.
+    // The log thread waits for the disk, and no thread waits for the log thread.
     lines.put("aof_delayed_fsync", 0);
 }
 
@@ -243,7 +243,7 @@ pub(super) fn cpu_lines(server: &Server, lines: &mut Lines) {
     put("used_cpu_user_children", children.user_s);
     put("used_cpu_sys_main_thread", main.system_s);
     put("used_cpu_user_main_thread", main.user_s);
-    // What the main thread does in Valkey, the workers do here.
+    // The workers do the work of Valkey's main thread.
     let busy_s = server.metrics.sum(Counter::BusyNs) as f64 / 1e9;
     put("used_active_time_main_thread", busy_s);
 }
@@ -333,6 +333,6 @@ pub(super) fn debug_lines(server: &Server, lines: &mut Lines) {
     lines.put("eventloop_duration_cron_sum", metrics.sum(Counter::CronNs) / 1000);
     lines.put("eventloop_duration_max", metrics.highest(Maximum::LongestTurnNs) / 1000);
     lines.put("eventloop_cmd_per_cycle_max", metrics.highest(Maximum::FullestBatch));
-    // Whoever reads a request executes it: none waits for another thread.
+    // The worker that reads a request executes it: no request waits for another thread.
     lines.zeroes(&["io_threaded_reads_pending", "io_threaded_writes_pending"]);
 }

@@ -12,7 +12,7 @@ use super::{ClientFigures, Lines, human};
 /// Figures of the memory section that MEMORY STATS and DOCTOR use as well.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MemoryFigures {
-    /// The allocator's own figures.
+    /// The allocator's figures.
     pub allocator: memory::AllocatorFigures,
     /// Resident set of the process, bytes.
     pub resident_bytes: u64,
@@ -20,7 +20,7 @@ pub struct MemoryFigures {
     pub peak_bytes: u64,
     /// Bytes in use when the server was ready.
     pub startup_bytes: u64,
-    /// What is no data: startup, connections, buckets of tables.
+    /// Memory that is not data: startup, connections, buckets of tables.
     pub overhead_bytes: u64,
     /// The rest.
     pub dataset_bytes: u64,
