@@ -1,7 +1,7 @@
 //! Access control for commands: the permissions that a command needs, and the errors when they are missing.
 //!
-//! [`check`] is called before a command runs, before it is queued, and again when EXEC runs it; [`check_waiter`] before a
-//! blocked client is served. See the essay of [`crate::acl`].
+//! [`check`] is called before a command runs, before it is queued, and again when EXEC runs it; [`check_waiter`] before
+//! a blocked client is served. See the essay of [`crate::acl`].
 
 use std::collections::HashSet;
 use std::sync::OnceLock;

@@ -1,4 +1,4 @@
-//! Every reason to refuse a command, in the order in which clients see them.
+//! Checks that can refuse a command, in the order in which clients observe them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -21,24 +21,26 @@ use super::execute::Thread;
 use super::redirect::{self, MigrationState};
 use super::script;
 
-/// The result of the checks before a command may run.
+/// The result of the checks before a command runs.
 pub enum Admission {
     /// The command runs.
     Run,
-    /// The command waits for the end of a pause.
+    /// The command waits for the end of CLIENT PAUSE.
     Paused,
-    /// The command is refused.
+    /// The command is refused with this error.
     Refused(CommandError),
     /// The keys belong to another node. A transaction that the command would have run is discarded.
     Redirected(CommandError),
     /// The client's user lacks the permission.
     Denied(Denial),
-    /// The client's user is deleted: the connection must be closed.
+    /// The client's user has been deleted: the connection is to be closed.
     Unwelcome,
 }
 
-/// Checks a command that exists and has an acceptable number of arguments. Most clients are logged in and have all
-/// permissions; for them the check compares the version of the users (see the essay of [`crate::acl`]).
+/// Decides whether a command may run. The command exists and has an acceptable number of arguments.
+///
+/// Most clients are authenticated and have all permissions. For them the check compares the version of the users only
+/// (see the essay of [`crate::acl`]).
 #[inline]
 pub fn admit<'a>(
     thread: &mut Thread,
@@ -71,7 +73,8 @@ pub fn admit<'a>(
     if !free && let Err(denial) = permitted(server, client, command, args()) {
         return Admission::Denied(denial);
     }
-    // Taken out and put back: counting references would pass the view's line around among the workers.
+    // The view is taken out and put back. Cloning the `Arc` would move the cache line of the view's reference count
+    // between the workers.
     if let Some(view) = thread.view.take_if(|_| !client.flags.intersects(REPEATS)) {
         let routed = redirect::route(thread, &view, client, command, args(), keys);
         thread.view = Some(view);
@@ -88,7 +91,7 @@ pub fn admit<'a>(
     if !thread.standing.is_plain()
         && let Some(error) = out_of_standing(thread, client, command)
     {
-        // A client that will be sent to the replica that takes over waits until that replica has taken over.
+        // A client that would be redirected to the replica that takes over waits until that replica has taken over.
         let is_early = error.0.starts_with(b"REDIRECT ") && server.repl.is_failing_over();
         return if is_early {
             Admission::Paused
@@ -101,7 +104,7 @@ pub fn admit<'a>(
             return Admission::Refused(error);
         }
         if client.flags.contains(ClientFlags::MONITOR) {
-            // Nothing that it may do changes anything.
+            // No command that a MONITOR client may run changes anything.
             return Admission::Run;
         }
     }
@@ -140,7 +143,7 @@ fn guarded(thread: &Thread, client: &Client, command: &Command<Binding>) -> Opti
 /// data would differ from its primary's. Unless `replica-ignore-disk-write-errors` lets it continue, the process ends.
 #[cold]
 fn obey_unsaved(thread: &Thread, client: &Client, command: &Command<Binding>) {
-    /// Seconds between two lines of the log.
+    /// Minimum interval between two log lines, in seconds.
     const PERIOD_S: u64 = 10;
     static TOLD_S: AtomicU64 = AtomicU64::new(0);
     let is_ping = command.full_name == "ping";
@@ -158,30 +161,29 @@ fn obey_unsaved(thread: &Thread, client: &Client, command: &Command<Binding>) {
     }
 }
 
-/// The error of a write while the append-only file cannot be written.
+/// Returns the error of a write command while the append-only file cannot be written.
 pub fn not_appended(server: &Server) -> CommandError {
     let reason = server.aof.failure().unwrap_or_default();
     CommandError::text(format!("MISCONF Errors writing to the AOF file: {reason}"))
 }
 
-/// Returns `true` if the command writes. EXEC does if a command of the transaction does, or a script whose flags say
-/// so.
+/// Returns `true` if the command writes. EXEC writes if a queued command writes, or if a queued script may write.
 fn writes(client: &Client, command: &Command<Binding>) -> bool {
     let transaction = client.transaction.as_ref().filter(|_| command.full_name == "exec");
     has(client, command, Flags::WRITE) || transaction.is_some_and(|transaction| transaction.script_may_write)
 }
 
-/// Returns `true` if the command has the flag, or for EXEC, if a command of the transaction has it.
+/// Returns `true` if the command has `flag`. For EXEC, one queued command with the flag is enough.
 fn has(client: &Client, command: &Command<Binding>, flag: Flags) -> bool {
     any(client, command, |flags| flags.contains(flag))
 }
 
-/// Returns `true` if the command lacks the flag, or for EXEC, if a command of the transaction lacks it.
+/// Returns `true` if the command lacks `flag`. For EXEC, one queued command without the flag is enough.
 fn lacks(client: &Client, command: &Command<Binding>, flag: Flags) -> bool {
     any(client, command, |flags| !flags.contains(flag))
 }
 
-/// Returns `true` if `of_flags` holds for the command's flags, or for those of a command that EXEC would run.
+/// Returns `true` if `of_flags` holds for the flags of the command, or, for EXEC, for those of a queued command.
 fn any(client: &Client, command: &Command<Binding>, of_flags: impl Fn(Flags) -> bool) -> bool {
     let commands = crate::commands::registry().commands();
     let of_transaction = || {
@@ -195,7 +197,10 @@ fn any(client: &Client, command: &Command<Binding>, of_flags: impl Fn(Flags) -> 
     of_flags(command.spec.flags) || of_transaction()
 }
 
-/// Checks that the client's user may run or queue the command.
+/// Checks whether the client's user may run the command, or queue it.
+///
+/// # Errors
+/// The permission that is missing.
 #[cold]
 fn permitted(
     server: &Server,
@@ -216,7 +221,7 @@ fn permitted(
     permission::check(client.login.rules(), &permission)
 }
 
-/// The error of a command that does not go with this server's role, or with the state of its data.
+/// Returns the error of a command that this server's replication role or the state of its data set refuses.
 #[inline(never)]
 fn out_of_standing(thread: &Thread, client: &Client, command: &'static Command<Binding>) -> Option<CommandError> {
     if client.flags.intersects(REPEATS) {
@@ -272,10 +277,10 @@ fn out_of_standing(thread: &Thread, client: &Client, command: &'static Command<B
     None
 }
 
-/// Clients whose commands are restricted.
+/// Marks of clients that may run a few commands only.
 const LISTENS: ClientFlags = ClientFlags::PUBSUB.union(ClientFlags::MONITOR);
 
-/// The error of a command that does not go with what its client listens to.
+/// Returns the error of a command that a subscribed client (RESP2) or a MONITOR client may not run.
 #[cold]
 fn out_of_mode(client: &Client, command: &'static Command<Binding>) -> Option<CommandError> {
     let name = command.full_name;
@@ -295,7 +300,7 @@ fn out_of_mode(client: &Client, command: &'static Command<Binding>) -> Option<Co
         .then_some(CommandError::constant("ERR Replica can't interact with the keyspace"))
 }
 
-/// Checks a command that runs a script: the script's own flags count.
+/// Adjusts the admission of a command that runs a script: the flags of the script itself count.
 #[cold]
 pub fn of_script(
     thread: &Thread,
@@ -323,13 +328,13 @@ pub fn of_script(
 
 const OUT_OF_MEMORY: CommandError = CommandError::constant("OOM command not allowed when used memory > 'maxmemory'.");
 
-/// The error of a write while the last dump has failed.
+/// The error text of a write command after the last RDB save has failed.
 pub const NOT_SAVED: &str = "MISCONF Valkey is configured to save RDB snapshots, but it's currently unable to persist to disk. Commands that may modify the \
                              data set are disabled, because this instance is configured to report errors during writes \
                              if RDB snapshotting fails (stop-writes-on-bgsave-error option). Please check the Valkey \
                              logs for details about the RDB error.";
 
-/// Commands that are held back while nothing may change.
+/// The commands that wait while CLIENT PAUSE holds back writes.
 pub const CHANGES: Flags = Flags::WRITE.with(Flags::MAY_REPLICATE);
 
 fn transaction_writes(client: &Client) -> bool {
@@ -339,7 +344,7 @@ fn transaction_writes(client: &Client) -> bool {
         .is_some_and(|transaction| transaction.may_write)
 }
 
-/// Returns `true` if the command may increase memory. EXEC may if a command of the transaction may.
+/// Returns `true` if the command may increase memory usage. For EXEC, one such queued command is enough.
 fn needs_memory(client: &Client, command: &Command<Binding>) -> bool {
     let of_transaction = || {
         command.full_name == "exec"
@@ -357,7 +362,7 @@ pub fn must_log_in(server: &Server, client: &Client) -> bool {
     !client.login.is_authenticated() && !server.acl.is_open()
 }
 
-/// The error of a request by a client that must log in first.
+/// The error of a request by a client that has not authenticated.
 pub const NOT_LOGGED_IN: CommandError = CommandError::constant("NOAUTH Authentication required.");
 
 /// Returns `true` if the request comes from a program that speaks HTTP, which an attacker may have directed to this
@@ -367,7 +372,7 @@ pub fn is_http(args: Args<'_>) -> bool {
     name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
 }
 
-/// Returns the error for a request that names no command, or has a wrong number of arguments.
+/// Returns the error of a request that names no command, or that has a wrong number of arguments.
 pub fn explain_unknown(commands: &Registry<Binding>, args: Args<'_>) -> CommandError {
     match commands.lookup(&args) {
         Lookup::Found(command) => {

@@ -5,50 +5,53 @@
 //!   ──────                                       ─────────────────
 //!   run: leases, handler
 //!     handler: ctx.leaves_worker(estimate)
-//!     a snapshot of the keys, if possible
-//!   leases end, reply and counts are undone
+//!     snapshot of the keys, if possible
+//!   the leases end, reply and counts are undone
 //!   Detached = request, keys, client's view ──▶  on the snapshot, outside the gate:
 //!   the connection parks                           the same handler, which stays ──▶ only reads: done
-//!   ... other connections continue ...             │ stores
+//!   ... other connections go on ...                │ stores
 //!                                                  ▼
-//!                                                enter the gate, leases, all or none ──▶ refused: leave, sleep, again
-//!                                                all as in the snapshot? ─ yes ─▶ store the handler's results
+//!                                                enter the gate, leases, all or nothing ──▶ refused: sleep, retry
+//!                                                all as in the snapshot? ─ yes ─▶ store what the handler stored
 //!                                                  │ no
 //!                                                  ▼
 //!                                                under leases: the same handler from start to end
-//!   the connection continues             ◀─────  reply and counts
+//!   the connection goes on               ◀─────  reply and counts
 //! ```
 //!
-//! 1. A handler decides to leave before it has changed anything, and from sizes that it looked up.
+//! 1. A handler decides before it has changed anything. It decides from sizes that it has looked up.
 //! 2. A command with very many keys does not even take its leases on the worker: see [`has_many_keys`].
-//! 3. The run on the background thread is the one that counts: replies, errors, calls, time, hits.
-//! 4. The background thread has a copy of the client state that handlers read. A handler that changes its client never
-//!    leaves.
-//! 5. Between two attempts the thread holds nothing, so no thread waits for it. After [`GIVES_WAY_AFTER`] of refused
-//!    attempts the thread puts the command at the end of the queue: another queued command may hold what this one waits
-//!    for, such as a snapshot, and there are only a few threads. Its keys are reserved until it has run: they are not
-//!    pinned by later readers, which so cannot overtake it without end.
-//! 6. Before each attempt the command is admitted anew, within the passage of the gate. Since its worker admitted it,
-//!    writes may have been paused, this server may have become a replica, slots may have moved, the user may have lost
-//!    permissions. All of these change in exclusive mode, so nothing is written after such a change was answered.
+//! 3. The run on the background thread is the one that is recorded: reply, error, calls, time, hits.
+//! 4. The background thread has a copy of what handlers read of a client. A handler that changes its client never
+//!    leaves the worker.
+//! 5. Between two attempts the thread holds no lease, so no other thread waits for it. After [`GIVES_WAY_AFTER`] of
+//!    refused attempts it moves the command to the end of the queue. There are only a few background threads, and
+//!    another command in the queue may hold what this one waits for, such as a snapshot. From then on no value of the
+//!    command's keys may be pinned until the command has run, so that later readers cannot overtake it forever.
+//! 6. Before each attempt the command is admitted anew, within the same passage of the gate. Much may have changed
+//!    since its worker admitted it: writes are paused, this server has become a replica, slots have moved, the user has
+//!    lost a permission. These changes happen in exclusive mode, so the command writes nothing after such a change has
+//!    been acknowledged.
 //!
-//! # Every command still happens at one moment
+//! # Every command is still atomic
 //!
-//! A command that only reads answers from the state under its worker's leases. That is its moment, and it lies between
-//! request and reply. The same holds for a command that fails or finds nothing to change.
+//! A command that only reads answers from the state in which its worker held all leases. Its linearization point is
+//! that moment, which lies between request and reply. The same holds for a command that fails or finds nothing to
+//! change.
 //!
-//! A command that stores happens when it holds its leases the second time. Its results were computed from the snapshot.
-//! Under the second leases, all keys that it has read are the same as in the snapshot; of all other keys it only knew
-//! whether they exist, and that is unchanged. So the handler, run from start to end under these leases, would have
-//! stored and replied the same, and no client can tell the difference. A temporary change in between makes no
-//! difference either: a pinned value is neither changed nor freed, so the same object is the same value.
+//! A command that stores takes effect when it holds its leases for the second time. It computed its writes and its
+//! reply from the snapshot. Under the second leases every key that it has read is the same as in the snapshot. Of its
+//! other keys the handler used only whether they exist, and that is the same too. The handler, run from start to end
+//! under these leases, would therefore have stored and replied the same, and no client can observe a difference. A key
+//! that had another value in between makes no difference: a pinned value is neither changed nor freed, so the same
+//! object is the same value.
 //!
-//! If anything differs, the results are discarded and the handler runs again under leases throughout. So do commands
-//! that cannot have a snapshot: those that change their keys in place, have many keys, or reach keys that no plan
-//! knows. So every command ends, whatever other clients do.
+//! If anything differs, the result is discarded and the handler runs again under leases from start to end. Commands
+//! without a snapshot run that way from the beginning: those that change their keys in place, that have many keys, or
+//! that reach keys that are not in the plan. Every command therefore ends, whatever other clients do.
 //!
-//! The thread runs at a lower priority than the workers. On the snapshot's path it holds leases only while it stores,
-//! so a worker that waits for it does not wait long.
+//! The thread has a lower scheduling priority than the workers. On the snapshot's way it holds leases only while it
+//! stores, so a worker that needs these slots waits briefly.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -83,9 +86,9 @@ use super::expired_sources;
 use super::plan::{Kind, Plan};
 use super::script;
 
-/// Commands with more keys than this leave the worker; leasing and looking up a key takes some 40 ns.
+/// Commands with more keys than this leave the worker. Leasing and looking up one key takes some 40 ns.
 const MANY_KEYS: usize = 5000;
-/// The first pause after refused leases; it doubles up to [`LONGEST_PAUSE`].
+/// The first pause after refused leases. It doubles up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_micros(20);
 /// The time of refused attempts after which a command gives way to other commands of the queue.
 const GIVES_WAY_AFTER: Duration = Duration::from_millis(5);
@@ -95,7 +98,7 @@ const DRAFT_KEEPS: Duration = Duration::from_millis(100);
 /// The longest pause after refused leases.
 const LONGEST_PAUSE: Duration = Duration::from_millis(1);
 
-/// A command on its way to a background thread.
+/// A command that is handed to a background thread.
 pub struct Detached {
     command: &'static Command<Binding>,
     binding: Binding,
@@ -104,22 +107,22 @@ pub struct Detached {
     keys: Vec<PlannedKey>,
     snapshot: Option<Box<Snapshot>>,
     client: Client,
-    /// Refused attempts so far.
+    /// The number of refused attempts so far.
     failures: u32,
-    /// Set once it has given way: its keys lend nothing more until it has run.
+    /// Set once the command has gone to the end of the queue: no value of its keys may be pinned until it has run.
     reservation: Option<Reservation>,
 }
 
-/// The outcome of a turn on a background thread.
+/// The result of one turn on a background thread.
 enum TurnOutcome {
-    /// The reply, the next step, and the sequence number in the log.
+    /// The command has run: its output, the next step, and the position of its writes in the propagation log.
     Ran(Output, NextStep, u64),
-    /// The command was refused for too long and must be run again.
+    /// The leases were refused for [`GIVES_WAY_AFTER`]: the command goes to the end of the queue.
     GivesWay(Box<Detached>),
 }
 
-/// Returns `true` if a command leaves the worker because of its number of keys. This holds for commands on data only:
-/// commands that block, and those on connections and scripts, need their client.
+/// Returns `true` if a command leaves the worker because of its number of keys. Only commands on data do: blocking
+/// commands, and those of connections and scripts, need their client.
 #[cold]
 pub fn has_many_keys(thread: &Thread, command: &Command<Binding>, keys: usize) -> bool {
     let flags = command.spec.flags;
@@ -152,18 +155,18 @@ impl Detached {
         })
     }
 
-    /// Returns the job that runs the command and mails the reply to `origin` (worker, client id, park id).
+    /// Makes the job that runs the command and sends its result to `origin` (worker, client, ticket).
     pub fn into_job(self: Box<Self>, origin: QueryOrigin) -> Job {
         Box::new(move |server, seat| match self.run(server, seat, origin.0) {
             TurnOutcome::Ran(output, after, log_ticket) => mail(server, origin, (output, after, log_ticket)),
             TurnOutcome::GivesWay(command) => {
-                // The queue is closed when the process ends.
+                // Sending fails only while the process ends.
                 let _ = server.background.send(command.into_job(origin));
             }
         })
     }
 
-    /// The job that runs the script on a thread for scripts.
+    /// Makes the job that runs the script on a script thread.
     pub fn into_script_job(self: Box<Self>, origin: QueryOrigin) -> Job {
         Box::new(move |server, seat| match self.run_script(server, seat, origin.0) {
             TurnOutcome::Ran(output, after, log_ticket) => mail(server, origin, (output, after, log_ticket)),
@@ -280,7 +283,7 @@ fn reserve(
     Some(reservation.unwrap_or_else(|| server.keyspace.lent.reserve(slots())))
 }
 
-/// Mails what came of a command to the worker of its client.
+/// Sends the result of a command to the worker of its client.
 fn mail(server: &Server, (worker, client, ticket): QueryOrigin, (output, after, log_ticket): (Output, NextStep, u64)) {
     server.workers[worker].send(Message::Ran {
         client,
@@ -295,7 +298,7 @@ fn mail(server: &Server, (worker, client, ticket): QueryOrigin, (output, after, 
 type CommandAttempt<'a> =
     dyn FnMut(&mut Thread, &mut Seat, &Request<'_>, &mut [PlannedKey], &mut Connection) -> Outcome + 'a;
 
-/// Sleeps between attempts, longer from time to time.
+/// Sleeps between attempts. The pause doubles each time.
 struct Backoff {
     pause: Duration,
     since: Instant,
@@ -318,7 +321,8 @@ impl Backoff {
     }
 }
 
-/// Runs a command under leases from start to end. Returns `None` if it was refused for so long that it gives way.
+/// Runs a command under leases from its start to its end. Returns `None` if its leases were refused for
+/// [`GIVES_WAY_AFTER`].
 fn run_under_leases(
     thread: &mut Thread,
     seat: &mut Seat,
@@ -338,7 +342,7 @@ fn run_under_leases(
     }
 }
 
-/// Runs a command on a snapshot. Returns `None` if it must be run under leases.
+/// Runs a command on a snapshot. Returns `None` if it has to be run under leases.
 fn run_on_snapshot(
     thread: &mut Thread,
     seat: &mut Seat,
@@ -363,7 +367,7 @@ fn run_on_snapshot(
     }
 }
 
-/// The reply of a command that stores, and its changes of keys.
+/// The reply and the changes that a storing command has computed on a snapshot.
 struct Draft {
     result: CommandResult,
     reply: Vec<u8>,
@@ -376,7 +380,7 @@ struct Draft {
     ticks: u64,
 }
 
-/// Runs a command that stores on a snapshot; `None` if what it does cannot be done later.
+/// Runs a storing command on a snapshot. Returns `None` if its changes cannot be applied later.
 fn draft(
     thread: &mut Thread,
     request: &Request<'_>,
@@ -426,7 +430,8 @@ fn draft(
     can_be_done.then_some(draft)
 }
 
-/// Does what a command has drafted; `None` if its keys are not any more what they were.
+/// Applies the changes that a command has computed on a snapshot. Returns `None` if its keys have changed since, or if
+/// its leases were refused for [`DRAFT_KEEPS`].
 fn publish(
     thread: &mut Thread,
     seat: &mut Seat,
@@ -473,7 +478,7 @@ fn publish(
             }
             continue;
         };
-        // The time of the command is what it worked, not what it waited.
+        // The recorded time of the command includes its work, not its waits.
         thread.ticks = thread.timer.raw() - draft.ticks;
         let store = |context: &mut Context<'_, '_>| {
             if !snapshot.still_holds(&context.keys) {
@@ -505,7 +510,7 @@ fn publish(
     }
 }
 
-/// One passage of the gate.
+/// Makes one attempt to run a command, in one passage of the gate.
 fn attempt(
     thread: &mut Thread,
     seat: &mut Seat,
@@ -516,7 +521,7 @@ fn attempt(
     thread.begin(unix_ms());
     let pass = seat.enter();
     thread.look_around();
-    // Waiting at the gate is no command's time.
+    // Waiting at the gate does not count as the time of a command.
     thread.ticks = thread.timer.raw();
     let error = match admit_again(thread, request, keys, connection) {
         Admission::Run => None,
@@ -528,7 +533,7 @@ fn attempt(
             (request.command, &request.args(&connection.input)),
             denial,
         )),
-        // The connection is about to be closed.
+        // The connection of this client is about to be closed.
         Admission::Unwelcome => Some(NOT_LOGGED_IN),
     };
     if let Some(error) = error {
@@ -538,14 +543,14 @@ fn attempt(
     run_leased(thread, &pass, request, keys, &mut many, connection)
 }
 
-/// Decides again whether the command may run, within the passage of the gate in which it would.
+/// Admits the command again, within the passage of the gate in which it would run.
 fn admit_again(
     thread: &mut Thread,
     request: &Request<'_>,
     keys: &[PlannedKey],
     connection: &mut Connection,
 ) -> Admission {
-    // A script that runs too long keeps new commands out, not those under way.
+    // A script that runs too long refuses new commands, not those that were admitted before.
     thread.standing = thread.standing.without(ReplicationState::SCRIPT_BUSY);
     let Connection { client, input, .. } = connection;
     let admission = admit(thread, client, request.command, (|| request.args(input), keys));
@@ -555,7 +560,7 @@ fn admit_again(
     }
 }
 
-/// Books what the command did, as the end of a batch does.
+/// Deletes the expired keys that the command found and counts its effects, as the end of a batch does.
 pub(super) fn conclude(thread: &mut Thread, seat: &mut Seat) {
     let server = thread.server.clone();
     if !thread.effects.expired.is_empty() {

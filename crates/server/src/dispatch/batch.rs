@@ -32,9 +32,9 @@ use super::transaction::{self, Role};
 /// The number of batches between two samples of the prefetch policy.
 const BATCHES_A_SAMPLE: u32 = 64;
 
-/// Gives out connections by token while a batch runs.
+/// Gives access to connections by token while a batch runs.
 pub trait Connections {
-    /// The connection; `None` if it is gone.
+    /// Returns the connection, or `None` if it is gone.
     fn connection(&mut self, token: usize) -> Option<&mut Connection>;
     /// Runs the next step of a command whose connection waits.
     fn after(&mut self, token: usize, after: NextStep);
@@ -45,7 +45,7 @@ pub trait Connections {
     fn pass_ends(&mut self) {}
 }
 
-/// Runs every plan, in order. Plans of a connection that stopped being ready are left unexecuted.
+/// Runs every plan, in order. A plan is left unexecuted once its connection is no longer ready.
 pub fn run(thread: &mut Thread, seat: &mut Seat, plans: &mut Plans, connections: &mut dyn Connections) {
     let mut next = 0;
     while next < plans.list.len() {
@@ -71,7 +71,8 @@ pub fn run(thread: &mut Thread, seat: &mut Seat, plans: &mut Plans, connections:
     }
 }
 
-/// Runs plans within one passage of the gate. Returns the index of the first plan that needs exclusive mode.
+/// Runs plans within one passage of the gate. Returns the index of the first plan that needs exclusive mode, or the
+/// number of plans.
 fn run_until_exclusive(
     thread: &mut Thread,
     seat: &mut Seat,
@@ -79,13 +80,13 @@ fn run_until_exclusive(
     connections: &mut dyn Connections,
     first: usize,
 ) -> usize {
-    // While one worker is active, it hardly ever meets another thread in the gate.
+    // While only one worker is active, it hardly ever meets another thread at the gate.
     let pass = match thread.server.active_workers.load(Ordering::Relaxed) {
         1 => seat.enter_alone(),
         _ => seat.enter(),
     };
     thread.look_around();
-    // Waiting at the gate is no command's time.
+    // Waiting at the gate does not count as the time of a command.
     thread.ticks = thread.timer.raw();
     let mut many: Vec<Lease<'_>> = Vec::new();
     let asked_for = first
@@ -143,7 +144,7 @@ fn run_until_exclusive(
         };
         many.clear();
         if !thread.effects.expired.is_empty() {
-            // Expired keys go before the next command starts, since it may count keys.
+            // This happens before the next command, because that command may count keys.
             delete_expired(thread, &pass);
         }
         let outcome = match outcome {
@@ -162,7 +163,7 @@ fn run_until_exclusive(
     plans.list.len()
 }
 
-/// Deletes the expired keys that a command found, or forgets them where nothing may be deleted now.
+/// Deletes the expired keys that a command found, or forgets them while deleting is not permitted.
 #[cold]
 fn delete_expired(thread: &mut Thread, pass: &GatePassage<'_>) {
     let server = &thread.server;
@@ -213,14 +214,14 @@ fn run_one_exclusive(
         ranges: &plans.ranges,
     };
     if transaction::must_ask(thread, &connection.client) {
-        // The request stays where it is, and runs when there is an answer.
+        // The request stays in the input. It runs once the answers of the other workers have arrived.
         connections.after(plan.token, NextStep::Gather);
         return;
     }
     let server = thread.server.clone();
     if !server.scripts.running.try_exclude_runs() {
         transaction::forget_answer(&mut connection.client);
-        // A worker must not wait at the gate for as long as a script runs.
+        // A worker does not wait at the gate for a script of unknown duration.
         let outcome = match script::busy(&server, std::iter::empty(), true) {
             Some(error) if !connection.client.flags.contains(ClientFlags::PRIMARY) => {
                 refuse_busy(thread, &request, connection, error)
@@ -234,7 +235,7 @@ fn run_one_exclusive(
     let admitted_by = (thread.acl_version, thread.standing, thread.view_version);
     thread.look_around();
     let changed = (thread.acl_version, thread.standing, thread.view_version) != admitted_by;
-    // A primary that is not followed any more is none of the connections either.
+    // A connection to a primary that is no longer followed is gone as well.
     let Some(connection) = connections.connection(plan.token) else {
         drop(all);
         server.scripts.running.end_exclusion();
@@ -261,7 +262,7 @@ fn run_one_exclusive(
     }
 }
 
-/// Handles a plan that was refused a slot: it gets an error if an overdue script holds the slot.
+/// Handles a plan that was refused a slot. Returns a BUSY error if an overdue script holds the slot.
 #[cold]
 fn refused_by_script(
     thread: &mut Thread,
@@ -299,8 +300,7 @@ fn refuse_busy(
     Outcome::Done
 }
 
-/// Returns `true` if a command that may write must be put off, because the log thread is far behind this thread's
-/// records.
+/// Returns `true` if a command that may write is to be put off because the log is far behind this thread's writes.
 #[cold]
 fn must_wait_for_log(role: &Role, command: &Command<Binding>) -> bool {
     let runs = !matches!(role, Role::Queued);
@@ -308,9 +308,10 @@ fn must_wait_for_log(role: &Role, command: &Command<Binding>) -> bool {
     runs && !reads
 }
 
-/// Returns `true` if a command that reports the replication offset must be put off. Writes that were answered before it
-/// may still be on their way into the backlog. A client that compares the offsets of a primary and a replica would find
-/// them equal too early.
+/// Returns `true` if a command that reports the replication offset is to be put off.
+///
+/// Writes that were acknowledged before the command arrived may not be in the backlog yet. A client that compares the
+/// offsets of a primary and a replica would find them equal too early.
 #[cold]
 fn must_wait_for_offset(thread: &Thread, role: &Role, connection: &mut Connection) -> bool {
     if matches!(role, Role::Queued) {
@@ -328,7 +329,7 @@ fn must_wait_for_offset(thread: &Thread, role: &Role, connection: &mut Connectio
     is_behind
 }
 
-/// Returns `true` if a plan needs the whole keyspace.
+/// Returns `true` if a plan needs exclusive mode.
 #[inline]
 fn needs_everything(role: &Role, binding: Binding) -> bool {
     match role {
@@ -346,7 +347,7 @@ fn is_runnable(connection: &Connection) -> bool {
             .intersects(ClientFlags::CLOSE_ASAP.union(ClientFlags::CLOSE_AFTER_REPLY))
 }
 
-/// Returns `true` if the plan may run. Otherwise the error is written, or the connection waits.
+/// Returns `true` if the plan may run. Otherwise the refusal has been written, or the connection waits.
 fn admitted(
     thread: &mut Thread,
     plan: &Plan,
@@ -409,7 +410,7 @@ fn admitted(
     }
 }
 
-/// Books the request of a command that is not admitted, if what slots cost is counted.
+/// Counts the request of a command that is not admitted, if slot statistics are enabled.
 fn book_refused(
     thread: &Thread,
     plan: &Plan,
@@ -424,7 +425,7 @@ fn book_refused(
     }
 }
 
-/// Answers a command that was not admitted.
+/// Replies with an error to a command that was not admitted.
 fn reject(
     thread: &mut Thread,
     plan: &Plan,
@@ -446,7 +447,7 @@ fn args_of<'a>(plan: &Plan, ranges: &'a [weft_resp::ArgRange], input: &'a [u8]) 
     )
 }
 
-/// Answers a request that is no command.
+/// Replies to a request that is not a valid command.
 fn refuse(thread: &mut Thread, plan: &Plan, ranges: &[weft_resp::ArgRange], connection: &mut Connection) {
     match plan.kind {
         Kind::Malformed(error) => {
@@ -491,7 +492,7 @@ fn reply_error(thread: &Thread, connection: &mut Connection, error: &CommandErro
     connection.apply_reply_mode(before);
 }
 
-/// Books the end of an execution; returns what the connection now waits for.
+/// Records the end of an execution in the connection. Returns the next step that the connection waits for.
 fn settle(plan: &Plan, connection: &mut Connection, outcome: Outcome) -> Option<NextStep> {
     match outcome {
         Outcome::Contended => {

@@ -1,9 +1,9 @@
-//! Frees the memory that commands left, after the leases.
+//! Frees the memory that commands left, after their leases have ended.
 //!
-//! Most memory is freed at once, by the thread that has it. Work that takes long goes to the lazyfree thread, unless a
-//! parameter assigns it to the command that caused it. No lease is held then, so only the clients of that thread wait.
-//! Two kinds of work take long: many allocations, for which Valkey's count of objects stands, and many bytes, whose
-//! pages return to the operating system. Only the first kind is counted as `lazyfreed_objects`, as in Valkey.
+//! Most memory is freed at once by the same thread. What takes long goes to the lazyfree thread, unless a configuration
+//! parameter makes the causing thread free it. By then no lease is held, so only the clients of that thread wait. Two
+//! things take long: many allocations, measured by Valkey's count of objects, and many bytes, whose pages go back to
+//! the operating system. Only the former count as `lazyfreed_objects`, as in Valkey.
 
 use weft_values::Value;
 
@@ -13,10 +13,10 @@ use crate::state::Server;
 
 /// Values of more bytes take long to free.
 const LONG_BYTES: usize = 1 << 20;
-/// Values of more elements take long to free, and count as objects freed in the background.
+/// Values of more elements take long to free. They count as objects freed in the background.
 const LONG_EFFORT: usize = 64;
 
-/// Frees what a command left, now that its leases have ended.
+/// Frees what a command left. The caller's leases have ended.
 #[inline]
 pub fn release(effects: &mut Effects, server: &Server) {
     if effects.garbage.is_empty() && effects.removed.is_empty() {
@@ -56,7 +56,7 @@ fn long_work(bytes: usize, object: Option<&Value>) -> Option<(u64, usize)> {
     }
 }
 
-/// Returns `true` if long work with this cause is left to the lazyfree thread.
+/// Returns `true` if long work of this cause goes to the lazyfree thread.
 fn in_background(cause: Cause, server: &Server) -> bool {
     let parameter = match cause {
         Cause::Unlink => return true,

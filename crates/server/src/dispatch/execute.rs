@@ -36,7 +36,7 @@ use super::serve;
 use super::slot_stats;
 use super::{pins, propagate};
 
-/// Failed attempts after which a writer asks readers to stay out.
+/// The number of failed attempts after which a writer makes the slot refuse new readers.
 pub const PATIENCE: u32 = 3;
 /// The number of failed attempts after which a reader regards the announcement of a writer on a free slot as left over.
 /// A writer that still waits has tried as often by then.
@@ -46,29 +46,29 @@ const READERS_PATIENCE: u32 = 12;
 pub struct Thread {
     /// The server.
     pub server: Arc<Server>,
-    /// This thread's row of counters.
+    /// The index of this thread's row of counters.
     pub seat: usize,
-    /// Record of the running command.
+    /// The effects of the running command.
     pub effects: Effects,
-    /// Milliseconds since the epoch, at the start of the batch.
+    /// Milliseconds since the Unix epoch, at the start of the batch.
     pub now_ms: u64,
-    /// Access clock at the start of the batch.
+    /// The access clock at the start of the batch.
     pub clock: AccessClock,
-    /// Ticks at the end of the last command.
+    /// The reading of the timer at the end of the last command.
     pub ticks: u64,
-    /// The clock behind `ticks`.
+    /// The clock that `ticks` is read from.
     pub timer: quanta::Clock,
-    /// The version of the users at the last passage of the gate. No permissions change within a passage.
+    /// The version of the users at the last passage of the gate. No permission changes within a passage.
     pub acl_version: u64,
-    /// The cluster topology at the last passage of the gate, in cluster mode.
+    /// The cluster view at the last passage of the gate; `None` outside cluster mode.
     pub view: Option<Arc<ClusterView>>,
-    /// The number of that view.
+    /// The version of that view.
     pub view_version: u64,
-    /// The direction of migration if the slot of the admitted command is migrating.
+    /// The direction in which the slot of the admitted command moves, if it does.
     pub moving: Option<MigrationState>,
-    /// The state of replication at the last passage of the gate.
+    /// The replication state as it concerns commands, at the last passage of the gate.
     pub standing: ReplicationState,
-    /// Parameters.
+    /// A copy of the configuration parameters that commands read.
     pub tunables: super::tunables::Tunables,
     /// `true` if long commands may leave this thread. Commands of a background thread and parts of transactions and
     /// scripts may not.
@@ -79,32 +79,32 @@ pub struct Thread {
     pub for_script: bool,
     /// `true` if the thread replays commands, for which no key expires.
     pub replays: bool,
-    /// The time for keys and their expiry, in milliseconds since the Unix epoch. It is 0 for replayed commands.
+    /// The time for the expiry of keys, in milliseconds since the Unix epoch. It stays 0 while `replays` is set.
     pub expiry_ms: u64,
     /// `true` if a long script opens the gate at intervals, so that clients get `-LOADING`.
     pub lets_in: bool,
-    /// Snapshots of the other clients, while a transaction runs that reports on clients.
+    /// Snapshots of the other clients, while a transaction runs that reads them.
     pub client_snapshots: Option<Vec<ClientSnapshot>>,
-    /// Blocked clients that the running command served.
+    /// The blocked clients that the running command has served.
     pub served: Vec<(Arc<Waiter>, ServeResult)>,
     /// The waiters whose connections belong to this thread, which replies to them without mail.
     pub served_here: Vec<Arc<Waiter>>,
-    /// The keys that are still to be served and belong to no connection.
+    /// Ready keys that are still to be served and belong to no connection.
     pub unserved: Vec<UnservedKeys>,
     /// The memory that the thread may still take.
     pub room: MemoryLimit,
     /// The prefetch policy.
     pub reach: PrefetchPolicy,
-    /// Batches run, for what happens at every so many of them.
+    /// The number of batches that have run.
     pub batches: u32,
-    /// The slot that the transaction or script under way is booked on, if what slots cost is counted.
+    /// The slot that the current transaction or script is counted for, if slot statistics are enabled.
     pub(super) slot: Option<u16>,
-    /// Scratch: slots to lease.
+    /// Scratch memory: the slots to lease.
     pub(super) order: Vec<(u16, bool, u32)>,
 }
 
 impl Thread {
-    /// The state of a thread that counts in row `seat`.
+    /// Creates the state of a thread that counts in row `seat`.
     pub fn new(server: Arc<Server>, seat: usize) -> Self {
         let tunables = super::tunables::Tunables::read(&server);
         let timer = quanta::Clock::new();
@@ -144,7 +144,7 @@ impl Thread {
         }
     }
 
-    /// Starts a batch: its time, and parameters that have changed.
+    /// Starts a batch: sets its time and copies parameters that have changed.
     pub fn begin(&mut self, now_ms: u64) {
         self.now_ms = now_ms;
         self.expiry_ms = if self.replays { 0 } else { now_ms };
@@ -158,7 +158,7 @@ impl Thread {
         self.ticks = self.timer.raw();
     }
 
-    /// Looks at what does not change within a passage of the gate, which has just begun.
+    /// Refreshes the state that does not change within a passage of the gate. Call it at the start of a passage.
     #[inline]
     pub fn look_around(&mut self) {
         self.acl_version = self.server.acl.version();
@@ -193,7 +193,7 @@ impl Thread {
     }
 }
 
-/// A thread's share in the context of a command.
+/// The thread's part of the context of a command.
 pub(super) struct ThreadFrame<'a> {
     /// The server.
     pub server: &'a Arc<Server>,
@@ -206,7 +206,7 @@ pub(super) struct ThreadFrame<'a> {
     may_block: bool,
 }
 
-/// A command about to run: what it was asked and what it holds.
+/// A command about to run, with its arguments and leases.
 pub(super) struct Call<'a, 'p> {
     /// The command.
     pub command: &'static Command<Binding>,
@@ -216,12 +216,12 @@ pub(super) struct Call<'a, 'p> {
     pub planned: &'a [PlannedKey],
     /// The leases that are held.
     pub held: HeldLeases<'a, 'p>,
-    /// The passage through the gate.
+    /// The passage of the gate.
     pub pass: Option<&'a GatePassage<'p>>,
 }
 
 impl<'a> ThreadFrame<'a> {
-    /// Returns the parameters of key access on behalf of a client.
+    /// Returns the settings with which keys are accessed on behalf of a client.
     #[inline]
     pub fn access(&self, client: &Client) -> AccessContext<'a> {
         AccessContext {
@@ -235,7 +235,7 @@ impl<'a> ThreadFrame<'a> {
         }
     }
 
-    /// The keys of a call.
+    /// Returns the access to the keys of a call.
     #[inline]
     pub fn keys<'p>(self, call: Call<'a, 'p>, client: &Client) -> Keys<'a, 'p> {
         Keys {
@@ -249,7 +249,7 @@ impl<'a> ThreadFrame<'a> {
         }
     }
 
-    /// The context of a call by a client, which replies to `output`.
+    /// Returns the context of a call by a client. It replies to `output`.
     #[inline]
     pub fn context<'p>(self, call: Call<'a, 'p>, client: &'a mut Client, output: &'a mut Output) -> Context<'a, 'p> {
         let (server, now_ms, may_block) = (self.server, self.now_ms, self.may_block);
@@ -283,12 +283,12 @@ pub struct Request<'a> {
     pub command: &'static Command<Binding>,
     /// The handler.
     pub binding: Binding,
-    /// Arguments of the whole batch.
+    /// The argument ranges of the whole batch.
     pub ranges: &'a [weft_resp::ArgRange],
 }
 
 impl<'a> Request<'a> {
-    /// The arguments, in the input of the connection.
+    /// Returns the arguments, which lie in the input of the connection.
     #[inline]
     pub fn args(&self, input: &'a [u8]) -> Args<'a> {
         let (first, last) = self.plan.args;
@@ -303,14 +303,14 @@ impl<'a> Request<'a> {
 pub enum Outcome {
     /// The reply is in the output.
     Done,
-    /// A slot was leased by another thread; nothing happened.
+    /// Another thread holds the lease of a slot. The command has had no effect.
     Contended,
-    /// The connection waits for something.
+    /// The connection waits for this step.
     After(NextStep),
 }
 
-/// Takes the leases that the keys need: all or none. Also returns `true` if a slot that may be written has pinned
-/// values, or values that must be saved before they change.
+/// Leases the slots of the keys: all, or none. Returns `None` if a lease is refused. Otherwise returns `true` if a slot
+/// to be written has pinned values, or values that a snapshot has to save before they change.
 pub(super) fn lease<'p>(
     pass: &'p GatePassage<'p>,
     keys: &mut [PlannedKey],
@@ -324,7 +324,7 @@ pub(super) fn lease<'p>(
             .enumerate()
             .map(|(index, key)| (key.slot, key.write, index as u32)),
     );
-    // Slots ascend. A slot's writers sort behind its readers, so the last key of a run decides the kind of lease.
+    // Slots ascend. Within a slot the writers sort behind the readers, so the last entry decides the kind of lease.
     order.sort_unstable();
     let slots = pass.domain();
     for (slot, _, index) in order.iter() {
@@ -368,7 +368,7 @@ fn lease_one<'p>(pass: &'p GatePassage<'p>, slot: usize, write: bool, failures: 
     held
 }
 
-/// Announces a writer that was refused repeatedly, or ends the announcement of a writer that has given up.
+/// Announces a writer that keeps being refused. For a reader, ends the announcement of a writer that has given up.
 #[cold]
 fn insist(pass: &GatePassage<'_>, slot: usize, write: bool, failures: u32) {
     if write {
@@ -378,7 +378,7 @@ fn insist(pass: &GatePassage<'_>, slot: usize, write: bool, failures: u32) {
     }
 }
 
-/// Runs a plan under leases.
+/// Runs a plan under the leases of its keys.
 pub fn run_leased<'p>(
     thread: &mut Thread,
     pass: &'p GatePassage<'p>,
@@ -455,7 +455,7 @@ fn run_leased_once<'p>(
     outcome
 }
 
-/// Runs a plan with leases of its keys, if nothing speaks against what is held.
+/// Runs a plan under its leases, unless a pinned value or a migrating slot prevents it.
 #[inline]
 fn run_held<'p>(
     thread: &mut Thread,
@@ -479,14 +479,15 @@ fn run_held<'p>(
     run(thread, Some(pass), request, keys, held, connection)
 }
 
-/// The work after the leases of a command have ended; in exclusive mode, just before it ends.
+/// Frees memory and replies to served clients after the leases of a command have ended. In exclusive mode it runs just
+/// before that mode ends.
 #[inline]
 pub(super) fn settle_effects(thread: &mut Thread) {
     release(&mut thread.effects, &thread.server);
     serve::mail(thread);
 }
 
-/// Runs a plan with the whole keyspace to itself.
+/// Runs a plan in exclusive mode.
 pub fn run_exclusive(
     thread: &mut Thread,
     all: &mut Exclusive<'_>,
@@ -524,7 +525,7 @@ pub(super) fn settle_moving(
     redirect::settle_moving(thread, view, &connection.client, moving, held, keys)
 }
 
-/// Sends a client elsewhere, its command having its leases already.
+/// Replies with a redirection or refusal to a command that already holds its leases.
 #[cold]
 pub(super) fn refuse_moving(
     thread: &mut Thread,
@@ -544,7 +545,7 @@ pub(super) fn refuse_moving(
     Outcome::Done
 }
 
-/// Books what a command that is refused, or queued, was sent with, if what slots cost is counted.
+/// Counts the request of a command that is refused or queued, if slot statistics are enabled.
 #[inline]
 pub(super) fn book_refused(thread: &Thread, request: &Request<'_>, keys: &[PlannedKey], connection: &Connection) {
     if thread.tunables.slot_stats {
@@ -554,7 +555,7 @@ pub(super) fn book_refused(thread: &Thread, request: &Request<'_>, keys: &[Plann
     }
 }
 
-/// Runs a plan's handler with what is held. What it left is for [`settle_effects`], once the leases have ended.
+/// Runs a plan's handler under the leases. The caller runs [`settle_effects`] after the leases have ended.
 #[inline]
 pub(super) fn run<'p>(
     thread: &mut Thread,
@@ -567,7 +568,7 @@ pub(super) fn run<'p>(
     run_as(thread, pass, request, keys, held, connection, request.binding.run)
 }
 
-/// Runs a plan's handler once the expired keys that it would read are deleted; see [`run`].
+/// Deletes the expired keys that the command would read, then runs its handler; see [`run`].
 #[cold]
 fn run_without_expired<'p>(
     thread: &mut Thread,
@@ -584,7 +585,7 @@ fn run_without_expired<'p>(
     })
 }
 
-/// Runs `handler` instead of the plan's own handler; see [`run`].
+/// Runs `handler` in place of the plan's own handler; see [`run`].
 #[inline]
 pub(super) fn run_as<'p>(
     thread: &mut Thread,
@@ -616,7 +617,7 @@ pub(super) fn run_as<'p>(
         held,
         pass,
     };
-    // In a block, not dropped by name: that would move it.
+    // A block ends the context, because `drop(context)` would move it.
     let (result, after, unserved) = {
         let mut context = frame.context(call, client, output);
         let result = handler(&mut context);
@@ -648,7 +649,7 @@ pub(super) fn run_as<'p>(
         NextStep::Nothing => NextStep::Nothing,
         NextStep::Defer => {
             output.truncate(before);
-            // The run that produces the reply is the one that counts.
+            // The run that produces the reply is the one that is counted.
             (thread.effects.hits, thread.effects.misses) = lookups;
             return Outcome::Contended;
         }
@@ -694,7 +695,7 @@ pub(super) fn run_as<'p>(
     }
     match after {
         NextStep::Nothing => {
-            // There is nothing to drop, and a call that finds this out would cost more than the rest of this function.
+            // There is nothing to drop. The call that finds this out would cost more than everything else here.
             std::mem::forget(after);
             let Some(unserved) = unserved else {
                 connection.apply_reply_mode(before);
@@ -727,7 +728,7 @@ fn detach(
     }))))
 }
 
-/// The answer to a blocking command whose time is over.
+/// Returns the reply to a blocking command that has timed out.
 pub fn null_array(protocol: Protocol) -> Vec<u8> {
     let mut bytes = Vec::new();
     Reply::new(&mut bytes, protocol).null_array();
@@ -741,7 +742,7 @@ pub fn write_error(thread: &Thread, error: &CommandError, out: &mut Vec<u8>) {
     thread.server.errors.count(error.code());
 }
 
-/// Adds a command to its counters; returns how long it took, ns.
+/// Adds a command to its counters. Returns its duration in nanoseconds.
 #[inline]
 pub(super) fn finish_command(thread: &mut Thread, command: &'static Command<Binding>, failed: bool) -> u64 {
     let now = thread.timer.raw();

@@ -1,8 +1,8 @@
-//! Expired keys that a writing command only reads.
+//! Deletes the expired keys that a writing command only reads.
 //!
-//! A command that stores something it has read is replayed by replicas, and by a server that loads the append-only
-//! file. For both of them no key expires. So a key that the command found expired must be deleted before the command in
-//! the order of the log, in the same unit:
+//! A command that stores data it has read is repeated by replicas, and when the append-only file is loaded. For both no
+//! key expires by itself. A key that the command found expired must therefore be deleted before the command in the
+//! order of the log, in the same unit:
 //!
 //! ```text
 //!   leases: src to read, dst to write ─▶ src has expired? ── no ──▶ handler
@@ -12,11 +12,11 @@
 //!                              src is deleted, and logged ─▶ handler ─▶ MULTI, UNLINK src, SUNIONSTORE dst src …, EXEC
 //! ```
 //!
-//! 1. Only a writer may delete, so such a command takes write leases of the slots of expired keys. Nothing has happened
-//!    by then; if a slot is refused, the command starts over.
+//! 1. Only a writer may delete, so the command leases the slots of expired keys for writing. It has had no effect by
+//!    then. If a slot is refused, the command starts over.
 //! 2. Keys that the command writes are deleted by [`KeyWrite`](crate::keyspace::access::KeyWrite).
-//! 3. Keys that no plan names are only read. SORT propagates its stored result if one of them had expired.
-//! 4. A replica deletes nothing on its own.
+//! 3. Keys that are not in the plan are only read. SORT logs the stored result if one of them had expired.
+//! 4. A replica deletes nothing by itself.
 
 use weft_resp::Args;
 
@@ -29,22 +29,23 @@ use crate::net::transaction::Transaction;
 
 use super::execute::{Thread, lease};
 
-/// The leases that are held once [`lease_sources`] has succeeded.
+/// Facts about the leases that [`lease_sources`] has taken.
 #[derive(Clone, Copy)]
 pub(super) struct SourceLeases {
-    /// Set if a slot that may be written has pinned values, or values that must be saved before they change.
+    /// `true` if a slot that may be written has pinned values, or values that a snapshot has to save before they
+    /// change.
     pub meets_loans: bool,
-    /// A key that the command only reads has expired. Its slot is held for writing.
+    /// `true` if a key that the command only reads has expired. Its slot is held for writing.
     pub finds_expired: bool,
 }
 
-/// Returns `true` if the command may write, and so must delete the source keys that it finds expired.
+/// Returns `true` if the command may write and therefore has to delete the expired keys that it finds.
 #[inline]
 pub(super) fn deletes_expired(thread: &Thread, command: &Command<Binding>) -> bool {
     command.spec.flags.contains(CommandFlags::WRITE) && !thread.standing.expiry_is_remote()
 }
 
-/// Takes the leases of a command's keys as [`lease`] does, and those of expired keys for writing.
+/// Leases a command's keys as [`lease`] does, and the slots of expired keys for writing.
 pub(super) fn lease_sources<'p>(
     thread: &mut Thread,
     pass: &'p GatePassage<'p>,
@@ -72,7 +73,7 @@ pub(super) fn lease_sources<'p>(
     })
 }
 
-/// Takes the leases of a transaction's keys as [`lease`] does, and those of expired keys that its writing commands read
+/// Leases a transaction's keys as [`lease`] does. The slots of expired keys that its writing commands read are leased
 /// for writing.
 pub(super) fn lease_transaction<'p>(
     thread: &mut Thread,
@@ -99,7 +100,7 @@ pub(super) fn lease_transaction<'p>(
     lease_as_writer(thread, pass, &mut transaction.keys, &expired, many, failures)
 }
 
-/// Returns `true` if a key that is only read is there and has expired.
+/// Returns `true` if a key that is only read exists and has expired.
 fn has_expired(held: &HeldLeases<'_, '_>, key: &PlannedKey, (args, db): (Args<'_>, usize), now_ms: u64) -> bool {
     if key.write {
         return false;
@@ -111,7 +112,7 @@ fn has_expired(held: &HeldLeases<'_, '_>, key: &PlannedKey, (args, db): (Args<'_
     })
 }
 
-/// Takes the leases once more, those of the `expired` keys for writing. The plan stays as it is.
+/// Leases the keys again, the `expired` ones for writing. The plan stays unchanged.
 #[cold]
 fn lease_as_writer<'p>(
     thread: &mut Thread,

@@ -1,18 +1,19 @@
-//! Keeps memory within `maxmemory`: checks it before commands run, and evicts keys.
+//! Keeps memory usage within `maxmemory`: checks it before commands run, and evicts keys.
 //!
-//! | memory is | policy | before a command |
+//! | memory usage is | policy | what happens before a command |
 //! |---|---|---|
-//! | within the limit | any | nothing, until this thread has taken its share of the free memory |
+//! | within the limit | any | nothing, until this thread has used its share of the remaining memory |
 //! | above it | `noeviction` | commands that may need memory are refused |
-//! | above it | others | keys are evicted, until memory is below the limit or `maxmemory-eviction-tenacity` ends it |
+//! | above it | others | keys are evicted, until usage is below the limit or `maxmemory-eviction-tenacity` is used up |
 //! | still above it | others | commands run; the worker goes on evicting between its batches |
 //! | above it, and nothing is left to evict | others | commands that may need memory are refused |
 //!
 //! Each worker evicts only as much as its own view of used memory requires. It checks again after each key, so several
-//! workers evict at most one key too many each. Eviction also ends when it has freed the excess that it started with,
-//! because notifications about evicted keys take memory as well. A check costs one load per worker. So a thread that
-//! has seen free memory checks again when it has taken its share of it, or [`QUANTUM`], and at the start of every
-//! batch.
+//! workers evict at most one key too many each. An eviction frees no more than the excess at its start, because the
+//! messages about evicted keys take memory too.
+//!
+//! A check costs one load per worker. A thread that was below the limit therefore checks again only after it has used
+//! its share of the remaining memory, or [`QUANTUM`], and at the start of every batch.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -33,13 +34,13 @@ use crate::replication::ReplicationState;
 use super::effects::release;
 use super::execute::Thread;
 
-/// The bytes that a thread may take between two checks, however little memory is free.
+/// The minimum that a thread may allocate between two checks, however little memory remains, in bytes.
 const QUANTUM: i64 = 1024;
 /// The bytes that a thread may take between two checks, however much memory is free.
 const LARGEST_SHARE: i64 = 1 << 20;
-/// The number of keys evicted between two reads of the clock.
+/// The number of evicted keys between two reads of the clock.
 const KEYS_A_LOOK: u32 = 16;
-/// Evictions before all commands of a batch take at most this many times as long as those before one command.
+/// The time limit of eviction for all commands of a batch, as a multiple of the limit for one command.
 const SHARES_A_BATCH: u32 = 8;
 /// The number of consecutive attempts that find all slots in use before eviction pauses for other threads.
 const BUSY_ATTEMPTS: u32 = 4;
@@ -49,20 +50,20 @@ const BUSY_ATTEMPTS: u32 = 4;
 pub struct MemoryLimit {
     /// The thread's count of memory taken; `None` while there is no limit.
     cell: Option<ThreadBalance>,
-    /// The balance at which the thread checks again.
+    /// The thread's balance at which it checks again.
     look_at: i64,
-    /// The batch in which it looked last.
+    /// The batch of the last check.
     batch: u32,
-    /// Time spent on eviction in that batch.
+    /// The time spent on eviction in that batch.
     spent: Duration,
     chooser: Chooser,
-    /// `true` if memory is above the limit and nothing can be evicted.
+    /// Set while memory usage is above the limit and nothing can be evicted.
     pub is_full: bool,
-    /// `true` if memory is above the limit and eviction goes on between batches.
+    /// Set while memory usage is above the limit and eviction goes on between batches.
     pub is_evicting: bool,
 }
 
-/// Returns the time that eviction may take before a command, by Valkey's scale. The highest tenacity has no limit.
+/// Returns how long eviction may take before a command, on Valkey's scale. The highest tenacity has no limit.
 pub fn time_limit(tenacity: i64) -> Duration {
     match tenacity {
         ..=10 => Duration::from_micros(50 * tenacity.max(0) as u64),
@@ -82,7 +83,7 @@ pub fn make(thread: &mut Thread, pass: &GatePassage<'_>) {
     look(thread, pass);
 }
 
-/// Parameters have changed, and maybe the limit.
+/// Adapts to changed parameters, which may include the limit.
 #[cold]
 pub fn begin(thread: &mut Thread) {
     let room = &mut thread.room;
@@ -94,7 +95,7 @@ pub fn begin(thread: &mut Thread) {
     }
 }
 
-/// Publishes the memory that the thread has taken. Called at the end of a turn, since the thread may sleep then.
+/// Publishes what the thread has allocated. It is called at the end of a turn, because the thread may sleep then.
 #[inline]
 pub fn put(thread: &mut Thread) {
     if let Some(cell) = &mut thread.room.cell {
@@ -110,7 +111,7 @@ fn look(thread: &mut Thread, pass: &GatePassage<'_>) {
     let room = match excess(thread) {
         0 => LimitState::Room,
         _ if !may_evict(thread) => LimitState::Room,
-        // Imported keys stay until the import has ended.
+        // Imported data stays until the import has ended.
         _ if thread.standing.contains(ReplicationState::IMPORT_MODE) => LimitState::Full,
         wanted => match thread.tunables.eviction {
             None => LimitState::Full,
@@ -123,7 +124,7 @@ fn look(thread: &mut Thread, pass: &GatePassage<'_>) {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum LimitState {
     Room,
-    /// Some keys were evicted; eviction goes on between batches.
+    /// Still above the limit: eviction goes on between batches.
     Some,
     /// Nothing could be evicted now: other threads must go on first.
     Later,
@@ -136,7 +137,8 @@ fn note(thread: &mut Thread, found: LimitState) {
     thread.server.memory.note_limit(found == LimitState::Room);
 }
 
-/// Returns the bytes by which memory is above the limit. If it is not, the thread gets a new share of the free memory.
+/// Returns how far memory usage is above the limit, in bytes. If it is not above, sets the thread's new share of the
+/// remaining memory.
 fn excess(thread: &mut Thread) -> u64 {
     put(thread);
     let server = &thread.server;
@@ -149,7 +151,7 @@ fn excess(thread: &mut Thread) -> u64 {
     let workers = server.active_workers.load(Ordering::Relaxed).max(1) as i64;
     let share = (left / (2 * workers)).clamp(QUANTUM, LARGEST_SHARE);
     let excess = used.saturating_sub(limit);
-    // Above the limit every command checks, since another thread may have freed memory.
+    // Above the limit every command checks, because another thread may have freed memory.
     thread.room.look_at = match excess {
         0 => memory::thread_balance() + share,
         _ => i64::MIN,
@@ -165,7 +167,7 @@ fn may_evict(thread: &Thread) -> bool {
     !follows && !loads && !thread.server.pause.holds_writes(thread.now_ms)
 }
 
-/// Evicts until `wanted` bytes are free, memory is below the limit, or the time has passed.
+/// Evicts until `wanted` bytes are free, memory usage is within the limit, or the time is over.
 fn evict(thread: &mut Thread, pass: &GatePassage<'_>, policy: Policy, wanted: u64) -> LimitState {
     let limit = thread.tunables.eviction_time;
     // A limit of zero still evicts a few keys, since the clock is not read before.
@@ -183,7 +185,7 @@ fn evict(thread: &mut Thread, pass: &GatePassage<'_>, policy: Policy, wanted: u6
             (EvictionAttempt::Nothing, _) => break LimitState::Full,
             (EvictionAttempt::Busy, _) => busy += 1,
         }
-        // Notifications about evicted keys take memory for a moment; no further key is evicted for that.
+        // The messages about evicted keys take memory for a moment. No key is evicted for that.
         if excess(thread) == 0 || freed >= wanted {
             break LimitState::Room;
         }

@@ -1,9 +1,9 @@
-//! From requests to replies: plan, admit, prefetch, lease, run, effects.
+//! Turns requests into replies: plan, admit, prefetch, lease, run, effects.
 //!
 //! ```text
 //! bytes ──plan──▶ Plan (command, arguments, keys, hashes, slots)      once per request
 //!       ──batch─▶ prefetch slot → bucket → entry → value               interleaved over all plans
-//!       ──admit─▶ every refusal, in order
+//!       ──admit─▶ every check that can refuse the command, in order
 //!       ──execute▶ leases all or nothing → handler → effects, waiting clients → release
 //! ```
 

@@ -18,7 +18,7 @@ use super::record::is_secret;
 /// The caller of the command.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Caller {
-    /// A client's.
+    /// A request of a client.
     Client,
     /// A transaction of the client.
     Transaction,
@@ -26,7 +26,8 @@ pub(super) enum Caller {
     Script,
 }
 
-/// Announces a command that has run, unless it runs again, from its start.
+/// Queues what a finished command causes for observing clients. Does nothing for a command that will run again from its
+/// start.
 #[cold]
 pub(super) fn announce(ctx: &mut Context<'_, '_>, runs_again: bool, caller: Caller) {
     if runs_again {
@@ -41,21 +42,22 @@ pub(super) fn announce(ctx: &mut Context<'_, '_>, runs_again: bool, caller: Call
     if let Some(line) = shown {
         post.show(line);
     }
-    // Last, for a reader that changes what the value remembers about itself (PFCOUNT) keeps a valid copy.
+    // This comes last: a read command that updates a cache inside the value (PFCOUNT) keeps the client's copy valid.
     remember_keys(ctx);
     if caller == Caller::Client && ctx.client.transaction.is_none() && !ctx.command.full_name.starts_with("client|") {
         forget_caching(ctx.client);
     }
 }
 
-/// CLIENT CACHING is about the next command alone.
+/// Resets CLIENT CACHING, which applies to one command only.
 pub(super) fn forget_caching(client: &mut Client) {
     if let Some(tracking) = &mut client.tracking {
         tracking.caching_was_called = false;
     }
 }
 
-/// Remembers the keys that a client has read, if it keeps copies. The leases of the keys are held.
+/// Tracks the keys that a client has read, if the client uses client-side caching. The caller holds the leases of the
+/// keys.
 fn remember_keys(ctx: &Context<'_, '_>) {
     let reads = ctx.command.spec.flags.contains(CommandFlags::READONLY);
     let Some(tracking) = ctx.client.tracking.as_deref().filter(|_| reads) else {
@@ -83,7 +85,7 @@ fn command_line(ctx: &Context<'_, '_>, caller: Caller) -> Vec<u8> {
     })
 }
 
-/// The line of a client's command that is shown when its parts have been: of EXEC, or of a script.
+/// Formats the MONITOR line of EXEC or of a script's command. It is shown after the lines of the commands within.
 pub(super) fn line_of_whole<'a>(server: &Server, client: &Client, words: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
     monitor_line(unix_us(), client.db, &who(server, client), words, |_| false)
 }

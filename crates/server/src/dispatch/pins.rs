@@ -1,9 +1,9 @@
-//! Decides if a command that has its leases must wait for the end of pins ([`crate::keyspace::pinned`]), or for a
-//! snapshot to save a value ([`crate::keyspace::before_image`]).
+//! Checks a command that holds its leases for values that are pinned ([`crate::keyspace::lent`]), or that a snapshot
+//! has to save first ([`crate::keyspace::before_image`]).
 //!
-//! Nearly always the slots that it writes have no pins and are saved, and none of this is called. Otherwise this module
-//! finds the keys that the command changes in place. Changing a small value costs a copy, which is cheap. For a large
-//! value the command is put off, as if another thread had leased the slot.
+//! Nearly always the slots that the command writes have no pinned values and are saved, and nothing here is called.
+//! Otherwise these functions find out which keys the command changes in place. Changing a small value costs a cheap
+//! copy. For a large value the command is put off, as if another thread held the slot's lease.
 
 use weft_resp::Args;
 use weft_table::{EntryRef, ValueRef};
@@ -17,13 +17,13 @@ use crate::net::connection::Connection;
 
 use super::execute::Request;
 
-/// A collection of more bytes takes long to copy.
+/// A collection with more bytes takes long to copy.
 const LONG_COLLECTION_BYTES: usize = 64 << 10;
-/// A string of more bytes takes long to copy.
+/// A string with more bytes takes long to copy.
 const LONG_STRING_BYTES: usize = 512 << 10;
 
-/// Returns `true` if a request must be put off until pins end or values are saved. A slot that it may write is
-/// reserved.
+/// Returns `true` if a request has to wait until values are no longer pinned, or until they are saved. At least one
+/// slot that it may write is marked.
 #[cold]
 pub fn must_wait(
     keyspace: &Keyspace,
@@ -36,8 +36,8 @@ pub fn must_wait(
     changes_lent(keyspace, request.command.spec, args, keys, held, connection.client.db)
 }
 
-/// Returns `true` if a command would change a large value in place that is pinned or not saved yet. Then the value is
-/// requested.
+/// Returns `true` if a command would change a large value in place that is pinned or not saved yet. The value is then
+/// marked as wanted.
 #[cold]
 pub fn changes_lent(
     keyspace: &Keyspace,
@@ -47,7 +47,7 @@ pub fn changes_lent(
     held: &HeldLeases<'_, '_>,
     db: usize,
 ) -> bool {
-    // These reach other databases.
+    // These commands reach other databases.
     let anywhere = spec.group == Group::Generic && matches!(spec.name, "copy" | "move");
     let is_frozen = |key: &PlannedKey| {
         let name = args.argument(key.argument as usize);
@@ -61,7 +61,7 @@ pub fn changes_lent(
         return true;
     }
     if spec.group == Group::Generic {
-        // They move, delete and expire values, and change none.
+        // These commands move, delete and expire values. They change none in place.
         return false;
     }
     let mut flags: Vec<KeyFlags> = Vec::with_capacity(keys.len());
@@ -78,8 +78,8 @@ pub fn changes_lent(
     changed.map(|(key, _)| key).any(waits)
 }
 
-/// Returns `true` if a large value that is about to change must be unpinned or saved first, and records that a writer
-/// waits.
+/// Returns `true` if a large value has to be unpinned or saved before it changes, and registers that a writer waits for
+/// it.
 fn is_wanted(keyspace: &Keyspace, key: &PlannedKey, args: Args<'_>, entry: EntryRef<'_, Value>, db: usize) -> bool {
     let header = keyspace.slots.header(usize::from(key.slot));
     if header.is_lent() && entry.is_shared() {

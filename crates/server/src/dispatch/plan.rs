@@ -1,7 +1,7 @@
-//! One plan per request: its command, arguments, keys, hashes and slots, computed once.
+//! Builds one plan per request: its command, arguments, keys, hashes and slots, computed once.
 //!
-//! The plans of a batch share three flat arrays. So planning allocates nothing in the steady state, and the prefetch
-//! stages walk over memory in order.
+//! The plans of a batch share three flat arrays. Planning therefore allocates nothing in the steady state, and the
+//! prefetch stages walk over memory in order.
 
 use weft_resp::{ArgRange, Args, ParseOutcome, ProtocolError, RequestLimits};
 
@@ -14,7 +14,8 @@ use crate::net::connection::Connection;
 use super::prefetch::{Member, Probe};
 use crate::commands::keys;
 
-/// The requests of one connection in one turn. A limit, so that a deep pipeline does not starve other connections.
+/// The maximum number of requests of one connection per turn, so that a deep pipeline does not starve the other
+/// connections.
 pub const REQUESTS_A_TURN: usize = 64;
 
 /// The kind of a request.
@@ -22,25 +23,25 @@ pub const REQUESTS_A_TURN: usize = 64;
 pub enum Kind {
     /// A command that exists, with an acceptable number of arguments.
     Command(&'static Command<Binding>, Binding),
-    /// Any other well-formed request; its error is made when its turn comes.
+    /// Any other well-formed request. Its error is produced when its turn comes.
     Unknown,
-    /// Bytes that are no request.
+    /// Bytes that are not a request.
     Malformed(ProtocolError),
 }
 
 /// One request, ready to be executed.
 pub struct Plan {
-    /// Index of the connection.
+    /// The index of the connection.
     pub token: usize,
     /// The start of the request in the connection's input.
     pub start: usize,
     /// The start of the next request.
     pub end: usize,
-    /// The request's argument ranges.
+    /// The range of the request's arguments in [`Plans::ranges`].
     pub args: (u32, u32),
-    /// The request's keys.
+    /// The range of the request's keys in [`Plans::keys`].
     pub keys: (u32, u32),
-    /// The length of the prefetch list when this plan had been added.
+    /// The length of [`Plans::probes`] after this plan was added.
     pub probes_end: u32,
     /// The kind of the request.
     pub kind: Kind,
@@ -51,18 +52,18 @@ pub struct Plan {
 pub struct Plans {
     /// The plans, in order of arrival.
     pub list: Vec<Plan>,
-    /// Argument ranges of all plans.
+    /// The argument ranges of all plans.
     pub ranges: Vec<ArgRange>,
-    /// Keys of all plans.
+    /// The keys of all plans.
     pub keys: Vec<PlannedKey>,
-    /// Keys to prefetch.
+    /// The keys to prefetch.
     pub probes: Vec<Probe>,
-    /// Connections that have plans.
+    /// The connections that have plans.
     pub tokens: Vec<usize>,
 }
 
 impl Plans {
-    /// Forgets everything but the memory.
+    /// Removes all plans and keeps the memory.
     pub fn clear(&mut self) {
         self.list.clear();
         self.ranges.clear();
@@ -75,11 +76,11 @@ impl Plans {
 /// The state of a connection's input after planning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InputRest {
-    /// Nothing: everything received is planned.
+    /// Nothing: all received requests are planned.
     Nothing,
-    /// Part of a request, of which at least so many bytes are missing (0: unknown).
+    /// Part of a request. At least this many bytes are missing (0: unknown).
     Partial(usize),
-    /// Requests beyond the turn's share.
+    /// Requests beyond the maximum per turn.
     More,
 }
 
@@ -87,18 +88,18 @@ pub enum InputRest {
 pub struct Planner<'a> {
     /// The keyspace that keys are hashed for.
     pub keyspace: &'a Keyspace,
-    /// Limits of requests.
+    /// The maximum length of a bulk string, in bytes.
     pub max_bulk_len: u64,
     /// `true` if keys are prefetched.
     pub prefetch: bool,
-    /// The commands.
+    /// The command table.
     pub commands: &'static crate::commands::registry::Registry<Binding>,
 }
 
 impl Planner<'_> {
     /// Plans the complete requests in a connection's input.
     pub fn plan(&self, token: usize, connection: &mut Connection, plans: &mut Plans) -> InputRest {
-        // Once for all keys of the turn: cluster mode does not change.
+        // The hasher is chosen once per turn, because the mapping of keys to slots does not change.
         match self.keyspace.hasher.is_clustered() {
             false => self.plan_in::<false>(token, connection, plans),
             true => self.plan_in::<true>(token, connection, plans),
@@ -117,7 +118,7 @@ impl Planner<'_> {
             max_bulk_len: self.max_bulk_len,
             is_authenticated: authenticated,
         };
-        // The permissions that AUTH gives must be known before the next request is parsed.
+        // The permissions after AUTH must be known before the next request is parsed.
         let share = if authenticated { REQUESTS_A_TURN } else { 1 };
         let mut position = connection.consumed;
         let mut planned = 0;
@@ -173,7 +174,7 @@ impl Planner<'_> {
         rest
     }
 
-    /// Finds the command of a request. In a pipeline it is often that of the request before.
+    /// Finds the command of a request. In a pipeline it is often the command of the request before.
     #[inline]
     fn lookup(&self, token: usize, input: &[u8], plans: &Plans, args: &Args<'_>) -> Lookup<Binding> {
         if let Some(before) = plans.list.last().filter(|plan| plan.token == token)
@@ -237,7 +238,7 @@ impl Planner<'_> {
     }
 }
 
-/// Returns the member that a command looks up in the value of its key.
+/// Returns the member of the key's value that a command looks for.
 #[inline]
 fn member(kind: &Kind, args: &Args<'_>) -> Member {
     match kind {
@@ -252,7 +253,7 @@ fn member(kind: &Kind, args: &Args<'_>) -> Member {
     }
 }
 
-/// Replaces an inline command whose quoting changed its bytes by the same command in the other form.
+/// Replaces an inline command whose quoting changed its bytes by the same command as a RESP array.
 fn rewrite_as_multibulk(input: &mut Vec<u8>, position: usize, consumed: usize, args: &[Vec<u8>]) {
     let mut form = format!("*{}\r\n", args.len()).into_bytes();
     for arg in args {
@@ -263,7 +264,7 @@ fn rewrite_as_multibulk(input: &mut Vec<u8>, position: usize, consumed: usize, a
     input.splice(position..position + consumed, form);
 }
 
-/// Adds the keys of a command that is not part of a batch, all of them for writing.
+/// Adds the keys of a command that is not part of a batch. All of them are planned as written.
 pub fn plan_to_write(keyspace: &Keyspace, command: &Command<Binding>, args: Args<'_>, planned: &mut Vec<PlannedKey>) {
     keys::walk(command.spec, &args, &mut |position: keys::KeyPosition| {
         let hash = keyspace.hasher.hash(args.argument(position.index));

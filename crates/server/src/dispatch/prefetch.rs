@@ -1,30 +1,30 @@
-//! Interleaved prefetch: while one command runs, the memory of the next commands is being fetched.
+//! Interleaved prefetch: while one command runs, the memory of the following commands is being fetched.
 //!
-//! The memory of a key is reached in four steps: slot word → bucket → entry → value. The slot word is prefetched when
-//! the plan is made. The other steps run for whole blocks of keys, ahead of execution, each one turn after the step
-//! before it:
+//! A key's memory is reached in four steps: slot word → bucket → entry → value. The slot word is prefetched when the
+//! plan is made. The other steps run for whole blocks of keys, ahead of execution, each in the turn after the previous
+//! step:
 //!
 //! ```text
 //!   keys of the batch   │ block about to be executed │  block + 1  │  block + 2  │
 //!                                   value                 entry        bucket
 //! ```
 //!
-//! Where lookups end in the entry's head, the step for the value is left out: see `keyspace/prefetch_policy.rs`.
+//! Where a lookup ends in the entry's head, the step for the value is left out: see `keyspace/reach.rs`.
 //!
-//! A command that looks up a member of a large collection, or reads a collection from end to end, reads more memory
-//! behind the value. If a batch has such commands, two more steps follow for them: the collection's index and the
-//! record it leads to, or the starts of the pieces that are read. A command that changes an end of a list has the node
-//! there, and the elements in it.
+//! A command that looks for a member of a large collection, or reads the collection from end to end, reads more memory
+//! behind the value. If a batch has such commands, two more steps follow for them. They fetch the collection's index
+//! and the record that it leads to, or the starts of the pieces to be read. For a command that changes an end of a list
+//! they fetch the node there, and the elements in it.
 //!
-//! Another worker may be writing any of these slots. A prefetch instruction may take any address, but a load may not
-//! race. So the bucket's address comes from the atomics of the slot header, tags and entry are read under a short read
-//! lease, and a slot that is leased by a writer is left out.
+//! Another worker may be writing any of these slots. A prefetch instruction may take any address, but a load must not
+//! race. The bucket's address therefore comes from the atomics of the slot header. Tags and entry are read under a
+//! short read lease, and a slot that a writer has leased is left out.
 //!
-//! The unit is a block and not one key, because of what a lease costs besides its own instructions: a locked
-//! instruction waits until everything before it has retired, and a prefetch retires only when its address is
-//! translated. One lease per prefetch would make the page walks of all keys wait for each other. So a turn first finds
-//! all addresses, of every step, under leases, and then prefetches all of them without other instructions in between,
-//! so that as many page walks as possible overlap.
+//! The steps work on blocks instead of one key at a time because of an indirect cost of a lease. A locked instruction
+//! waits until everything before it has retired, and a prefetch retires only when its address is translated. One lease
+//! per prefetch would make the page walks of all keys wait for each other. A turn therefore first determines all
+//! addresses, of every step, under leases. Then it prefetches all of them with nothing in between, so that as many page
+//! walks as possible overlap.
 
 use weft_table::PrefetchTarget;
 use weft_values::list::ListEnd;
@@ -33,10 +33,10 @@ use weft_values::{Value, records};
 use crate::keyspace::prefetch_policy::PrefetchPolicy;
 use crate::keyspace::{GatePassage, ReadLease, SlotTable};
 
-/// The maximum number of keys of one block. More would be evicted from the first-level cache before they are used.
+/// The maximum number of keys in a block. More would be evicted from the L1 cache before they are used.
 const BLOCK_KEYS: usize = 32;
 
-/// A key whose memory is to be fetched.
+/// A key whose memory is to be prefetched.
 #[derive(Clone, Copy)]
 pub struct Probe {
     /// The key's hash.
@@ -45,12 +45,12 @@ pub struct Probe {
     pub slot: u16,
     /// The client's database when the request was planned.
     pub db: u32,
-    /// The member that the command looks up in the value.
+    /// The member that the command looks for in the value.
     pub member: Member,
 }
 
-/// The member that a command looks up in its key's value: the hash of a member or field, 0 for none, or one of the
-/// constants below. (A member whose hash equals one of these is looked up without a prefetch, or with a useless one.)
+/// A member that a command looks for in its key's value: the hash of a member or field, 0 for none, or one of the
+/// constants below. A member whose hash equals one of these is looked up without a useful prefetch.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Member(u64);
 
@@ -58,7 +58,7 @@ impl Member {
     /// No member, or none that is known in advance.
     pub const NONE: Member = Member(0);
 
-    /// All of them: the command reads the value from end to end.
+    /// All members: the command reads the value from end to end.
     pub const ALL: Member = Member(u64::MAX);
 
     /// The first elements of a list.
@@ -67,7 +67,7 @@ impl Member {
     /// The last elements of a list, or entries of a stream.
     pub const TAIL: Member = Member(u64::MAX - 2);
 
-    /// The memory that leads to it in a large value: an address and a length. Behind the value itself.
+    /// Returns the memory that leads to the member in a large value, behind the value itself, as address and length.
     fn first_place(self, value: &Value) -> Option<(*const u8, usize)> {
         match self {
             Member::HEAD => value.list()?.node_memory(ListEnd::Head),
@@ -99,7 +99,7 @@ impl Member {
         }
     }
 
-    /// The member of this name.
+    /// Returns the member of this name.
     pub fn named(name: &[u8]) -> Self {
         Member(records::hash_of(name))
     }
@@ -109,29 +109,29 @@ fn extent(bytes: &[u8]) -> (*const u8, usize) {
     (bytes.as_ptr(), bytes.len())
 }
 
-/// The memory that each step of the pipeline fetches, in order.
+/// The steps of the pipeline, in order.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Step {
     Bucket,
     Entry,
     Value,
-    /// Behind the value: a collection's index, the start of its first piece, the description of a list's node.
+    /// Memory behind the value: a collection's index, the start of its first piece, the descriptor of a list's node.
     Index,
-    /// The record that the index leads to, the start of the next piece, the end of the list.
+    /// The record that the index leads to, the start of the next piece, or the end of the list.
     Record,
 }
 
 const STEPS: [Step; 5] = [Step::Bucket, Step::Entry, Step::Value, Step::Index, Step::Record];
 
-/// The progress of the pipeline: in its n-th turn, step k handles block n-k.
+/// The progress of the pipeline. In turn n, step k takes block n − k.
 pub struct Prefetcher {
-    /// The first probe of the first block.
+    /// The index of the first probe of the first block.
     from: usize,
-    /// Keys of a block.
+    /// The number of keys in a block.
     block: usize,
-    /// Turns made.
+    /// The number of turns made.
     turns: usize,
-    /// Steps that the batch needs.
+    /// The steps that the batch needs.
     steps: &'static [Step],
     /// The prefetch policy.
     pub reach: PrefetchPolicy,
@@ -139,11 +139,12 @@ pub struct Prefetcher {
     places: [PrefetchTarget; PLACES],
 }
 
-/// The maximum number of addresses that one turn prefetches.
+/// The maximum number of addresses in one turn.
 const PLACES: usize = BLOCK_KEYS * (STEPS.len() - 1);
 
 impl Prefetcher {
-    /// A prefetcher for the probes from `from` on, in blocks of `block` keys, which reach as far as `reach` says.
+    /// Creates a prefetcher for the probes from `from` on, in blocks of `block` keys. It makes the steps that `reach`
+    /// needs.
     pub fn new(probes: &[Probe], from: usize, block: usize, reach: PrefetchPolicy) -> Self {
         let reaches_behind = probes
             .get(from..)
@@ -164,7 +165,7 @@ impl Prefetcher {
         }
     }
 
-    /// Makes sure that the memory of all probes before `end` was asked for.
+    /// Runs turns until the memory of all probes before `end` has been prefetched.
     #[inline]
     pub fn advance(&mut self, pass: &GatePassage<'_>, probes: &[Probe], end: usize) {
         while self.done() < end {
@@ -172,13 +173,13 @@ impl Prefetcher {
         }
     }
 
-    /// Returns the number of leading probes that have taken every step.
+    /// Returns the index before which all probes have taken every step.
     #[inline]
     fn done(&self) -> usize {
         self.from + (self.turns + 1).saturating_sub(self.steps.len()) * self.block
     }
 
-    /// The block that takes a step in this turn.
+    /// Returns the block that takes a step in this turn.
     #[inline]
     fn block<'p>(&self, probes: &'p [Probe], step: usize) -> &'p [Probe] {
         let Some(block) = self.turns.checked_sub(step) else {
@@ -227,8 +228,8 @@ impl Prefetcher {
     }
 }
 
-/// Finds the addresses that the probes of a block lead to, under leases of all their slots together, and returns their
-/// number. The same key again, as in a pipeline on one large collection, is not looked up again.
+/// Determines the addresses for the probes of a block, under leases of all their slots at once. Returns the number of
+/// addresses found. A key that directly follows itself, as in a pipeline on one large collection, is looked up once.
 #[inline]
 fn find_places(
     pass: &GatePassage<'_>,
@@ -254,10 +255,10 @@ fn find_places(
     found
 }
 
-/// Like [`find_places`], for the probes of a block that look up members.
+/// Does the same as [`find_places`] for the probes of a block that look for members.
 ///
-/// They are often neighbours on the same key, in a pipeline on one large collection. Those share a lease and the way to
-/// the value.
+/// They are often neighbours on the same key, in a pipeline on one large collection. Such probes share a lease and the
+/// way to the value.
 fn find_places_behind(
     pass: &GatePassage<'_>,
     block: &[Probe],

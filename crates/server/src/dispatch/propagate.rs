@@ -1,12 +1,12 @@
-//! Passes a command's effects to the propagation log, before its leases end.
+//! Records the changes of a command in the propagation log, before its leases end.
 
 use crate::keyspace::access::Keys;
 use crate::keyspace::effects::Effects;
 use crate::propagation::LogTarget;
 use crate::state::NextStep;
 
-/// Ends a call: it is repeated if it has changed anything since the dirty count was `dirty`, as it was sent or as its
-/// handler said.
+/// Ends a call. The log repeats the call if the dirty count has grown since it was `dirty`, either verbatim or as the
+/// handler chose.
 #[cold]
 pub(super) fn end_call(keys: &mut Keys<'_, '_>, after: &NextStep, dirty: u64) {
     end_call_for(keys, after, dirty, LogTarget::ALL);
@@ -17,7 +17,7 @@ pub(super) fn end_call(keys: &mut Keys<'_, '_>, after: &NextStep, dirty: u64) {
 pub(super) fn end_call_for(keys: &mut Keys<'_, '_>, after: &NextStep, dirty: u64, wanted: LogTarget) {
     let effects = &mut *keys.effects;
     if matches!(after, NextStep::Defer | NextStep::Leave(_) | NextStep::AsWriter) {
-        // The command runs again from its start. Keys that have expired meanwhile stay expired.
+        // The command runs again from its start. A key that has expired in this run stays expired.
         effects.log_writer.discard_call();
         return;
     }
@@ -33,7 +33,7 @@ pub(super) fn commit(effects: &mut Effects) -> u64 {
     effects.log_writer.last_sequence()
 }
 
-/// Ends the commands that were run for a blocked client: a unit of its own, after the command that served it.
+/// Ends the operation of a served client. It is a unit of its own, behind the command that served the client.
 pub(super) fn end_served(effects: &mut Effects, db: usize, dirty: u64) {
     if !effects.logs() {
         return;

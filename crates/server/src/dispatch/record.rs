@@ -1,7 +1,7 @@
-//! The records made when a command ends: its metrics, the command log, latency spikes.
+//! Records the end of a command: its counters, the command log, latency spikes.
 //!
 //! An ordinary command adds to its counters and compares three numbers with thresholds. Arguments are read and copied
-//! only if one threshold is exceeded.
+//! only for a command that exceeds a threshold.
 
 use std::time::Instant;
 
@@ -23,7 +23,7 @@ use super::tunables::Tunables;
 #[cfg(test)]
 mod tests;
 
-/// Thresholds beyond which a command is remembered.
+/// The thresholds from which on a command is remembered.
 #[derive(Clone, Copy, Debug)]
 pub struct Thresholds {
     slow_ns: u64,
@@ -33,7 +33,7 @@ pub struct Thresholds {
 }
 
 impl Thresholds {
-    /// The thresholds that a worker knows.
+    /// Returns the thresholds of a worker.
     #[inline]
     pub fn of(tunables: &Tunables) -> Self {
         Thresholds {
@@ -52,18 +52,18 @@ impl Thresholds {
     }
 }
 
-/// The figures of a command that has ended.
+/// The measurements of a command that has ended.
 #[derive(Clone, Copy, Debug)]
 pub struct CommandEnd {
     /// The run time in nanoseconds.
     pub nanoseconds: u64,
-    /// Size of its request.
+    /// The size of the request, in bytes.
     pub request_bytes: usize,
-    /// Size of its reply.
+    /// The size of the reply, in bytes.
     pub reply_bytes: usize,
 }
 
-/// Remembers a command if it exceeds a threshold.
+/// Logs a command if it exceeds a threshold.
 #[inline]
 pub fn remember(
     server: &Server,
@@ -137,7 +137,7 @@ fn max_len_of(kind: CommandLogKind) -> config::ParameterId {
     }
 }
 
-/// The command and its client as the log shows them.
+/// Returns the command and its client as the command log shows them.
 pub fn subject_of(command: &Command<Binding>, args: Args<'_>, client: &Client) -> LoggedCommand {
     LoggedCommand {
         arguments: loggable_arguments(args.iter(), |index| is_secret(command.full_name, args, index)),
@@ -165,7 +165,8 @@ pub fn is_secret(full_name: &str, args: Args<'_>, index: usize) -> bool {
     }
 }
 
-/// Returns `true` if a command that blocks is likely to be logged at its end. Copying its arguments costs little then.
+/// Returns `true` if a command that begins to wait is likely to be logged at its end. Preparing for that is cheap
+/// compared with the wait.
 pub fn might_be_remembered(tunables: &Tunables, blocked: &Blocked) -> bool {
     let ending = CommandEnd {
         nanoseconds: blocked.nanoseconds + ENDING_NS,
@@ -178,8 +179,9 @@ pub fn might_be_remembered(tunables: &Tunables, blocked: &Blocked) -> bool {
 /// The time that the end of a wait may add to its command, in nanoseconds.
 const ENDING_NS: u64 = 100_000;
 
-/// Books a command that has waited: it ends with its wait. `row` is that of the thread, `nanoseconds` what serving it
-/// took, `reply_bytes` the size of its reply, `got_it` whether that is what it waited for.
+/// Records a command that has waited and ends with its wait. `row` is the thread's row of counters, `nanoseconds` the
+/// time that serving took, and `reply_bytes` the size of the reply. `got_it` is `true` if the reply is what the client
+/// waited for.
 pub fn waited(
     (server, row, tunables): (&Server, usize, &Tunables),
     blocked: &mut Blocked,
@@ -209,8 +211,8 @@ pub fn waited(
     remember(server, command, Thresholds::of(tunables), &ending, || subject);
 }
 
-/// Makes background work of a command count as the command: its time, its error, its place in the logs.
-/// `slot` is whose keys it is about, if what slots cost is counted.
+/// Wraps the background work of a command so that it counts as the command: its time, its error, its entries in the
+/// logs. `slot` is the slot of its keys, if slot statistics are enabled.
 pub fn counted(
     (command, args): (&'static Command<Binding>, Args<'_>),
     client: &Client,
@@ -225,7 +227,7 @@ pub fn counted(
         let nanoseconds = start.elapsed().as_nanos() as u64;
         let failed = bytes.first() == Some(&b'-');
         let row = seat.index();
-        // Read now, so that a CONFIG SET of a threshold is measured by the new one.
+        // Read now, so that a CONFIG SET of a threshold is measured by the new threshold.
         let tunables = Tunables::read(server);
         server
             .metrics

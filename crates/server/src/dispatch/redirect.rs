@@ -1,8 +1,8 @@
-//! Checks if a command's keys are on this node, and makes the errors of cluster mode.
+//! Redirections and refusals of cluster mode: checks that this node serves the keys of a command.
 //!
-//! There are two checks, as the essay of [`crate::cluster`] says. The first one, at admission, reads the owner of the
-//! slot from the view. If the slot is migrating, the second one, under the leases of the keys, finds which of them are
-//! here.
+//! There are two checks, as the essay of [`crate::cluster`] describes. The first runs at admission and looks up the
+//! owner of the slot in the cluster view. If the slot is migrating or being imported, the second check runs under the
+//! leases of the keys and finds out which keys are here.
 
 use std::sync::Arc;
 
@@ -26,17 +26,17 @@ use crate::state::Server;
 
 use super::execute::Thread;
 
-/// The direction in which the slot of an admitted command migrates.
+/// The direction in which the slot of an admitted command moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MigrationState {
-    /// From this node, or from the primary of this replica.
+    /// The slot is migrating away from this node, or from the primary of this replica.
     Out {
         /// The slot.
         slot: u16,
-        /// `true` if this node is no replica, or may run the command as one.
+        /// `true` if the command may run on this node: it owns the slot, or the command does not write.
         runs_here: bool,
     },
-    /// To this node, and the client was redirected here with ASKING.
+    /// This node imports the slot, and the client was redirected here by ASK.
     In {
         /// `true` if the command has several different keys.
         many: bool,
@@ -47,9 +47,9 @@ pub enum MigrationState {
 struct ClusterRequirement {
     /// The slot of its keys.
     slot: u16,
-    /// `true` if it has different keys.
+    /// `true` if the command has several different keys.
     many: bool,
-    /// `true` if it names shard channels.
+    /// `true` if the command is about shard channels.
     channels: bool,
 }
 
@@ -60,7 +60,7 @@ const DOWN: CommandError = CommandError::constant("CLUSTERDOWN The cluster is do
 const READ_ONLY: CommandError =
     CommandError::constant("CLUSTERDOWN The cluster is down and only accepts read commands");
 
-/// Takes the view of this passage of the gate.
+/// Fetches the current cluster view at the start of a passage of the gate.
 #[inline]
 pub fn take_view(thread: &mut Thread) {
     let Some(cluster) = &thread.server.cluster else {
@@ -73,12 +73,12 @@ pub fn take_view(thread: &mut Thread) {
     }
 }
 
-/// Collects what a command is about; `None` if it is about no key.
+/// Collects the slot that a command is about. `wanted` stays `None` for a command without keys.
 struct Collector<'a> {
     wanted: Option<ClusterRequirement>,
     first: &'a [u8],
     crosses: bool,
-    /// Nobody has the slot.
+    /// Set if no node owns the slot.
     unserved: bool,
 }
 
@@ -111,7 +111,7 @@ impl<'a> Collector<'a> {
         }
     }
 
-    /// Adds what a command is about; `planned` are its keys.
+    /// Adds the keys or shard channels of a command; `planned` are its keys.
     fn add_command(&mut self, view: &ClusterView, command: &Command<Binding>, args: Args<'a>, planned: &[PlannedKey]) {
         for key in planned {
             self.add(view, key.slot, args.argument(key.argument as usize));
@@ -143,10 +143,10 @@ fn is_shard_channel_command(command: &Command<Binding>) -> bool {
     matches!(command.full_name, "ssubscribe" | "sunsubscribe" | "spublish")
 }
 
-/// The first check: whether a command may run here, as far as is known without its keys.
+/// The first check, at admission: decides whether a command may run on this node, without looking at its keys.
 ///
 /// # Errors
-/// The refusal.
+/// The redirection or refusal to send.
 pub fn route(
     thread: &mut Thread,
     view: &Arc<ClusterView>,
@@ -158,7 +158,7 @@ pub fn route(
     thread.moving = None;
     let mut collector = Collector::new();
     let transaction = client.transaction.as_deref().filter(|_| command.full_name == "exec");
-    // A transaction that had a command refused has nothing to run.
+    // A transaction with a refused command executes nothing.
     let transaction = transaction.filter(|transaction| !transaction.is_refused);
     match transaction {
         Some(transaction) => add_transaction(&mut collector, view, transaction),
@@ -169,7 +169,7 @@ pub fn route(
         return Ok(());
     };
     let server = &thread.server;
-    // On a replica a script counts as a write unless it promises to write nothing, or has no flags at all.
+    // On a replica a script counts as a write unless it declares that it does not write, or declares nothing at all.
     let reads_here = view.is_replica && client.flags.contains(ClientFlags::READONLY);
     let runs_script = reads_here && matches!(command.full_name, "eval" | "evalsha" | "fcall");
     let writes = writes || (runs_script && super::script::may_write(server, command, args));
@@ -202,7 +202,7 @@ fn add_transaction<'a>(collector: &mut Collector<'a>, view: &ClusterView, transa
     }
 }
 
-/// Returns `true` if a command of a transaction writes keys. PUBLISH does not count.
+/// Returns `true` if a queued command writes keys. PUBLISH does not count.
 fn queues_writes(transaction: &Transaction) -> bool {
     let commands = crate::commands::registry().commands();
     let queued = || {
@@ -214,7 +214,7 @@ fn queues_writes(transaction: &Transaction) -> bool {
     transaction.may_write && queued().any(|command| command.spec.flags.contains(CommandFlags::WRITE))
 }
 
-/// Returns the error of a command that is refused while the cluster is down.
+/// Returns the refusal of a command while the cluster is down.
 fn down(server: &Server, wanted: &ClusterRequirement, writes: bool) -> Result<(), CommandError> {
     let config = &server.config;
     if wanted.channels {
@@ -240,7 +240,8 @@ fn judge(
     let slot = wanted.slot;
     let mine = view.is_mine(slot);
     let reads = client.flags.contains(ClientFlags::READONLY);
-    // A replica knows which keys its primary has, so it redirects its readers as the primary would.
+    // A replica knows the migrations of its primary, so a client that reads from it is redirected as the primary would
+    // do.
     let minds = !view.is_replica || reads;
     let leaves = minds && view.is_of_my_shard(slot) && view.migrating(slot).is_some();
     let comes = minds && view.is_importing(slot);
@@ -264,7 +265,7 @@ fn judge(
     Err(moved(view, client, slot, endpoint))
 }
 
-/// Sends a client to the owner of a slot.
+/// Returns the error that redirects a client to the owner of a slot.
 fn moved(view: &ClusterView, client: &Client, slot: u16, endpoint: EndpointType) -> CommandError {
     match view.owner(slot) {
         SlotOwner::Other(place) => {
@@ -283,10 +284,10 @@ pub fn origin(client: &Client) -> RequesterInfo {
     }
 }
 
-/// The second check: which of the keys are here, under their leases.
+/// The second check, under the leases of the keys: decides by which keys are here.
 ///
 /// # Errors
-/// The refusal.
+/// The redirection or refusal to send.
 #[cold]
 pub fn settle_moving<'k>(
     thread: &Thread,
@@ -321,8 +322,8 @@ pub fn settle_moving<'k>(
     }
 }
 
-/// The second check for a command that is queued. It is valid at this moment only, and made again when the command
-/// runs. Returns `None` if a slot is leased by another thread.
+/// The second check for a command that is queued in a transaction. It takes a lease for a moment only, because the
+/// check is repeated at EXEC. Returns `None` if another thread holds the lease of the slot.
 #[cold]
 pub fn settle_queued(
     thread: &Thread,
@@ -346,10 +347,10 @@ pub fn settle_queued(
     ))
 }
 
-/// The second check for the keys of a transaction.
+/// The second check for EXEC, with the keys of all queued commands.
 ///
 /// # Errors
-/// The refusal.
+/// The redirection or refusal to send.
 #[cold]
 pub fn settle_transaction(
     thread: &Thread,
@@ -367,7 +368,7 @@ pub fn settle_transaction(
     settle_moving(thread, view, client, moving, held, keys)
 }
 
-/// Ends ASKING, which holds for the next command only. A command that was put off is still the same one.
+/// Resets ASKING, which applies to the next command only. A command that was put off is still the same command.
 pub fn forget_asking(connection: &mut Connection, command: &Command<Binding>) {
     let flags = &mut connection.client.flags;
     if connection.lease_failures == 0 && flags.contains(ClientFlags::ASKED) {
@@ -381,7 +382,8 @@ pub fn forget_asking(connection: &mut Connection, command: &Command<Binding>) {
     }
 }
 
-/// Returns the error of a script's command whose keys are not on this node, or while the cluster is down.
+/// Returns the error text for a command that a script calls, if the command is refused: its keys belong to another
+/// node, or the cluster is down.
 #[cold]
 pub fn refusal_in_script(
     view: &ClusterView,

@@ -49,7 +49,7 @@ pub fn replay(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize, command
             Ok(true) => {}
             Ok(false) if player.connection.client.transaction.is_some() => return Replayed::Unfinished(before_multi),
             Ok(false) => return Replayed::Whole,
-            // A command written behind half a transaction would become a part of it.
+            // A write behind half a transaction would become part of it.
             Err(fault) if player.connection.client.transaction.is_some() => {
                 return Replayed::Failed(fault, before_multi);
             }

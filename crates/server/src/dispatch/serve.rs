@@ -1,13 +1,13 @@
-//! Serves blocked clients: after a command's own effects and before its leases end.
+//! Serves the clients that are blocked on keys: after a command's own effects and before its leases end.
 //!
-//! The essay of [`crate::clients_waiting::blocking`] has the rules. A command's record of effects names the keys that
-//! became ready. Each is served in turn, and the keys that serving makes ready (the destination of a BLMOVE) go to the
-//! end of the same list, so that chains of any length take no stack.
+//! The essay of [`crate::blocking`] has the rules. A command's record of effects names the keys that became ready, and
+//! each is examined in turn. Serving may make further keys ready (the destination of a BLMOVE). They go to the end of
+//! the same list, so that chains of any length need no stack.
 //!
 //! ```text
 //!   run: leases ─▶ handler ─▶ ready keys ─▶ serve ──▶ leases end ─▶ mail
 //!                                             │
-//!                                             └─▶ a slot is leased by another thread: UnservedKeys,
+//!                                             └─▶ another thread leases a slot: Unserved,
 //!                                                 which the worker tries again in its next turns
 //! ```
 
@@ -35,17 +35,17 @@ use super::effects::release;
 use super::execute::{PATIENCE, Thread};
 use super::propagate;
 
-/// The maximum number of slots leased besides those of the command. Longer chains are cut, and other commands may run
-/// in between.
+/// The maximum number of slots leased in addition to those of the command. A chain over more slots is cut: other
+/// commands may run in between.
 const FURTHER_SLOTS: usize = 16;
 
-/// The leases for serving: those of a command, and further ones taken on the way.
+/// The context of serving: the leases of a command, and further leases taken on the way.
 struct ServingLeases<'s, 'h, 'p> {
     /// The command's leases.
     held: &'s mut HeldLeases<'h, 'p>,
-    /// The passage through the gate; `None` in exclusive mode, which holds everything.
+    /// The passage of the gate; `None` in exclusive mode, which holds all slots.
     pass: Option<&'p GatePassage<'p>>,
-    /// Time, clock, counters.
+    /// The time, clock and counters.
     access: AccessContext<'s>,
     /// The record of effects.
     effects: &'s mut Effects,
@@ -55,7 +55,7 @@ struct ServingLeases<'s, 'h, 'p> {
     served: &'s mut Vec<(Arc<Waiter>, ServeResult)>,
 }
 
-/// Slots that could not be leased.
+/// The slots that could not be leased.
 struct RefusedSlots(Vec<u16>);
 
 struct ServingWaiter<'w, 's, 'h, 'p> {
@@ -76,7 +76,7 @@ pub fn serve_ready<'p>(
         held: &mut keys.held,
         pass,
         access: AccessContext {
-            // Read anew: the command may have taken long, and waiters are served as of now.
+            // The command may have taken long. The settings of its client do not apply to waiting clients.
             now_ms: unix_ms(),
             touch: true,
             sees_expired: false,
@@ -98,7 +98,7 @@ fn serve(mut ready: VecDeque<ReadyKey>, service: &mut ServingLeases<'_, '_, '_>)
     while let Some(key) = ready.front() {
         let result = serving.serve_key(key);
         let effects = &mut *serving.service.effects;
-        // Keys that became ready again on the way have been served to the end.
+        // A key that became ready again on the way has been served to the end.
         let others = effects.ready.drain(..).filter(|other| other != key);
         let others: Vec<ReadyKey> = others.collect();
         if let Err(RefusedSlots(slots)) = result {
@@ -124,7 +124,7 @@ impl<'p> ServingWaiter<'_, '_, '_, 'p> {
         self.slot(slot).is_some()
     }
 
-    /// Ensures that a slot is leased; `beside` is another slot whose lease must stay.
+    /// Makes sure that a slot is held. The lease of the slot `beside` is kept.
     fn take(&mut self, slot: u16, beside: u16) -> Result<(), RefusedSlots> {
         if self.holds(slot) {
             return Ok(());
@@ -165,7 +165,7 @@ impl<'p> ServingWaiter<'_, '_, '_, 'p> {
             .map_or(Vec::new(), |waiting| waiting.affected_queues(key.db, &key.name, kind))
     }
 
-    /// Serves one queue of a key, in order of arrival, as long as the key has elements for its front.
+    /// Serves one line of a key in the order of arrival, as long as the key has something for the first client.
     fn serve_line(&mut self, key: &ReadyKey, line: &Line) -> Result<(), RefusedSlots> {
         let mut behind = 0;
         loop {
@@ -181,7 +181,7 @@ impl<'p> ServingWaiter<'_, '_, '_, 'p> {
             let Some(waiter) = waiter else {
                 return Ok(());
             };
-            // A client that waited for this server as a primary gets its error by mail that is under way.
+            // This server has been demoted since the wait began. A message under way tells the client.
             if waiter.is_claimed() || waiter.demotions != self.service.server.repl.demotions() {
                 self.forget(&waiter, key);
                 continue;
@@ -199,7 +199,7 @@ impl<'p> ServingWaiter<'_, '_, '_, 'p> {
             }
             if !blocked::can_perform(&waiter, target, self) {
                 if matches!(line, Line::Streams) {
-                    // Others may wait for less.
+                    // A later client may wait for less.
                     behind = waiter.ticket;
                     continue;
                 }
@@ -212,8 +212,8 @@ impl<'p> ServingWaiter<'_, '_, '_, 'p> {
         }
     }
 
-    /// Returns the first of a waiter's keys, in its own order, that is ready: a command, a transaction or a script may
-    /// have made several ready. Keys that are not leased became ready by another command.
+    /// Returns the first key of a waiter, in the waiter's order, that is ready. A command, a transaction or a script
+    /// may have made several of them ready. A key that is not held became ready through another thread.
     fn first_ready<'w>(&mut self, waiter: &'w Waiter, key: &ReadyKey, line: &Line) -> &'w WaitKey {
         let at = waiter.keys.iter().position(|named| {
             let this = named.hash == key.hash && named.name == key.name;
@@ -230,7 +230,7 @@ impl<'p> ServingWaiter<'_, '_, '_, 'p> {
         }
     }
 
-    /// Performs the operation of a waiter that has been claimed.
+    /// Performs the operation of a claimed waiter.
     fn perform(&mut self, waiter: &Arc<Waiter>, key: &WaitKey) {
         let start = Instant::now();
         let mut bytes = Vec::new();
@@ -253,8 +253,8 @@ impl<'p> ServingWaiter<'_, '_, '_, 'p> {
         self.service.served.push((waiter.clone(), served));
     }
 
-    /// Ends a claimed wait whose client lacks the permission. A client whose user is deleted is about to be
-    /// disconnected, without a reply.
+    /// Ends the wait of a claimed waiter that lacks a permission. A client whose user was deleted gets no reply,
+    /// because it is about to be disconnected.
     fn refuse(&mut self, waiter: &Arc<Waiter>, reason: Unpermitted) {
         let mut reply = Vec::new();
         let refusal = match reason {
@@ -282,13 +282,13 @@ impl<'p> ServingWaiter<'_, '_, '_, 'p> {
     }
 }
 
-/// Returns a slot that is leased for writing, by the command or besides it.
+/// Returns a slot that is held for writing, by the command or as a further lease.
 fn held_slot<'l>(
     held: &'l mut HeldLeases<'_, '_>,
     further: &'l mut [WriteLease<'_>],
     slot: u16,
 ) -> Option<(&'l SlotHeader, &'l mut Slot)> {
-    // Checked twice, because the borrow checker extends a returned borrow to all paths.
+    // The lookup is repeated because the borrow checker extends a returned borrow to the end of the function.
     if held.written_slot(slot).is_some() {
         return held.written_slot(slot);
     }
@@ -329,7 +329,7 @@ impl KeyAccess for ServingWaiter<'_, '_, '_, '_> {
     }
 }
 
-/// Mails the replies to the workers of the served clients. The leases have ended, since this may wake threads.
+/// Notifies the workers of served clients. The leases have ended, because this may wake threads.
 pub fn mail(thread: &mut Thread) {
     if thread.served.is_empty() {
         return;
@@ -341,7 +341,7 @@ pub fn mail(thread: &mut Thread) {
             ..served
         });
         let worker = waiter.worker();
-        // Workers took the first seats.
+        // Workers have the first thread indices.
         if worker == thread.seat {
             thread.served_here.push(waiter);
         } else {
@@ -350,7 +350,7 @@ pub fn mail(thread: &mut Thread) {
     }
 }
 
-/// Another attempt by a worker that holds nothing. Returns the keys that are still to be served.
+/// Tries again, for a worker that holds no lease. Returns the keys that are still to be served.
 pub fn serve_again(thread: &mut Thread, seat: &mut Seat, unserved: UnservedKeys) -> Option<UnservedKeys> {
     let left = attempt(thread, &seat.enter(), unserved);
     release(&mut thread.effects, &thread.server);
@@ -360,7 +360,7 @@ pub fn serve_again(thread: &mut Thread, seat: &mut Seat, unserved: UnservedKeys)
 
 fn attempt(thread: &mut Thread, pass: &GatePassage<'_>, mut unserved: UnservedKeys) -> Option<UnservedKeys> {
     if thread.server.pause.holds_writes(unix_ms()) {
-        // Serving changes data.
+        // Serving changes data, so it waits for the end of the pause.
         unserved.failures += 1;
         return Some(unserved);
     }
@@ -410,11 +410,11 @@ fn lease_all<'p>(pass: &'p GatePassage<'p>, slots: &mut Vec<u16>, failures: u32)
     Some(leases)
 }
 
-/// Removes waiters whose wait is over from the queues of their keys. The waiters of a slot that is leased by another
-/// thread stay for another attempt.
+/// Removes waiters whose wait is over from the queues of their keys. A waiter with a slot that another thread has
+/// leased stays in `over` for another attempt.
 pub fn forget(seat: &mut Seat, server: &Server, over: &mut Vec<Arc<Waiter>>) {
     let pass = seat.enter();
-    // Thousands of clients may wait for keys of one slot that a script holds; one attempt per slot suffices.
+    // Thousands of clients may wait for keys of a slot that a script holds. One attempt per slot is enough.
     let mut refused: HashSet<u16> = HashSet::new();
     over.retain(|waiter| {
         let left = waiter.keys.iter().filter(|key| {

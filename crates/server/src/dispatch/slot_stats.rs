@@ -1,19 +1,19 @@
-//! The slot to which a command's time and bytes are charged, if `cluster-slot-stats-enabled` is set.
+//! Selects the slot that a command's time and bytes are counted for, if `cluster-slot-stats-enabled` is set.
 //!
-//! A command is charged to the slot of its keys, if there is one; shard channels count as keys. A command without keys,
-//! or with keys of several slots, is charged to none. In particular, as in Valkey:
+//! A command counts for the slot that contains all its keys. Shard channels count as keys. A command without keys, or
+//! with keys of several slots, counts for none. In particular, as in Valkey:
 //!
-//! 1. A client's input counts when its command has ended: also if the command was refused, or queued for EXEC, but not
-//!    if a blocked command timed out. EXEC brings the bytes of its MULTI along.
-//! 2. A client's output counts unless its command was refused or queued. Behind each command of a transaction the whole
-//!    reply so far counts, and once more behind EXEC.
-//! 3. The time of a transaction or a script is that of EXEC, EVAL or FCALL. It is charged to the slot of the last
-//!    command that ran in them. A script that may use keys of several slots is charged to none once it has called a
-//!    command, even a failing one. The replies of its commands are charged to their own slots.
-//! 4. For each replica, the propagated bytes of a command count.
-//! 5. A command from the primary has no reply.
+//! 1. The request counts when its command is over, also if it was refused, or queued for EXEC. It does not count if a
+//!    wait for keys timed out. EXEC adds the bytes of its MULTI.
+//! 2. The reply counts unless the command was refused or queued. Behind each command of a transaction the whole reply
+//!    so far counts, and once more behind EXEC.
+//! 3. The time of a transaction or a script is the time of EXEC, EVAL or FCALL. It counts for the slot of the last
+//!    command in it. A script that may use keys of several slots counts for none once it has called a command, even a
+//!    failing one. The replies to its commands count for their own slots.
+//! 4. The bytes sent to each replica count as what the command has repeated.
+//! 5. A command from the primary gets no reply.
 //!
-//! None of this runs while the parameter is off.
+//! Nothing here runs while the parameter is off.
 
 use weft_resp::Args;
 
@@ -31,10 +31,10 @@ use super::execute::{Request, Thread};
 use super::record::CommandEnd;
 use super::redirect::routes_words;
 
-/// `MULTI`, as clients are taken to have sent it.
+/// The size of `MULTI`, in the form that clients are assumed to have sent.
 const MULTI_BYTES: usize = b"*1\r\n$5\r\nmulti\r\n".len();
 
-/// Returns the slot of a command's keys and channels, if there is just one.
+/// Returns the slot of the keys or channels that a command names, if they have exactly one.
 pub fn slot_of(command: &Command<Binding>, args: Args<'_>, planned: &[PlannedKey]) -> Option<u16> {
     if let Some((first, others)) = planned.split_first() {
         return others
@@ -54,8 +54,8 @@ pub fn slot_of(command: &Command<Binding>, args: Args<'_>, planned: &[PlannedKey
     slot.filter(|_| !crosses)
 }
 
-/// Returns the slot of a transaction: that of its last command that has one. A client's commands all have the same
-/// slot; a primary's may not.
+/// Returns the slot of a transaction: the slot of its last command that has one. The commands of a client are all of
+/// one slot; those of a primary need not be.
 pub fn slot_of_transaction(transaction: &Transaction) -> Option<u16> {
     let commands = crate::commands::registry().commands();
     transaction.commands.iter().rev().find_map(|queued| {
@@ -64,7 +64,7 @@ pub fn slot_of_transaction(transaction: &Transaction) -> Option<u16> {
     })
 }
 
-/// Returns the number of bytes that a request took. Several spaces in an inline request count once.
+/// Returns the size of a request in bytes. Repeated spaces of an inline command count once.
 pub fn request_bytes(request: &[u8], args: Args<'_>) -> usize {
     match request.first() {
         Some(b'*') => request.len(),
@@ -77,7 +77,7 @@ pub fn counts(client: &Client) -> bool {
     !client.flags.contains(ClientFlags::REPLAY)
 }
 
-/// Returns `true` if a client receives the reply of the command that it runs.
+/// Returns `true` if the client receives the reply of its command.
 fn hears(client: &Client) -> bool {
     let deaf = ClientFlags::PRIMARY
         .union(ClientFlags::REPLY_OFF)
@@ -90,16 +90,16 @@ fn hears(client: &Client) -> bool {
 pub struct Cost {
     /// The time in nanoseconds.
     pub nanoseconds: u64,
-    /// Bytes of its request.
+    /// The size of the request, in bytes.
     pub request_bytes: usize,
-    /// Bytes of its reply.
+    /// The size of the reply, in bytes.
     pub reply_bytes: usize,
-    /// Bytes that each replica gets.
+    /// The number of bytes that each replica receives.
     pub repeated_bytes: usize,
 }
 
 impl Cost {
-    /// The cost of a command that ended so.
+    /// Returns the cost of a command that has ended.
     pub fn of(ending: &CommandEnd, request_bytes: usize, repeated_bytes: usize) -> Self {
         Cost {
             nanoseconds: ending.nanoseconds,
@@ -110,7 +110,7 @@ impl Cost {
     }
 }
 
-/// The slot that the end of a command will be booked on; `None` if what slots cost is not counted.
+/// Returns the slot that a command will be counted for at its end; `None` if slot statistics are disabled.
 #[inline]
 pub fn slot_if_counted(
     thread: &Thread,
@@ -124,7 +124,7 @@ pub fn slot_if_counted(
     }
 }
 
-/// Books a plan that has run; `input` is what its client has sent.
+/// Counts a plan that has run. `input` is the client's input.
 #[cold]
 pub fn book_run(
     thread: &mut Thread,
@@ -139,7 +139,7 @@ pub fn book_run(
     book(thread, client, request.command, slot, cost);
 }
 
-/// Books a command that has run, on `slot`.
+/// Counts a command that has run for `slot`.
 pub fn book(thread: &Thread, client: &Client, command: &Command<Binding>, slot: Option<u16>, cost: Cost) {
     let Some(slot) = slot.filter(|_| counts(client)) else {
         return;
@@ -158,22 +158,22 @@ pub fn book(thread: &Thread, client: &Client, command: &Command<Binding>, slot: 
     }
 }
 
-/// Adds a command's time to its slot. Slots count whole microseconds; the command's own metric, which has the time
-/// already, is corrected to agree.
+/// Adds a command's time to its slot. Slots count whole microseconds, so the time that the command's own counter
+/// already has is corrected to agree.
 fn book_time(server: &Server, seat: usize, slot: u16, command: usize, nanoseconds: u64) {
     let counted = server.slot_stats.add_time(seat, slot, nanoseconds);
     let correction = (counted as i64).wrapping_sub(nanoseconds as i64);
     server.metrics.correct_time(seat, command, correction);
 }
 
-/// Books EXEC. What its commands replied was booked behind each of them.
+/// Counts EXEC. The replies of its commands have been counted behind each of them.
 #[cold]
 pub fn book_exec(thread: &Thread, client: &Client, command: &Command<Binding>, cost: Cost) {
     let request_bytes = cost.request_bytes + MULTI_BYTES;
     book(thread, client, command, thread.slot, Cost { request_bytes, ..cost });
 }
 
-/// Charges the output that a client in a transaction has received so far, behind one of its commands.
+/// Counts the reply so far of a transaction, behind one of its commands.
 #[cold]
 pub fn book_part(thread: &Thread, client: &Client, reply_bytes: usize) {
     if let Some(slot) = thread.slot.filter(|_| counts(client) && hears(client)) {
@@ -182,7 +182,7 @@ pub fn book_part(thread: &Thread, client: &Client, reply_bytes: usize) {
     }
 }
 
-/// Books the request of a command that was refused or queued.
+/// Counts the request of a command that was refused or queued.
 #[cold]
 pub fn book_request(
     thread: &Thread,
@@ -199,7 +199,7 @@ pub fn book_request(
     }
 }
 
-/// Books a command that has waited for keys; `reply_bytes` is what it got, if it got what it waited for.
+/// Counts a command that has waited for keys. `reply_bytes` is the size of its reply, if it got what it waited for.
 #[cold]
 pub fn book_waited(server: &Server, seat: usize, blocked: &Blocked, nanoseconds: u64, reply_bytes: Option<usize>) {
     let Some(slot) = blocked.slot else {
@@ -213,7 +213,7 @@ pub fn book_waited(server: &Server, seat: usize, blocked: &Blocked, nanoseconds:
     }
 }
 
-/// Charges a command that ran in the background; `seat` is the seat of its thread.
+/// Counts a command that ran in the background, outside the keyspace. `seat` is the row of its thread.
 #[cold]
 pub fn book_background(
     server: &Server,

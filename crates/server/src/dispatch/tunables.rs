@@ -1,4 +1,4 @@
-//! The parameters that the path of a command reads, copied out of the configuration when it changes.
+//! The configuration parameters that commands read, copied from the configuration when it changes.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -10,30 +10,30 @@ use crate::state::Server;
 
 use super::memory_limit;
 
-/// One worker's copy of the parameters.
+/// A thread's copy of the parameters.
 #[derive(Clone, Debug, Default)]
 pub struct Tunables {
-    /// The configuration's generation that this copy shows.
+    /// The configuration's generation that this copy reflects.
     pub generation: u64,
-    /// `prefetch-batch-max-size`; 0 and 1 switch prefetching off.
+    /// `prefetch-batch-max-size`. 0 and 1 disable prefetching.
     pub prefetch_depth: usize,
-    /// `proto-max-bulk-len`, bytes.
+    /// `proto-max-bulk-len`, in bytes.
     pub max_bulk_len: u64,
-    /// `client-query-buffer-limit`, bytes.
+    /// `client-query-buffer-limit`, in bytes.
     pub query_buffer_limit: usize,
     /// `client-output-buffer-limit` of normal clients.
     pub output_limit: OutputBufferLimit,
-    /// The output limit of subscribers.
+    /// `client-output-buffer-limit` of subscribers.
     pub pubsub_output_limit: OutputBufferLimit,
     /// `lazyfree-lazy-expire`.
     pub lazy_expire: bool,
     /// `true` if any rule on memory or data may refuse a command.
     pub guarded: bool,
-    /// `maxmemory`, bytes; 0 for none.
+    /// `maxmemory`, in bytes; 0 for no limit.
     pub max_memory: u64,
-    /// `maxmemory-clients`, bytes; 0 for none.
+    /// `maxmemory-clients`, in bytes; 0 for no limit.
     pub client_memory: u64,
-    /// `maxmemory-policy`; none if nothing is evicted.
+    /// `maxmemory-policy`; `None` if nothing is evicted.
     pub eviction: Option<Policy>,
     /// `maxmemory-samples`.
     pub eviction_samples: usize,
@@ -41,29 +41,29 @@ pub struct Tunables {
     pub eviction_time: Duration,
     /// `lazyfree-lazy-eviction`.
     pub lazy_eviction: bool,
-    /// Set while writes are refused because the append-only file cannot be written.
+    /// `true` if writes are refused because the append-only file cannot be written.
     pub aof_fails: bool,
-    /// Set while writes are refused because the last dump has failed (`stop-writes-on-bgsave-error`).
+    /// `true` if writes are refused because the last RDB save has failed (`stop-writes-on-bgsave-error`).
     pub refuses_writes: bool,
-    /// `timeout`, seconds; 0 for none.
+    /// `timeout`, in seconds; 0 for none.
     pub timeout_s: u64,
-    /// The access clock, without the time.
+    /// The access clock, without the current time.
     pub clock: AccessClock,
     /// `latency-tracking`.
     pub latency_tracking: bool,
     /// `cluster-slot-stats-enabled`, in cluster mode.
     pub slot_stats: bool,
-    /// `commandlog-execution-slower-than`, ns; `u64::MAX` when off.
+    /// `commandlog-execution-slower-than`, in nanoseconds; `u64::MAX` when disabled.
     pub slow_ns: u64,
-    /// `commandlog-request-larger-than`, bytes; `usize::MAX` when off.
+    /// `commandlog-request-larger-than`, in bytes; `usize::MAX` when disabled.
     pub large_request: usize,
-    /// `commandlog-reply-larger-than`, bytes; `usize::MAX` when off.
+    /// `commandlog-reply-larger-than`, in bytes; `usize::MAX` when disabled.
     pub large_reply: usize,
-    /// `latency-monitor-threshold`, ns; `u64::MAX` when off.
+    /// `latency-monitor-threshold`, in nanoseconds; `u64::MAX` when disabled.
     pub latency_event_ns: u64,
 }
 
-/// The smallest limit of clients' memory: with less they could not even raise it.
+/// The smallest effective limit of clients' memory, in bytes. With less, clients could not even raise it.
 const SMALLEST_CLIENT_MEMORY: u64 = 128 * 1024;
 
 /// Returns the limit of all clients' memory in bytes; 0 without a limit.
@@ -85,8 +85,7 @@ fn refuses_writes(server: &Server) -> bool {
 }
 
 impl Tunables {
-    /// Copies the parameters if they changed since this copy was made.
-    /// Whether they have.
+    /// Copies the parameters again if they have changed since the last copy. Returns `true` if they have changed.
     #[inline]
     pub fn refresh(&mut self, server: &Server) -> bool {
         let generation = server.config.generation();
@@ -98,11 +97,11 @@ impl Tunables {
         changed
     }
 
-    /// A fresh copy.
+    /// Reads a new copy of the parameters.
     pub fn read(server: &Server) -> Self {
         let config = &server.config;
         let bytes = |parameter| usize::try_from(config.integer(parameter)).unwrap_or(usize::MAX);
-        // Negative thresholds switch a log off.
+        // A negative threshold disables a log.
         let threshold_ns =
             |parameter| u64::try_from(config.integer(parameter)).map_or(u64::MAX, |us| us.saturating_mul(1000));
         let policy = config.choice(id::MAXMEMORY_POLICY);

@@ -1,33 +1,36 @@
-//! Before-images: the old states of keys that have changed since a snapshot's moment, left by their writers.
+//! Before-images: the states of changed keys that a running snapshot still has to save. The thread that changes a key
+//! stores its old state.
 //!
-//! A snapshot contains all data as of one moment, and is written while clients go on. Nothing is copied in advance:
+//! A snapshot is all data at one moment, written while clients continue. Nothing is copied for it in advance:
 //!
 //! ```text
-//!   exclusive mode, µs      a thread walks over the slots as a reader                      writers
-//!   ──────────────────      ─────────────────────────────────────────                      ───────
+//!   exclusive mode, µs      a thread walks over the slots as a reader                      all other threads
+//!   ──────────────────      ─────────────────────────────────────────                      ─────────────────
 //!   cursor = start      ┌──────────┬──────────┬──────────┬──────────┐
 //!                       │  saved   │  saved   │ in parts │ unsaved  │ ◀─ write lease, key not saved yet:
 //!                       └──────────┴──────────┴────▲─────┴──────────┘    its old state becomes an *image* of the slot,
 //!                                                cursor                  once per key; then the key changes as usual
 //! ```
 //!
-//! The walker skips keys that have an image, and writes the images of a slot when it reaches the slot's end.
+//! The walker skips keys that have an image. It writes the images of a slot when it reaches the slot's end.
 //!
-//! 1. The cursor is a database, a slot and a position in the slot's hash order. It advances under a read lease of its
-//!    slot. So the holder of the slot's write lease knows for certain which of its keys are saved.
-//! 2. The headers of slots are marked before the snapshot's moment and unmarked when they are saved. Without a mark a
-//!    write checks nothing else: that one bit, in the cache line of the lease word, is the whole cost of a write while
-//!    no snapshot runs.
-//! 3. An image is a copy of a small value or a handle of a large one, with expiry and clock. Of a key that did not
-//!    exist, it says that there is nothing to save. Memory is bounded by the changes, and freed slot by slot.
-//! 4. A large value that is to be changed in place would have to be copied because of the handle. So the writer is put
-//!    off, and the value is *requested*: the snapshot's thread saves it out of turn ([`BeforeImages::next_wanted`]).
-//! 5. A database that is emptied hands over its unsaved tables unchanged; its later contents are not part of the
-//!    snapshot. Databases that are swapped are tracked by number. Neither operation waits for the snapshot.
-//! 6. A slot's images are behind a lock of their own, which is uncontended: writers hold the slot's write lease, and
-//!    the walker a read lease.
+//! 1. The cursor is a database, a slot and a position in the slot's hash order. It moves forward under a read lease of
+//!    its slot. So a holder of the slot's write lease knows for certain which of its keys are saved.
+//! 2. Headers of slots are marked before the snapshot's moment and unmarked when they are saved. Without a mark no
+//!    write looks any further. Checking that one bit, in the cache line of the lease word, is all that a write costs
+//!    when no snapshot runs.
+//! 3. An image is a copy of a small value or a handle of a large one, with expiry and clock. For a key that did not
+//!    exist, the image records that there is nothing to save. The memory is bounded by what changes, and is freed slot
+//!    by slot.
+//! 4. A large value that is about to be changed in place would have to be copied because of the handle. So the writer
+//!    is deferred, and the value is *wanted*: the snapshot's thread saves it out of turn
+//!    ([`BeforeImages::next_wanted`]).
+//! 5. A database that is emptied hands over its unsaved tables as they are. Keys added to it from then on are not part
+//!    of the snapshot. Databases that are swapped are tracked by number. Neither operation waits for the snapshot.
+//! 6. A slot's images are protected by a lock of their own. Writers and the walker do not contend for it: a writer
+//!    holds the slot's write lease, and the walker a read lease.
 //!
-//! Expired keys are not deleted in unsaved slots, because their old states would have to be kept anyway.
+//! Expired keys are not deleted in slots that are not saved, because their old states would have to be kept anyway.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -44,26 +47,26 @@ use crate::observability::lock;
 
 /// The number of keys visited under one lease.
 const KEYS_A_STEP: usize = 16;
-/// A larger value is not written under a lease, but by its handle.
+/// The size above which a value is not written under a lease but through its handle, in bytes.
 pub const LARGE_BYTES: usize = 16 << 10;
-/// The cursor when everything is saved, or no snapshot runs.
+/// The cursor when everything is saved, or when there is no snapshot.
 const BEHIND_EVERYTHING: u64 = u64::MAX;
-/// A database that is no part of the snapshot.
+/// Marks a database that is not part of the snapshot.
 const NONE: u32 = u32::MAX;
 
-/// Bits of a place for the position in a slot, and for the slot.
+/// The numbers of bits of a position for the place in a slot, and for the slot.
 const POSITION_BITS: u32 = 27;
 const SLOT_BITS: u32 = SLOTS.trailing_zeros();
 /// The number of databases that a cursor can distinguish.
 pub const MOST_DATABASES: usize = 1 << (u64::BITS - POSITION_BITS - SLOT_BITS);
 
-/// A place in the order in which a snapshot is saved.
+/// A position in the order in which a snapshot is saved.
 const fn place(database: u32, slot: usize, position: u32) -> u64 {
-    // The end of the last slot is the start of the next database.
+    // The end of the last slot equals the start of the next database.
     (((database as u64) << SLOT_BITS) + slot as u64) << POSITION_BITS | position as u64
 }
 
-/// Returns `true` if a value is too large to be copied or written while other threads wait.
+/// Returns `true` if a value is too large to be copied or written while writers wait.
 pub fn is_large(value: ValueRef<'_, Value>) -> bool {
     match value {
         ValueRef::Int(_) => false,
@@ -76,13 +79,13 @@ pub fn is_large(value: ValueRef<'_, Value>) -> bool {
 /// The images of one database of a slot.
 #[derive(Default)]
 struct DatabaseImages {
-    /// The database, by its number at the snapshot's moment.
+    /// The number that the database had at the snapshot's moment.
     database: u32,
-    /// Keys as they were.
+    /// The old states of keys.
     before: SlotTable,
-    /// Keys that need nothing more: they were not there, or are among the records. Their values mean nothing.
+    /// Keys that need no further saving: they did not exist, or are among the records. Their values are placeholders.
     settled: SlotTable,
-    /// Keys that were saved out of turn, ready to be written.
+    /// The serialized records of keys that were saved out of turn.
     records: Vec<Vec<u8>>,
     /// The rest of the table, if the database was emptied.
     whole: SlotTable,
@@ -90,7 +93,7 @@ struct DatabaseImages {
     weight: ImageBytes,
 }
 
-/// Bytes that images take, as a part of what all take.
+/// The memory used by one set of images, which is part of a shared total.
 #[derive(Default)]
 struct ImageBytes {
     all: Option<Arc<AtomicU64>>,
@@ -146,7 +149,7 @@ impl DatabaseImages {
     }
 }
 
-/// A slot's images, by database; few slots have more than one.
+/// A slot's images, by database. Few slots have more than one.
 #[derive(Default)]
 struct SlotImages(Vec<DatabaseImages>);
 
@@ -177,7 +180,7 @@ impl SlotImages {
     }
 }
 
-/// A key whose value a writer wants to change and that must be saved first.
+/// A key whose value a command wants to change, and that has to be saved first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AwaitedKey {
     database: u32,
@@ -186,24 +189,24 @@ pub struct AwaitedKey {
     name: Box<[u8]>,
 }
 
-/// The images of all slots, and how far the snapshot is.
+/// The before-images of all slots, and the progress of the snapshot.
 pub struct BeforeImages {
     cursor: AtomicU64,
     /// For each current database, its number at the snapshot's moment.
     origins: Box<[AtomicU32]>,
     /// For each database of the snapshot, its current number.
     places: Box<[AtomicU32]>,
-    /// Made for the first snapshot.
+    /// Allocated for the first snapshot.
     slots: OnceLock<Box<[Mutex<SlotImages>]>>,
     wanted: Mutex<VecDeque<AwaitedKey>>,
     any_wanted: AtomicBool,
     kept_bytes: AtomicU64,
-    /// Bytes that are kept at the moment, values that only a handle keeps included.
+    /// The number of bytes kept at the moment, including values that only a handle keeps alive.
     held_bytes: Arc<AtomicU64>,
 }
 
 impl BeforeImages {
-    /// None, for so many databases.
+    /// Creates an empty store for `databases` databases.
     pub fn new(databases: usize) -> Self {
         let none = || (0..databases).map(|_| AtomicU32::new(NONE)).collect();
         BeforeImages {
@@ -218,17 +221,16 @@ impl BeforeImages {
         }
     }
 
-    // ---- for writers ------------------------------------------------------------------------------------------------
-
-    /// Keeps what a key of a marked slot is, if that is not saved. For the holder of the slot's write lease, before the
-    /// key changes in any way.
+    // ---- for writers -----------------------------------------------------------------------------------------------
+    /// Stores the before-image of a key in a marked slot, if the key is not saved yet. The caller holds the slot's
+    /// write lease and has not changed the key yet.
     #[cold]
     pub fn keep(&self, db: usize, key: NamedKey<'_>, table: &SlotTable) {
         let Some(database) = self.unsaved(db, key.slot.into(), key.hash) else {
             return;
         };
         let mut images = self.lock(key.slot.into());
-        // The end of a snapshot takes this lock, too.
+        // The check is repeated because the end of a snapshot takes this lock, too.
         if self.unsaved(db, key.slot.into(), key.hash).is_none() {
             return;
         }
@@ -250,19 +252,20 @@ impl BeforeImages {
         }
     }
 
-    /// Bytes that are kept for a snapshot at the moment, about. To delete keys for them would add to them.
+    /// The approximate number of bytes kept for a snapshot at the moment. Evicting keys because of these bytes would
+    /// increase them.
     pub fn held_bytes(&self) -> u64 {
         self.held_bytes.load(Ordering::Relaxed)
     }
 
-    /// Returns the bytes kept for the snapshot that is being written, including those freed already. Of a large value
-    /// only the handle counts.
+    /// The number of bytes kept for the snapshot that is being written, including those that were freed since. Of a
+    /// large value only the handle counts.
     pub fn kept_bytes(&self) -> u64 {
         self.kept_bytes.load(Ordering::Relaxed)
     }
 
-    /// Returns `true` if a large value in a marked slot must be saved before it may be changed in place; then it is
-    /// requested.
+    /// Returns `true` if a large value in a marked slot must be saved before it may be changed in place. It is queued
+    /// for saving then.
     #[cold]
     pub fn must_save_first(&self, db: usize, key: NamedKey<'_>, entry: EntryRef<'_, Value>) -> bool {
         let Some(database) = self.unsaved(db, key.slot.into(), key.hash) else {
@@ -270,7 +273,7 @@ impl BeforeImages {
         };
         if let Some(images) = self.lock(key.slot.into()).of(database) {
             let is_settled = images.settled.find(key.hash, key.name).is_some();
-            // The value may have been replaced since its image was made; then it is not shared.
+            // The value may have been replaced since its image was stored. Then no handle shares it.
             let is_free = images.before.find(key.hash, key.name).is_some() && !entry.is_shared();
             if is_settled || is_free {
                 return false;
@@ -290,8 +293,8 @@ impl BeforeImages {
         true
     }
 
-    /// Takes over the table of a slot of database `db`, which is being emptied. Returns the table if all of it is
-    /// saved, or it is not part of a snapshot.
+    /// Takes over the table of a slot of database `db`, which is being emptied. Returns the table if it is saved
+    /// already or is not part of a snapshot.
     pub fn take_over(&self, db: usize, slot: usize, table: SlotTable) -> Option<SlotTable> {
         // The cursor may be in the middle of the slot.
         let Some(database) = self.unsaved_slot(db, slot) else {
@@ -301,7 +304,8 @@ impl BeforeImages {
         None
     }
 
-    /// Database `db` was emptied, and its tables taken over. What it gets from now on is no part of a snapshot.
+    /// Records that database `db` was emptied and its tables were taken over. Keys added from now on are not part of a
+    /// snapshot.
     pub fn emptied(&self, db: usize) {
         let database = self.origins[db].swap(NONE, Ordering::Relaxed);
         if let Some(place) = self.places.get(database as usize) {
@@ -309,7 +313,7 @@ impl BeforeImages {
         }
     }
 
-    /// Two databases changed places.
+    /// Records that two databases were swapped.
     pub fn swapped(&self, one: usize, other: usize) {
         let database = self.origins[one].load(Ordering::Relaxed);
         let database = self.origins[other].swap(database, Ordering::Relaxed);
@@ -322,12 +326,12 @@ impl BeforeImages {
         }
     }
 
-    /// There is no need to keep anything any more: the snapshot is called off.
+    /// Stops keeping before-images, because the snapshot is cancelled.
     pub fn abandon(&self) {
         self.cursor.store(BEHIND_EVERYTHING, Ordering::Release);
     }
 
-    /// The number that a database had at the snapshot's moment, if a key of it is not saved.
+    /// The number that a database had at the snapshot's moment, if this key of it is not saved.
     fn unsaved(&self, db: usize, slot: usize, hash: u64) -> Option<u32> {
         let database = self.origins[db].load(Ordering::Relaxed);
         let is_unsaved = place(database, slot, scan_position(hash)) >= self.cursor.load(Ordering::Acquire);
@@ -351,8 +355,7 @@ impl BeforeImages {
     }
 
     // ---- for the snapshot's thread ---------------------------------------------------------------------------------
-
-    /// Marks all slots, so that writers check for images from now on. Called before the snapshot's moment.
+    /// Marks all slots, so that writers check for unsaved keys. Called before the snapshot's moment.
     pub fn prepare(&self, slots: &Slots) {
         self.all();
         for slot in 0..SLOTS {
@@ -360,7 +363,7 @@ impl BeforeImages {
         }
     }
 
-    /// This is the snapshot's moment: from now on everything in these databases is kept until it is saved.
+    /// Starts the snapshot. From this moment on, the state of everything in these databases is kept until it is saved.
     pub fn begin(&self, _alone: &Exclusive<'_>, databases: &[usize]) {
         for number in self.origins.iter().chain(&*self.places) {
             number.store(NONE, Ordering::Relaxed);
@@ -373,12 +376,12 @@ impl BeforeImages {
         self.cursor.store(0, Ordering::Release);
     }
 
-    /// The snapshot is over, whatever came of it.
+    /// Ends the snapshot, whether it succeeded or failed.
     pub fn end(&self, slots: &Slots) {
         self.abandon();
         for slot in 0..SLOTS {
             slots.header(slot).set_unsaved(false);
-            // Freed behind the lock, whose guard ends with this statement.
+            // Freed after the lock is released. The guard ends with this statement.
             let images = std::mem::take(&mut *self.lock(slot));
             drop(images);
         }
@@ -388,7 +391,7 @@ impl BeforeImages {
         self.kept_bytes.store(0, Ordering::Relaxed);
     }
 
-    /// Returns a key that must be saved out of turn.
+    /// Removes and returns a key that has to be saved out of turn.
     pub fn next_wanted(&self) -> Option<AwaitedKey> {
         if !self.any_wanted.load(Ordering::Acquire) {
             return None;
@@ -399,8 +402,8 @@ impl BeforeImages {
         next
     }
 
-    /// Passes the state of a requested key at the snapshot's moment to `share`, under a lease of its slot. If `share`
-    /// takes a handle, the key counts as saved from then on. Returns `None` if a writer holds the slot.
+    /// Passes a wanted key as it was at the snapshot's moment to `share`, under a lease of its slot. If `share` takes a
+    /// handle, the key counts as saved from then on. Returns `None` if another thread is writing the slot.
     pub fn settle_wanted<R>(
         &self,
         pass: &GatePassage<'_>,
@@ -432,20 +435,20 @@ impl BeforeImages {
             removed = images.before.remove(*hash, name);
             images.settle(*hash, name);
         }
-        // Freed after the lock and the lease.
+        // The image is freed after the lock and the lease are released.
         drop(guard);
         drop(lease);
         drop(removed);
         Some(shared)
     }
 
-    /// Adds the record of a requested key, which is written when it is its slot's turn.
+    /// Adds the record of a wanted key, which is written together with its slot.
     pub fn add_record(&self, wanted: &AwaitedKey, record: Vec<u8>) {
         let mut images = self.lock(usize::from(wanted.slot));
         images.of_mut(wanted.database).records.push(record);
     }
 
-    /// The table of a database of the snapshot as it is now, in a slot of which the caller has a lease.
+    /// The current table of a database of the snapshot, in a slot that the caller has leased.
     fn table_now<'s>(&self, database: u32, slot: &'s super::Slot) -> Option<&'s SlotTable> {
         match self.places[database as usize].load(Ordering::Relaxed) {
             NONE => None,
@@ -456,42 +459,42 @@ impl BeforeImages {
 
 /// The callbacks of a walker. Those under a lease must return quickly.
 pub trait SnapshotVisitor {
-    /// A key, under a lease of its slot or owned by the walker.
+    /// Receives a key, under a lease of its slot or when no other thread can reach it.
     fn key(&mut self, slot: u16, entry: EntryRef<'_, Value>);
-    /// A key that was written out of turn.
+    /// Receives the record of a key that was saved out of turn.
     fn record(&mut self, record: &[u8]);
 }
 
 /// The outcome of a step.
 pub enum Step {
-    /// There is more.
+    /// There are more keys.
     More,
-    /// The images of a slot that is done, to be visited outside the gate.
+    /// The images of a slot that was passed. They are visited outside the pass.
     Left(Box<RemainingImages>),
-    /// Somebody is writing the slot.
+    /// Another thread is writing the slot.
     Contended,
     /// The database is saved.
     End,
 }
 
-/// Walks over one database of a snapshot. Databases come in the order of their numbers.
+/// Walks over one database of a snapshot. Databases are walked in ascending order of their numbers.
 pub struct Walker<'w> {
     before_images: &'w BeforeImages,
     hasher: &'w KeyHasher,
     database: u32,
     slot: usize,
     position: u32,
-    /// `true` if slots are saved when they are passed.
+    /// `true` for the last database: slots are saved when the walker has passed them.
     is_last: bool,
 }
 
-/// The images of a slot that is done, which only the walker owns.
+/// The images of a slot that was passed. No other thread can reach them.
 pub struct RemainingImages {
     slot: u16,
     images: DatabaseImages,
     /// The walker's position when the rest of the table was taken over.
     position: u32,
-    /// Images may share values with keys that the slot's mark guards no longer.
+    /// Keeps the values pinned: images may share them with keys that the slot's mark no longer protects.
     _loan: Option<Pin>,
 }
 
@@ -522,7 +525,8 @@ impl<'w> Walker<'w> {
         Step::End
     }
 
-    /// Visits some keys of a slot; `None` if it is being written. At its end, images that it has.
+    /// Visits some keys of a slot. Returns `None` if the slot is being written. At the slot's end, returns the images
+    /// that it has.
     fn step_in_slot(
         &mut self,
         pass: &GatePassage<'_>,
@@ -573,14 +577,14 @@ impl<'w> Walker<'w> {
         Some(left)
     }
 
-    /// Unless the snapshot was called off: then nothing is kept any more.
+    /// Moves the cursor forward. If the snapshot was cancelled, the cursor is already past the end and stays there.
     fn move_cursor(&self, to: u64) {
         let forward = |cursor| (cursor < to).then_some(to);
         let cursor = &self.before_images.cursor;
         let _ = cursor.fetch_update(Ordering::AcqRel, Ordering::Acquire, forward);
     }
 
-    /// Visits what a step has left.
+    /// Visits the images that a step returned.
     pub fn visit_left(&self, left: &RemainingImages, visit: &mut dyn SnapshotVisitor) {
         let images = &left.images;
         let mut position = Some(left.position);

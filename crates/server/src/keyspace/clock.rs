@@ -1,31 +1,28 @@
-//! The access clock of entries: when (LRU) or how often (LFU) a key was used.
-//!
-//! Both live in the entry's 24 clock bits. LRU: seconds, modulo 2^24. LFU: 16 bits of minutes since the
-//! last decrement, 8 bits of a logarithmic counter (Valkey's documentation, "Key eviction").
+//! The access clock of entries: the time (LRU) or frequency (LFU) of their use.
 
 use weft_table::EntryRef;
 use weft_values::Value;
 
-/// Bits of the clock.
+/// The mask of the clock's bits.
 const MASK: u32 = (1 << 24) - 1;
-/// Counter of a new entry, so that it is not evicted at once.
+/// The counter of a new entry. It keeps the entry from being evicted at once.
 const LFU_INITIAL: u32 = 5;
 
-/// The parameters of the access clock at this moment; read once per batch.
+/// The parameters that advance entries' clocks. They are read once per batch.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AccessClock {
-    /// Seconds since the epoch.
+    /// The current time in seconds since the Unix epoch.
     pub now_s: u64,
     /// `true` if `maxmemory-policy` is an LFU policy.
     pub lfu: bool,
     /// `lfu-log-factor`.
     pub lfu_log_factor: i64,
-    /// `lfu-decay-time`, minutes.
+    /// `lfu-decay-time`, in minutes.
     pub lfu_decay_minutes: i64,
 }
 
 impl AccessClock {
-    /// The clock of an entry made now.
+    /// The clock of an entry created now.
     #[inline]
     pub fn of_new_entry(&self) -> u32 {
         if self.lfu {
@@ -44,13 +41,13 @@ impl AccessClock {
         } else {
             self.now_s as u32 & MASK
         };
-        // An unchanged clock is not written: readers of a hot key would only steal its line from each other.
+        // An unchanged clock is not written. Otherwise readers of a hot key would take its cache line from each other.
         if after != before {
             entry.set_clock(after);
         }
     }
 
-    /// Seconds since the entry was used (OBJECT IDLETIME).
+    /// The number of seconds since the entry was used (OBJECT IDLETIME).
     pub fn idle_s(&self, clock: u32) -> u64 {
         u64::from((self.now_s as u32).wrapping_sub(clock) & MASK)
     }

@@ -1,16 +1,17 @@
-//! Moves the tables' arrays together, so that the holes that growing left in the heap become whole free pages.
+//! Compaction of the tables' arrays, so that the holes that growing tables leave in the heap become whole free pages.
 
 use weft_table::{OldArrays, Table};
 
 use super::{GatePassage, SLOTS, Seat, Slot, publish};
 
-/// Old arrays are freed in groups of this size. One by one, each would be the allocator's next answer.
+/// The number of old arrays that are collected before they are dropped. Dropped one by one, each would be the
+/// allocator's choice for the next array.
 const OLD_ARRAYS: usize = 512;
 
-/// Slots moved within one passage of the gate, so that a worker in alone mode is rarely disturbed.
+/// The number of slots moved in one passage of the gate, so that a worker in exclusive mode is seldom delayed.
 const SLOTS_A_PASS: usize = 64;
 
-/// Moves the arrays of all tables, slot by slot; slots that are leased at the moment are left out.
+/// Moves the arrays of all tables, slot by slot. Slots that are leased at the moment are skipped.
 pub fn compact(seat: &mut Seat) {
     let mut old = Vec::with_capacity(OLD_ARRAYS);
     for first in (0..SLOTS).step_by(SLOTS_A_PASS) {
@@ -34,7 +35,7 @@ fn compact_slot(pass: &GatePassage<'_>, index: usize, old: &mut Vec<OldArrays>) 
     };
     let (header, slot): (_, &mut Slot) = lease.parts_mut();
     for db in 0..slot.databases() {
-        // One step: a larger table has grown past the sizes that leave many holes.
+        // One step: a table larger than that has outgrown the sizes that leave many holes.
         let _ = Table::relocate(slot.table_mut(db), 0, old);
     }
     publish(header, slot);

@@ -1,4 +1,4 @@
-//! The effects of a command on the keyspace, recorded while it runs and acted upon before its leases end.
+//! The effects of a command on the keyspace, recorded while it runs and processed before its leases end.
 
 use weft_table::{Garbage, Removed};
 use weft_values::Value;
@@ -30,17 +30,17 @@ impl Hooks {
     pub const MONITOR: Hooks = Hooks(1 << 1);
     /// Some client tracks keys.
     pub const TRACKING: Hooks = Hooks(1 << 2);
-    /// The command works on a snapshot: what it does there is then done to the real keys.
+    /// The command works on a snapshot. Its writes are applied to the real keys afterwards.
     pub const REPEAT: Hooks = Hooks(1 << 3);
-    /// There is an append-only file.
+    /// The append-only file is on.
     pub const LOG_FILE: Hooks = Hooks(1 << 4);
-    /// There are replicas, or may be again.
+    /// There are replicas, or there may be again.
     pub const LOG_REPLICAS: Hooks = Hooks(1 << 5);
-    /// Clients may write to this replica: it deletes the keys that they let expire.
+    /// Clients may write here although this server is a replica. It deletes the keys that they let expire.
     pub const LOCAL_EXPIRY: Hooks = Hooks(1 << 6);
-    /// Writes are logged, for the file or for replicas.
+    /// Writes are logged for at least one target.
     pub const LOG: Hooks = Hooks(Hooks::LOG_FILE.0 | Hooks::LOG_REPLICAS.0);
-    /// Other clients are informed about commands.
+    /// Other clients are notified of what commands do.
     pub const TELLS: Hooks = Hooks(Hooks::EVENTS.0 | Hooks::MONITOR.0 | Hooks::TRACKING.0 | Hooks::REPEAT.0);
     /// Events are recorded.
     pub const NOTED: Hooks = Hooks(Hooks::EVENTS.0 | Hooks::REPEAT.0);
@@ -67,15 +67,15 @@ impl Hooks {
         Hooks(self.0 & other.0)
     }
 
-    /// For whom writes are logged.
+    /// The targets that writes are logged for.
     pub fn log_target(self) -> LogTarget {
         let part = |hook, target| if self.has(hook) { target } else { LogTarget::NONE };
         part(Hooks::LOG_FILE, LogTarget::FILE).union(part(Hooks::LOG_REPLICAS, LogTarget::REPLICAS))
     }
 }
 
-/// The hooks that all threads share. They are read under leases, so a thread that sets one and then reads or subscribes
-/// is known to every later writer of what it read.
+/// The hooks that all threads share. Threads read them under leases. So a client that switches one on and then reads or
+/// subscribes receives every later change of what it read.
 #[derive(Default)]
 pub struct SharedHooks(AtomicU32);
 
@@ -86,7 +86,7 @@ impl SharedHooks {
         Hooks(self.0.load(Ordering::Acquire))
     }
 
-    /// Switches a consumer on or off.
+    /// Switches a hook on or off.
     pub fn put(&self, hook: Hooks, on: bool) {
         if on {
             self.0.fetch_or(hook.0, Ordering::AcqRel);
@@ -96,12 +96,12 @@ impl SharedHooks {
     }
 }
 
-/// A change of a key.
+/// A recorded change of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// The database.
+    /// The key's database.
     pub db: usize,
-    /// The name.
+    /// The key's name.
     pub name: Box<[u8]>,
     /// The kind of change.
     pub what: ChangeKind,
@@ -112,38 +112,38 @@ pub struct Change {
 pub enum ChangeKind {
     /// An event to publish.
     Event(Event),
-    /// Copies of the key are invalid.
+    /// Cached copies of the key become invalid.
     Value,
 }
 
 /// A notification for clients, on its way to their worker.
 #[derive(Clone)]
 pub enum ClientNotification {
-    /// Subscribers get a message.
+    /// A message for subscribers.
     Published(Arc<Publication>),
-    /// These local subscribers get a message; they may end their subscription meanwhile.
+    /// A message for these subscribers of the thread's own. They receive it even if they unsubscribe meanwhile.
     Received(Box<(Arc<Publication>, Vec<Recipient>)>),
     /// Tracking clients must drop their copies.
     Invalidated(Arc<Invalidation>),
-    /// A client gets the invalidations of another.
+    /// The invalidation messages of one client, redirected to another.
     Redirected(Box<RedirectedInvalidation>),
-    /// Monitors get a line.
+    /// A line for monitors.
     Line(Arc<[u8]>),
-    /// A client gets these bytes, whatever it said about replies.
+    /// Bytes for one client, regardless of its CLIENT REPLY mode.
     Push(Box<(u64, Vec<u8>)>),
 }
 
-/// A key that a reader found expired; only a writer may delete it.
+/// A key that a reader found expired. Only a writer may delete it.
 pub struct ExpiredKey {
-    /// The database.
+    /// The key's database.
     pub db: usize,
-    /// The slot.
+    /// The key's slot.
     pub slot: u16,
-    /// The hash.
+    /// The key's hash.
     pub hash: u64,
-    /// The name.
+    /// The key's name.
     pub name: Vec<u8>,
-    /// `true` if its reader has missed it and that must be published.
+    /// `true` if the reader's miss of the key is to be published.
     pub missed: bool,
 }
 
@@ -154,59 +154,59 @@ pub enum Cause {
     Del,
     /// UNLINK.
     Unlink,
-    /// Another command replaced it, or took the last element out.
+    /// Another command replaced it, or removed its last element.
     Command,
     /// Expiry.
     Expiry,
-    /// Memory was short.
+    /// It was evicted because memory was short.
     Eviction,
 }
 
-/// The record of the command that runs, and what waits for the end of its leases. One per thread, reused.
+/// The record of the running command, and the work that waits for the end of its leases. Each thread reuses one record.
 #[derive(Default)]
 pub struct Effects {
-    /// Consumers of changes.
+    /// The consumers of changes.
     pub hooks: Hooks,
-    /// Changes made (Valkey's `rdb_changes_since_last_save`).
+    /// The number of changes made (Valkey's `rdb_changes_since_last_save`).
     pub dirty: u64,
-    /// Lookups that found their key.
+    /// The number of lookups that found their key.
     pub hits: u64,
-    /// Lookups that did not.
+    /// The number of lookups that did not find their key.
     pub misses: u64,
-    /// Keys deleted because they were expired.
+    /// The number of keys deleted because they had expired.
     pub expired_keys: u64,
-    /// Fields of hashes deleted because they were expired.
+    /// The number of hash fields deleted because they had expired.
     pub expired_fields: u64,
     /// The thread's writer of the propagation log.
     pub log_writer: LogWriter,
     /// All changes, while a hook needs them.
     pub changes: Vec<Change>,
-    /// Changed keys that may have to be broadcast at the end of the batch, with the client that changed them.
+    /// Changed keys that may have to be broadcast at the end of the batch, and the clients that changed them.
     pub broadcast: BTreeMap<Box<[u8]>, u64>,
-    /// Notifications for this worker's own clients, delivered behind the reply of the command.
+    /// Deliveries to this worker's own clients, made after the reply of the command.
     pub outbox: Vec<ClientNotification>,
-    /// The workers that have mail and must be woken once the leases have ended.
+    /// Workers that have mail and are woken once the leases have ended.
     pub wakes: Vec<usize>,
     /// A worker that was sent more mail than it can read at the moment.
     pub crowded: Option<usize>,
-    /// Keys whose waiting clients may be served now.
+    /// Keys whose blocked clients may be served now.
     pub ready: Vec<ReadyKey>,
     /// Keys that readers found expired.
     pub expired: Vec<ExpiredKey>,
-    /// Keys that clients of a writable replica have given an expiry.
+    /// Keys that clients of a writable replica gave an expiry.
     pub local: Vec<LocalKey>,
-    /// Watches that are no longer needed and still lie in their slots.
+    /// Watches that are no longer needed and are still listed in their slots.
     pub unwatched: Vec<Arc<Watch>>,
-    /// Memory to free after the leases.
+    /// Memory to free after the leases end.
     pub garbage: Vec<Garbage<Value>>,
-    /// Entries to free after the leases, and why they went away.
+    /// Entries to free after the leases end, and the reasons for their removal.
     pub removed: Vec<(Removed<Value>, Cause)>,
     /// The store of before-images for a snapshot; `None` for threads that write no keys visible to others.
     pub before_images: Option<Arc<BeforeImages>>,
 }
 
 impl Effects {
-    /// The record of a thread that works on this keyspace.
+    /// Creates the record of a thread that works on this keyspace.
     pub fn of(keyspace: &Keyspace) -> Self {
         Effects {
             before_images: Some(keyspace.before_images.clone()),
@@ -214,7 +214,7 @@ impl Effects {
         }
     }
 
-    /// Keeps what a key of a slot is that a snapshot has not saved yet, before it changes.
+    /// Stores the before-image of a key in a slot that a snapshot has not saved yet, before the key changes.
     #[cold]
     pub fn keep(&self, db: usize, key: NamedKey<'_>, table: &SlotTable) {
         match &self.before_images {
@@ -223,7 +223,7 @@ impl Effects {
         }
     }
 
-    /// Keeps freed memory until the leases have ended.
+    /// Keeps memory until the leases have ended, and frees it then.
     #[inline]
     pub fn discard(&mut self, garbage: Garbage<Value>) {
         if !garbage.is_none() {
@@ -231,12 +231,12 @@ impl Effects {
         }
     }
 
-    /// Keeps a removed entry until the leases have ended.
+    /// Keeps a removed entry until the leases have ended, and frees it then.
     pub fn discard_removed(&mut self, removed: Removed<Value>, cause: Cause) {
         self.removed.push((removed, cause));
     }
 
-    /// Queues a key for deletion by a writer; `noticed` is `true` if the reader's miss is an event.
+    /// Queues a key for deletion by a writer. `noticed` is `true` if the reader's miss of the key is an event.
     #[cold]
     pub fn queue_expired(&mut self, db: usize, key: &PlannedKey, name: &[u8], noticed: bool) {
         self.expired.push(ExpiredKey {
@@ -248,13 +248,14 @@ impl Effects {
         });
     }
 
-    /// Returns `true` if writes are logged. A handler that is propagated as another command sets that command then.
+    /// Returns `true` if writes are logged. A handler that has to be logged as another command then records that
+    /// command.
     #[inline]
     pub fn logs(&self) -> bool {
         self.hooks.has(Hooks::LOG)
     }
 
-    /// Propagates this command instead of the one that runs.
+    /// Logs this command instead of the command that runs.
     pub fn log_instead(&mut self, words: &[&[u8]]) {
         if self.logs() {
             self.log_writer.propagate_instead(words);
@@ -268,7 +269,7 @@ impl Effects {
         }
     }
 
-    /// Propagates, instead of the command that runs, the deletion of a key whose new expiry is in the past.
+    /// Logs, instead of the command that runs, the deletion of a key whose new expiry is in the past.
     pub fn log_passed(&mut self, name: &[u8]) {
         let word = self.expiry_word();
         self.log_instead(&[word, name]);
@@ -278,14 +279,14 @@ impl Effects {
         if self.log_writer.lazy_expire { b"UNLINK" } else { b"DEL" }
     }
 
-    /// Propagates the command that runs to some targets, even if it changes nothing.
+    /// Logs the command that runs for the given targets even if it changes nothing.
     pub fn log_for(&mut self, target: LogTarget) {
         if self.logs() {
             self.log_writer.force_propagation(target);
         }
     }
 
-    /// Propagates this command before the one that runs.
+    /// Logs this command before the command that runs.
     pub fn log_also(&mut self, db: usize, words: &[&[u8]]) {
         if self.logs() {
             self.log_writer.propagate_before(self.hooks.log_target(), db, words);
@@ -296,7 +297,7 @@ impl Effects {
     #[cold]
     pub fn log_expired(&mut self, db: usize, name: &[u8]) {
         if self.hooks.has(Hooks::REPEAT) {
-            // A copy of the key is deleted; the key itself will be.
+            // This deletes a copy of the key. The deletion of the real key is logged when it happens.
             return;
         }
         let word = self.expiry_word();
@@ -313,7 +314,7 @@ impl Effects {
         });
     }
 
-    /// Records that copies of a key are invalid.
+    /// Records that cached copies of a key are invalid.
     #[cold]
     pub fn note_value(&mut self, db: usize, name: &[u8]) {
         self.changes.push(Change {
@@ -323,7 +324,7 @@ impl Effects {
         });
     }
 
-    /// Adds what was counted to the counters that all threads' figures are summed from.
+    /// Adds the counts of this record to the thread's row of the metrics.
     pub fn count(&mut self, keyspace: &Keyspace, metrics: &Metrics, row: usize) {
         metrics.add(row, Counter::KeyspaceHits, std::mem::take(&mut self.hits));
         metrics.add(row, Counter::KeyspaceMisses, std::mem::take(&mut self.misses));
@@ -335,7 +336,7 @@ impl Effects {
         }
     }
 
-    /// Returns `true` if notifications for other clients are pending behind the reply.
+    /// Returns `true` if there are deliveries to make, or workers to wake, after the reply.
     #[inline]
     pub fn has_notices(&self) -> bool {
         !self.outbox.is_empty() || !self.wakes.is_empty()

@@ -1,19 +1,19 @@
-//! Chooses keys to evict, and deletes them.
+//! Selects keys for eviction and deletes them.
 //!
-//! The method is Valkey's: a few keys are sampled, the best candidates of this and of earlier samples are kept in a
-//! pool, and the best of these is evicted. Each thread has a pool of its own, so threads that evict at the same time
-//! meet only where they want the same slot, and then take another key.
+//! The algorithm is Valkey's: a few keys are sampled, the best candidates of this sample and of earlier ones are kept
+//! in a pool, and the best of these is evicted. Each thread has its own pool. Threads that evict at the same time
+//! conflict only if they select the same slot, and then take another key.
 //!
 //! ```text
-//!   from a random slot ─▶ read lease, a few keys ─▶ pool (16, best last) ─▶ write lease of its slot ─▶ evicted
-//!                         busy slots are skipped                            skipped if busy
+//!   from a random slot ─▶ read lease, a few keys ─▶ pool (16, best last) ─▶ write lease of its slot ─▶ deleted
+//!                         by try: busy slots are skipped                     by try, too
 //! ```
 //!
-//! Nothing here waits, and nothing reads more than the headers of all slots. A candidate may have been used, changed or
-//! deleted since it was sampled; a key that is gone is skipped.
+//! Nothing here waits, and nothing reads more than the headers of all slots. A selected key may have been used, changed
+//! or deleted since it was sampled. A key that no longer exists is skipped.
 //!
-//! A slot that a snapshot has not saved yet is skipped as long as other slots have keys: the old state of a key deleted
-//! there would have to be kept, which frees no memory. Keys that MIGRATE is moving stay.
+//! Slots that a running snapshot has not saved yet are skipped as long as other slots have keys: the before-image of a
+//! key deleted there would have to be kept, which frees no memory. Keys that MIGRATE is moving stay.
 
 use weft_table::EntryRef;
 use weft_values::Value;
@@ -25,12 +25,12 @@ use super::expiry::{OnExpired, note_waited};
 use super::{GatePassage, Keyspace, SLOTS, SlotTable, publish};
 use crate::notify::keyspace_event::Event;
 
-/// Candidates that a thread remembers.
+/// The number of candidates in a thread's pool.
 const POOL: usize = 16;
 /// The number of consecutive busy slots after which sampling ends without a key.
 const BUSY_SLOTS: usize = 64;
 
-/// The criterion by which a key is chosen.
+/// The criterion by which keys are selected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EvictionOrder {
     /// At random.
@@ -40,11 +40,11 @@ pub enum EvictionOrder {
     Lru,
     /// The least frequently used key.
     Lfu,
-    /// The key that expires first.
+    /// The key with the earliest expiry.
     Ttl,
 }
 
-/// `maxmemory-policy`, without `noeviction`.
+/// A value of `maxmemory-policy` except `noeviction`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
     /// The criterion.
@@ -54,7 +54,7 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// The policy of that name; `None` for `noeviction`.
+    /// The policy with this name; `None` for `noeviction`.
     pub fn named(name: &str) -> Option<Policy> {
         let (keys, order) = name.split_once('-')?;
         let order = match order {
@@ -80,7 +80,7 @@ impl Policy {
     }
 }
 
-/// A key that may go.
+/// A key that may be evicted.
 #[derive(Debug)]
 struct Candidate {
     score: u64,
@@ -90,23 +90,23 @@ struct Candidate {
     name: Box<[u8]>,
 }
 
-/// One thread's pool of candidates.
+/// The eviction pool of one thread.
 #[derive(Debug, Default)]
 pub struct Chooser {
     policy: Policy,
-    /// The best is the last.
+    /// Candidates in ascending order of score.
     pool: Vec<Candidate>,
     next_db: usize,
 }
 
-/// The outcome of an attempt to delete a key.
+/// The result of an attempt to evict a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EvictionAttempt {
-    /// A key is gone.
+    /// A key was evicted.
     Evicted,
-    /// There may be keys, but their slots are in use.
+    /// There may be keys to evict, but their slots are in use.
     Busy,
-    /// There is no key that may go.
+    /// There is no key that may be evicted.
     Nothing,
 }
 
@@ -114,20 +114,20 @@ pub enum EvictionAttempt {
 pub struct EvictionContext<'a, 'p> {
     /// The keys.
     pub keyspace: &'a Keyspace,
-    /// The passage of the gate; the thread holds no lease.
+    /// The passage through the gate. The thread holds no lease.
     pub pass: &'a GatePassage<'p>,
-    /// The thread's row of counters.
+    /// The thread's row of the counters.
     pub row: usize,
     /// The access clock.
     pub clock: AccessClock,
     /// The number of keys to compare.
     pub samples: usize,
-    /// `true` if values are freed in the background, which the log records.
+    /// `true` if values are freed in the background. The log then gets UNLINK instead of DEL.
     pub lazy: bool,
 }
 
 impl Chooser {
-    /// Deletes the key that serves best among a few. The memory is among the effects.
+    /// Deletes the best candidate of a few sampled keys. Its memory is passed to the effects.
     pub fn evict(
         &mut self,
         policy: Policy,
@@ -157,7 +157,7 @@ impl Chooser {
         EvictionAttempt::Busy
     }
 
-    /// Looks at a few keys, from a random slot on.
+    /// Samples a few keys, starting at a random slot.
     fn look(&mut self, around: &EvictionContext<'_, '_>, only_saved: bool) {
         let slots = around.pass.domain();
         let start = fastrand::usize(..SLOTS);
@@ -199,7 +199,7 @@ impl Chooser {
         }
     }
 
-    /// Samples a few keys of one table. Returns their number.
+    /// Samples a few keys of one table. Returns the number of keys sampled.
     fn look_at(
         &mut self,
         table: &SlotTable,
@@ -220,7 +220,7 @@ impl Chooser {
         })
     }
 
-    /// Puts a key into the pool if the pool has space or the key is better than its worst.
+    /// Adds a key to the pool if the pool is not full or the key is better than the worst one there.
     fn offer(&mut self, score: u64, candidate: impl FnOnce() -> Candidate) {
         let place = self.pool.partition_point(|other| other.score < score);
         if self.pool.len() < POOL {
@@ -292,7 +292,7 @@ fn delete(
     }
     note_waited(keyspace, data, slot, effects);
     if db > 0 && after.0 == 0 {
-        // With few keys a slot, this is more than the key itself.
+        // With few keys per slot, the empty tables take more memory than the key itself.
         data.trim();
     }
     drop(lease);
@@ -300,7 +300,7 @@ fn delete(
     true
 }
 
-/// Records the deletion for the hooks that are set.
+/// Records the deletion for the log and for the hooks that are on.
 #[cold]
 fn record(effects: &mut Effects, db: usize, name: &[u8], lazy: bool) {
     if effects.logs() {

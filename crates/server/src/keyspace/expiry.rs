@@ -1,7 +1,7 @@
-//! Deletes expired keys and fields: those that readers have met, and those that no client reads any more.
+//! Deletion of expired keys and fields, both those that readers found and those that no client accesses any more.
 //!
-//! A slot's header contains the time at which its next key is due, and the slot's table indexes due keys by bucket. So
-//! the cycle never samples: it reads 16384 header words, queues the slots that are due, and workers take the queue in
+//! A slot's header holds the time at which its next key is due, and the slot's table indexes due keys by bucket. So the
+//! cycle needs no sampling: it reads 16384 header words and queues the slots that are due. Workers process the queue in
 //! slices between their batches.
 
 use std::sync::Mutex;
@@ -16,14 +16,14 @@ use super::{GatePassage, Keyspace, SLOTS, Seat, Slot, Slots, publish, ready_keys
 use crate::notify::keyspace_event::Event;
 use crate::observability::lock;
 
-/// Slots taken from the queue at once.
+/// The number of slots taken from the queue at once.
 const SLOTS_A_TAKE: usize = 16;
 /// The maximum number of keys deleted under one lease.
 const KEYS_A_LEASE: usize = 64;
-/// The maximum number of fields of hashes deleted under one lease.
+/// The maximum number of hash fields deleted under one lease.
 const FIELDS_A_LEASE: usize = 256;
 
-/// Queues the slots whose next key is due; returns how many are queued.
+/// Queues the slots whose next key is due. Returns the number of queued slots.
 pub fn queue_due(slots: &Slots, queue: &Mutex<Vec<u16>>, now_ms: u64) -> usize {
     let mut queue = lock(queue);
     if !queue.is_empty() {
@@ -37,7 +37,7 @@ pub fn queue_due(slots: &Slots, queue: &Mutex<Vec<u16>>, now_ms: u64) -> usize {
     queue.len()
 }
 
-/// Passes on what was recorded, while the slot is still leased.
+/// Propagates the recorded effects to other clients while the slot is still leased.
 pub type OnExpired<'a> = &'a mut dyn FnMut(&mut Effects);
 
 /// One slice of active expiry.
@@ -48,12 +48,12 @@ pub struct Slice<'a> {
     pub now_ms: u64,
     /// The time limit.
     pub budget: Duration,
-    /// Returns `true` if keys may be deleted here. Called behind the gate, in every passage, because the server's role
-    /// changes in exclusive mode and a replica deletes nothing on its own.
+    /// Returns `true` if keys may be deleted here. It is called inside the gate, at every passage: the server's role
+    /// changes in exclusive mode, and a replica deletes nothing by itself.
     pub may_delete: &'a dyn Fn() -> bool,
 }
 
-/// Works on queued slots; returns `true` if slots are left.
+/// Works on queued slots. Returns `true` if slots are left.
 pub fn run_slice(
     keyspace: &Keyspace,
     seat: &mut Seat,
@@ -92,8 +92,8 @@ pub fn run_slice(
 
 /// Deletes due keys of one slot. Returns `true` if more are due, and `None` if nothing may be deleted here any more.
 ///
-/// A slot that cannot be leased is left to the next cycle, since it stays due. Its lease may be a script's, which can
-/// last for seconds; neither other slots nor the worker wait for it.
+/// A slot that cannot be leased is left to the next cycle, because it stays due. Its lease may belong to a script,
+/// which can hold it for seconds. Neither another slot nor the worker waits for it.
 fn expire_slot(
     keyspace: &Keyspace,
     seat: &mut Seat,
@@ -115,8 +115,8 @@ fn expire_slot(
     effects.hooks = keyspace.hooks.now();
     let (header, data) = lease.parts_mut();
     if header.is_reserved() {
-        // Removing fields from a pinned hash would mean copying it, and unsaved state would have to be kept for a
-        // snapshot. The slot stays due for the next cycle.
+        // Removing fields from a pinned hash would require copying it, and unsaved keys would need before-images. The
+        // slot stays due, for the next cycle.
         return Some(false);
     }
     let mut fields = FieldExpiry::new(now_ms, effects.hooks);
@@ -125,7 +125,7 @@ fn expire_slot(
         let before = (table.len(), table.with_expiry());
         let from = removed.len();
         fields.volatile = 0;
-        // A key lives through the millisecond it expires in.
+        // A key still exists in the millisecond of its expiry.
         let until_ms = now_ms.saturating_sub(1);
         more |= table.expire_due(until_ms, KEYS_A_LEASE, &mut removed, &mut |name, value| {
             fields.look(name, value)
@@ -197,7 +197,7 @@ struct ExpiredFields {
     name: Box<[u8]>,
     /// `true` if it lost all fields.
     emptied: bool,
-    /// Their names, if the log wants them.
+    /// The names of the fields, if writes are logged.
     fields: Vec<Box<[u8]>>,
 }
 
@@ -210,12 +210,12 @@ pub fn log_expired_fields(effects: &mut Effects, db: usize, name: &[u8], fields:
     }
 }
 
-/// Returns `true` if a key was deleted because it had lost its last field.
+/// Returns `true` if a key was removed because its hash lost the last field.
 fn is_emptied_hash(key: &Removed<Value>) -> bool {
     matches!(key.value(), weft_table::ValueRef::Object(Value::Hash(hash)) if hash.is_empty())
 }
 
-/// Removes due fields of the hashes of one slot.
+/// Removal of due fields from the hashes of one slot.
 struct FieldExpiry {
     now_ms: u64,
     removed: usize,
@@ -223,9 +223,9 @@ struct FieldExpiry {
     emptied: u64,
     /// The change in the number of hashes with fields that expire.
     volatile: i64,
-    /// Fields are left that are due.
+    /// `true` if due fields are left.
     more: bool,
-    /// The hashes that lost fields, and if they lost all; collected only while a hook needs them.
+    /// Hashes that lost fields. Collected only if some hook is on.
     changed: Vec<ExpiredFields>,
     listens: bool,
     logs: bool,
@@ -294,8 +294,8 @@ fn count_change(counts: &KeyCounts, row: usize, db: usize, before: (usize, usize
     );
 }
 
-/// Deletes the keys that readers found expired, or forgets them if `may_delete`, asked behind the gate, returns
-/// `false`.
+/// Deletes the keys that readers found expired. `may_delete` is called inside the gate; if it returns `false`, the
+/// queue of these keys is discarded.
 pub fn delete_found(
     keyspace: &Keyspace,
     seat: &mut Seat,
@@ -324,7 +324,8 @@ pub fn forget_found(effects: &mut Effects, tell: OnExpired<'_>) {
     }
 }
 
-/// Like [`delete_found`], within a passage of the gate, for a thread that counts in `row` and holds no lease.
+/// Deletes the keys that readers found expired, within a passage of the gate. The calling thread counts in `row` and
+/// holds no lease.
 #[cold]
 pub fn delete_found_within(
     keyspace: &Keyspace,
@@ -342,7 +343,7 @@ pub fn delete_found_within(
             name,
             missed,
         } = key;
-        // A leased slot is left to the cycle: the key is invisible already.
+        // A leased slot is left to the expiry cycle. The key is invisible already.
         let Some(mut lease) = pass.try_write(slot as usize) else {
             if missed {
                 effects.note(db, &name, Event::MISSED);

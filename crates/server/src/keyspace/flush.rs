@@ -1,5 +1,5 @@
-//! Empties databases: their tables are only detached from the slots, which costs microseconds however many keys there
-//! are. The caller frees them.
+//! Emptying databases. Their tables are only moved out of the slots, which takes microseconds however many keys there
+//! are. The caller frees the tables.
 
 use std::ops::Range;
 
@@ -44,15 +44,16 @@ pub fn touch_replaced(slot: &Slot, db: usize, by: Option<&SlotTable>, now_ms: u6
     });
 }
 
-/// The contents of some databases.
+/// The removed contents of some databases.
 pub struct DetachedTables {
-    /// The tables.
+    /// The removed tables.
     pub tables: Vec<SlotTable>,
-    /// The number of keys.
+    /// The number of removed keys.
     pub keys: u64,
 }
 
-/// Empties databases; `seat` is the row of counts that this thread writes. A snapshot keeps what it has not saved.
+/// Empties databases. `seat` is the row of counts that this thread writes. The before-images of a running snapshot keep
+/// the tables that it has not saved.
 pub fn take(
     all: &mut WholeKeyspace<'_, '_>,
     databases: Range<usize>,

@@ -1,7 +1,8 @@
-//! The one keyed hash of a key: its top bits are the slot, the rest place it in the slot's table.
+//! The keyed hash of a key. Its top bits are the slot. The other bits determine the place in the slot's table.
 //!
-//! Outside cluster mode the slot comes from the hash. In cluster mode it is the CRC16 of the key or of its hash tag, as
-//! on every node and client. It is written over the hash's top bits, so that a hash contains the slot in either mode.
+//! Outside cluster mode the slot is taken from the hash itself. In cluster mode it is the slot that all nodes and
+//! clients compute, the CRC16 of the key or of its hash tag. It replaces the hash's top bits, so that the hash contains
+//! the slot in either mode.
 
 use std::hash::{BuildHasher, Hasher};
 
@@ -10,20 +11,20 @@ use sha2::{Digest, Sha256};
 
 use super::SLOTS;
 
-/// Bits of the hash that choose a slot.
+/// The number of hash bits that select a slot.
 pub const SLOT_BITS: u32 = SLOTS.trailing_zeros();
 
 /// The polynomial of Valkey's cluster specification.
 const CRC16: Crc<u16, Table<16>> = Crc::<u16, Table<16>>::new(&CRC_16_XMODEM);
 
-/// Returns the slot that all nodes of a cluster agree on for a key. If there is a non-empty part between the first `{`
-/// and the next `}`, only that part counts.
+/// The slot of a key on all nodes of a cluster. If the key has a hash tag, that is, a non-empty part between the first
+/// `{` and the next `}`, only the tag determines the slot.
 pub fn cluster_slot(key: &[u8]) -> u16 {
     static TABLES: Crc<u16, Table<16>> = CRC16;
     TABLES.checksum(tag(key)) & (SLOTS as u16 - 1)
 }
 
-/// The part of a key that decides about its slot in a cluster.
+/// The part of a key that determines its slot in a cluster.
 fn tag(key: &[u8]) -> &[u8] {
     let Some(open) = memchr::memchr(b'{', key) else {
         return key;
@@ -35,8 +36,8 @@ fn tag(key: &[u8]) -> &[u8] {
     }
 }
 
-/// The slot of all keys that match a glob pattern: before the end of its hash tag, or in all of it if it has none, it
-/// says exactly what keys are like.
+/// The slot of all keys that match a glob pattern; `None` if they may have different slots. A slot is known if the
+/// pattern has no special character before the end of its hash tag, or none at all if it has no hash tag.
 pub fn slot_of_pattern(pattern: &[u8]) -> Option<u16> {
     let mut open = None;
     for (index, byte) in pattern.iter().enumerate() {
@@ -59,7 +60,7 @@ pub fn secrets_of(seed: &[u8]) -> [u64; 4] {
     })
 }
 
-/// A hash keyed by secrets from the operating system, so that a client cannot aim keys at one slot.
+/// A hash keyed by secrets from the operating system, so that attackers cannot choose keys that fall into one slot.
 #[derive(Clone)]
 pub struct KeyHasher {
     state: ahash::RandomState,
@@ -67,11 +68,11 @@ pub struct KeyHasher {
 }
 
 impl KeyHasher {
-    /// A hasher with fresh secrets, in cluster mode or outside it.
+    /// Creates a hasher with fresh secrets, in cluster mode or outside it.
     pub fn from_os(clustered: bool) -> Self {
         let mut seed = [[0u8; 8]; 4];
         for word in &mut seed {
-            // Without OS randomness the clock still differs between starts.
+            // Without randomness from the operating system, the clock still differs between starts.
             if getrandom::fill(word).is_err() {
                 *word = std::time::SystemTime::now()
                     .duration_since(std::time::UNIX_EPOCH)
@@ -82,7 +83,7 @@ impl KeyHasher {
         KeyHasher::with_secrets(seed.map(u64::from_le_bytes), clustered)
     }
 
-    /// A hasher with the given secrets: the same ones put keys into the same order.
+    /// Creates a hasher with the given secrets. The same secrets give keys the same order.
     pub fn with_secrets([a, b, c, d]: [u64; 4], clustered: bool) -> Self {
         KeyHasher {
             state: ahash::RandomState::with_seeds(a, b, c, d),
@@ -105,7 +106,7 @@ impl KeyHasher {
         }
     }
 
-    /// Like [`Self::hash`], for callers that know already if slots are those of a cluster.
+    /// The hash of a key, for callers that know at compile time if slots are those of a cluster.
     #[inline]
     pub fn hash_in<const CLUSTERED: bool>(&self, key: &[u8]) -> u64 {
         debug_assert_eq!(CLUSTERED, self.clustered);
@@ -127,7 +128,7 @@ impl KeyHasher {
 
 #[cfg(test)]
 mod tests {
-    //! The slots of keys in a cluster.
+    //! Tests of the slots of keys in a cluster.
 
     use super::*;
 

@@ -1,27 +1,28 @@
-//! A filter that rules out most keys without interested clients by one word.
+//! A one-word filter that rules out most keys that no client waits for or watches.
 //!
-//! With thousands of clients that wait for keys, every second slot has some of theirs. A write of another key of such a
-//! slot would look up a name in cold memory; a word with one bit per hash saves that lookup.
+//! With thousands of blocked clients, every second slot holds keys of theirs. Without the filter, each write of another
+//! key of such a slot would look up a name in cold memory. One word with a bit per hash avoids that.
 
 use super::hash::SLOT_BITS;
 
-/// A Bloom filter with one bit per key: it may take a key for one that was added, and never the other way round.
+/// A Bloom filter of one bit per key. It may report a key that was not added, but never misses one that was.
 #[derive(Default)]
 pub struct KeyFilter {
     bits: u64,
-    /// Changes since the bits were last made from the keys.
+    /// The number of changes since the bits were last rebuilt from the keys.
     changes: usize,
 }
 
 impl KeyFilter {
-    /// Returns `true` if a key with this hash may have been added; `false` is certain.
+    /// Returns `true` if a key of this hash may have been added. `false` is certain.
     #[inline]
     pub fn may_hold(&self, hash: u64) -> bool {
         self.bits & bit(hash) != 0
     }
 
-    /// A key of this hash was perhaps added, or removed; whether it is time for [`Self::renew`], for the bits of keys
-    /// that were removed stay. `keys` is how many there are. A renewal costs as much as the changes before it.
+    /// Records that a key of this hash may have been added or removed. Returns `true` if it is time for
+    /// [`Self::renew`], since the bits of removed keys stay set. `keys` is the current number of keys. A renewal costs
+    /// as much as the changes before it.
     #[must_use]
     pub fn note(&mut self, hash: u64, keys: usize) -> bool {
         self.bits |= bit(hash);
@@ -29,14 +30,15 @@ impl KeyFilter {
         self.changes > keys + 16
     }
 
-    /// Resets the filter to the hashes of all keys.
+    /// Rebuilds the bits from the hashes of all keys.
     pub fn renew(&mut self, hashes: impl Iterator<Item = u64>) {
         self.changes = 0;
         self.bits = hashes.fold(0, |bits, hash| bits | bit(hash));
     }
 }
 
-/// The uppermost bits of a hash make the slot, so they do not distinguish keys of a slot.
+/// Selects the bit of a hash. The top bits of the hash are the slot, which all keys of this filter share, so the bits
+/// below them are used.
 #[inline]
 fn bit(hash: u64) -> u64 {
     1 << (hash >> (u64::BITS - SLOT_BITS - 6) & 63)
@@ -46,7 +48,7 @@ fn bit(hash: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// Keys that are in the filter are always found; keys that left are forgotten in time, however many come and go.
+    /// Present keys are always found. Removed keys are forgotten in time, however many come and go.
     #[test]
     fn keys_that_left_are_forgotten() {
         let mut filter = KeyFilter::default();
@@ -71,12 +73,12 @@ mod tests {
                 }
             }
         }
-        // Twenty changes lie between two renewals, each of which sets at most one bit.
+        // There are some twenty changes between two renewals, and each sets at most one bit.
         assert!(filter.bits.count_ones() <= 24, "{:064b}", filter.bits);
         assert!((900..1100).contains(&renewals), "{renewals}");
     }
 
-    /// The filter of a slot once looked at the bits that make the slot, and held all of its keys or none.
+    /// The filter of a slot once used the hash bits that select the slot, so it matched all of the slot's keys or none.
     #[test]
     fn keys_of_one_slot_are_told_apart() {
         let mut random = fastrand::Rng::with_seed(6);
@@ -87,7 +89,7 @@ mod tests {
         assert!((50..200).contains(&held), "{held}");
     }
 
-    /// Nobody is interested in anything.
+    /// An empty filter matches no key.
     #[test]
     fn an_empty_filter_holds_nothing() {
         let filter = KeyFilter::default();

@@ -1,4 +1,4 @@
-//! Frees memory on a thread of its own, so that no worker waits for the allocator to return megabytes.
+//! Frees memory on a separate thread, so that no worker waits while the allocator frees megabytes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ struct LazyFreeLoad {
     burden: DeferredFree,
 }
 
-/// The way to the freeing thread.
+/// A handle that sends values to the freeing thread.
 #[derive(Clone)]
 pub struct LazyFree {
     sender: mpsc::Sender<LazyFreeLoad>,
@@ -25,10 +25,10 @@ pub struct LazyFree {
 }
 
 impl LazyFree {
-    /// Starts the thread, which counts in `memory`; it ends when the last sender is gone.
+    /// Starts the thread, which counts in `memory`. The thread ends when the last sender is dropped.
     ///
     /// # Errors
-    /// When the operating system refuses a thread.
+    /// The error of the operating system if the thread cannot be created.
     pub fn start(memory: Arc<UsedMemory>) -> std::io::Result<Self> {
         let (sender, receiver) = mpsc::channel::<LazyFreeLoad>();
         let pending = Arc::new(AtomicU64::new(0));
@@ -55,29 +55,30 @@ impl LazyFree {
         })
     }
 
-    /// Hands over something that counts as `objects` objects and has about so many bytes, 0 if that is not known.
+    /// Sends a value to the freeing thread. It counts as `objects` objects and takes about `bytes` bytes, 0 if that is
+    /// not known.
     pub fn free(&self, objects: u64, bytes: usize, burden: DeferredFree) {
         self.pending.fetch_add(objects, Ordering::Relaxed);
         self.memory.queue_for_freeing(bytes);
         let load = LazyFreeLoad { objects, bytes, burden };
         if let Err(mpsc::SendError(load)) = self.sender.send(load) {
-            // The thread is gone only at shutdown; the value is freed here then.
+            // The thread ends only at shutdown. The value is then freed here.
             drop(load);
             self.pending.fetch_sub(objects, Ordering::Relaxed);
         }
     }
 
-    /// Objects that wait (`lazyfree_pending_objects`).
+    /// The number of objects waiting to be freed (`lazyfree_pending_objects`).
     pub fn pending(&self) -> u64 {
         self.pending.load(Ordering::Relaxed)
     }
 
-    /// Objects freed so far (`lazyfreed_objects`).
+    /// The number of objects freed so far (`lazyfreed_objects`).
     pub fn freed(&self) -> u64 {
         self.freed.load(Ordering::Relaxed)
     }
 
-    /// Forgets the number of objects freed (CONFIG RESETSTAT).
+    /// Resets the number of objects freed (CONFIG RESETSTAT).
     pub fn reset(&self) {
         self.freed.store(0, Ordering::Relaxed);
     }

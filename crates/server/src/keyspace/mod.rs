@@ -1,7 +1,7 @@
-//! The keyspace: 16384 slots, each with a table per database, shared by all workers under leases.
+//! The keyspace: 16384 slots, each with one table per database, shared by all workers under leases.
 //!
-//! A slot is the unit of leasing. Its header (readable without a lease) carries what a prefetch and the
-//! expiry cycle need to know; its data is reachable only through a lease or in exclusive mode.
+//! A slot is the unit of leasing. Its header can be read without a lease and holds what prefetching and the active
+//! expiry cycle need. Its data can be reached only through a lease or in exclusive mode.
 
 pub mod access;
 pub mod before_image;
@@ -35,32 +35,32 @@ use self::key_filter::KeyFilter;
 use crate::clients_waiting::blocking::Waiting;
 use crate::clients_waiting::watch::Watching;
 
-/// Slots of the keyspace, in cluster mode and outside it.
+/// The number of slots in the keyspace, in cluster mode and outside it.
 pub const SLOTS: usize = 16384;
 
 /// The table of one slot and database.
 pub type SlotTable = Table<Value>;
-/// The leased cells of the whole keyspace.
+/// The leased slots of the whole keyspace.
 pub type Slots = Domain<SlotHeader, Slot>;
-/// A thread's place at the gate of the keyspace.
+/// A thread's registration at the gate of the keyspace.
 pub type Seat = weft_sync::ThreadSeat<SlotHeader, Slot>;
 /// A passage of the gate, for one batch.
 pub type GatePassage<'a> = weft_sync::GatePassage<'a, SlotHeader, Slot>;
 /// A read lease of one slot.
 pub type ReadLease<'a> = weft_sync::ReadLease<'a, SlotHeader, Slot>;
-/// A write lease of one slot.
+/// A writer's lease of one slot.
 pub type WriteLease<'a> = weft_sync::WriteLease<'a, SlotHeader, Slot>;
 /// Exclusive ownership of every slot.
 pub type Exclusive<'a> = weft_sync::Exclusive<'a, SlotHeader, Slot>;
 
-/// The part of a slot that may be read without its lease.
+/// The part of a slot that can be read without a lease.
 pub struct SlotHeader {
-    /// The address of database 0's buckets, for prefetching, and the time at which the slot's next key of any database
-    /// is due.
+    /// The address of database 0's buckets, for prefetching, and the time at which the next key of any database is due.
     ///
-    /// Its marks say which databases have keys here, one bit each; the last of these bits stands for all further
-    /// databases. So a walk over the keyspace skips empty slots without a lease. Two more bits say that values of the
-    /// slot are pinned (see [`pinned`]), and that a snapshot has not saved the slot yet (see [`before_image`]).
+    /// Its mark bits record which databases have keys here, one bit per database. The last of these bits stands for all
+    /// databases from there on. A walk over the keyspace skips empty slots without taking a lease. Two more bits record
+    /// that values of the slot are pinned (see [`lent`]) and that a running snapshot has not saved the slot yet (see
+    /// [`before_image`]).
     pub hint: Hint,
 }
 
@@ -69,29 +69,29 @@ impl SlotHeader {
         SlotHeader { hint: Hint::new() }
     }
 
-    /// Returns `true` if database `db` may have keys here; `false` is certain.
+    /// Returns `true` if database `db` may have keys here. `false` is certain.
     #[inline]
     pub fn may_hold(&self, db: usize) -> bool {
         self.hint.marks.load(Ordering::Acquire) & database_bit(db) != 0
     }
 
-    /// Returns `true` if any database may have keys here; `false` is certain.
+    /// Returns `true` if any database may have keys here. `false` is certain.
     #[inline]
     pub fn may_hold_any(&self) -> bool {
         self.hint.marks.load(Ordering::Acquire) & OCCUPIED != 0
     }
 
-    /// Records if database `db` has keys here. The caller holds the slot's write lease.
+    /// Records whether database `db` has keys here. The caller holds the slot's write lease.
     #[inline]
     pub fn mark(&self, db: usize, occupied: bool) {
         let bit = database_bit(db);
-        // Another database may be behind the last bit: that is for `publish` to find out.
+        // Other databases may share the last bit. `publish` recomputes it.
         if occupied || bit != LAST_BIT {
             self.set_occupied(if occupied { bit } else { 0 }, bit);
         }
     }
 
-    /// Sets the marks in `which` to their values in `occupied`. The other two marks may change meanwhile.
+    /// Sets the mark bits among `which` to their value in `occupied`. The other two marks may change concurrently.
     #[inline]
     fn set_occupied(&self, occupied: u16, which: u16) {
         let wrong = (self.hint.marks.load(Ordering::Relaxed) ^ occupied) & which;
@@ -100,25 +100,26 @@ impl SlotHeader {
         }
     }
 
-    /// Returns `true` if values of the slot are pinned. The holder of its write lease may rely on `false`.
+    /// Returns `true` if values of the slot are pinned. The holder of the slot's write lease may rely on `false`.
     #[inline]
     pub fn is_lent(&self) -> bool {
         self.hint.marks.load(Ordering::Relaxed) & LENT != 0
     }
 
-    /// Records if values of the slot are pinned.
+    /// Sets or clears the mark for pinned values.
     fn set_lent(&self, lent: bool) {
         self.set(LENT, lent);
     }
 
-    /// Returns `true` if a snapshot has not saved the slot yet. The holder of its write lease may rely on `false`.
+    /// Returns `true` if a running snapshot has not saved the slot yet. The holder of the slot's write lease may rely
+    /// on `false`.
     #[inline]
     pub fn is_unsaved(&self) -> bool {
         self.hint.marks.load(Ordering::Relaxed) & UNSAVED != 0
     }
 
     /// Returns `true` if some large values of the slot may not be changed at once, because they are pinned or must be
-    /// saved first. The holder of its write lease may rely on `false`.
+    /// saved first. The holder of the slot's write lease may rely on `false`.
     #[inline]
     pub fn is_reserved(&self) -> bool {
         self.hint.marks.load(Ordering::Relaxed) & (LENT | UNSAVED) != 0
@@ -137,11 +138,11 @@ impl SlotHeader {
     }
 }
 
-/// The bit that many databases share.
+/// The bit shared by databases 13 and above.
 const LAST_BIT: u16 = 1 << 13;
-/// The bits for databases.
+/// The bits that stand for databases.
 const OCCUPIED: u16 = !(UNSAVED | LENT);
-/// The bit that says that a snapshot has not saved the slot yet.
+/// The bit that is set while a snapshot has not saved the slot yet.
 const UNSAVED: u16 = 1 << 14;
 /// The bit for pinned values.
 const LENT: u16 = 1 << 15;
@@ -151,28 +152,28 @@ const fn database_bit(db: usize) -> u16 {
     if db < 13 { 1 << db } else { LAST_BIT }
 }
 
-/// The data of one slot: the table of database 0, and an extension that few slots have.
+/// The data of one slot: the table of database 0, and boxed data that few slots have.
 pub struct Slot {
     first: SlotTable,
-    /// Boxed, for a slot's word, header and table share a cache line.
+    /// Boxed, so that a slot's lease word, header and table share a cache line.
     extra: Option<Box<SlotExtension>>,
 }
 
-/// The extension: further databases, clients that wait for keys, and clients that watch keys.
+/// Data that few slots have: further databases, clients blocked on keys, and clients that watch keys.
 #[derive(Default)]
 struct SlotExtension {
     others: Vec<SlotTable>,
     interested: InterestedClients,
 }
 
-/// Clients that are affected by changes of keys of a slot.
+/// The clients that are affected by changes to keys of a slot.
 #[derive(Default)]
 pub struct InterestedClients {
-    /// Keys that either of them may name.
+    /// Filters the names of keys that a client waits for or watches.
     filter: KeyFilter,
-    /// They wait for them.
+    /// Clients blocked on keys of the slot.
     pub waiting: Waiting,
-    /// They watch them.
+    /// Clients that watch keys of the slot.
     pub watching: Watching,
 }
 
@@ -191,7 +192,7 @@ impl InterestedClients {
     }
 }
 
-// Word, number, hint and data of a slot are one cache line: the first of a lookup's cold reads serves all of them.
+// A slot's lease word, number, hint and data are one cache line, so a lookup has one cold read for all of them.
 const _: () = assert!(size_of::<SlotHeader>() == 16 && size_of::<Slot>() == 40);
 
 impl Slot {
@@ -202,7 +203,7 @@ impl Slot {
         }
     }
 
-    /// The table of database `db`; `None` when that database was never written to in this slot.
+    /// The table of database `db`; `None` if that database was never written to in this slot.
     #[inline]
     pub fn table(&self, db: usize) -> Option<&SlotTable> {
         match db {
@@ -211,7 +212,7 @@ impl Slot {
         }
     }
 
-    /// The table of database `db`, made when it is missing.
+    /// The table of database `db`, created if it is missing.
     #[inline]
     pub fn table_mut(&mut self, db: usize) -> &mut SlotTable {
         if db == 0 {
@@ -220,7 +221,7 @@ impl Slot {
         &mut self.others_mut(db)[db - 1]
     }
 
-    /// The tables of the other databases, with that of database `db` among them.
+    /// The tables of the databases above 0, extended to include database `db`.
     fn others_mut(&mut self, db: usize) -> &mut Vec<SlotTable> {
         let others = &mut self.extra.get_or_insert_default().others;
         if others.len() < db {
@@ -229,7 +230,7 @@ impl Slot {
         others
     }
 
-    /// The table of database `db`, and the clients that wait for or watch keys of this slot, if there may be any that
+    /// Returns the table of database `db`, and the clients that wait for or watch keys of this slot if any of them may
     /// name a key of this hash.
     #[inline]
     pub fn table_and_interested(&mut self, db: usize, hash: u64) -> (&mut SlotTable, Option<&InterestedClients>) {
@@ -249,14 +250,14 @@ impl Slot {
         )
     }
 
-    /// The clients that wait for keys of this slot; `None` if there are none.
+    /// The clients blocked on keys of this slot; `None` if there are none.
     #[inline]
     pub fn waiting(&self) -> Option<&Waiting> {
         let extra = self.extra.as_deref()?;
         Some(&extra.interested.waiting).filter(|waiting| !waiting.is_empty())
     }
 
-    /// Changes the waiters of a key of this slot; `hash` is the key's.
+    /// Changes the set of clients blocked on a key of this slot. `hash` is the hash of the key.
     pub fn change_waiting<R>(&mut self, hash: u64, change: impl FnOnce(&mut Waiting) -> R) -> R {
         self.change_interested(hash, |interested| change(&mut interested.waiting))
     }
@@ -268,7 +269,7 @@ impl Slot {
         Some(&extra.interested.watching).filter(|watching| !watching.is_empty())
     }
 
-    /// Changes the watches of a key of this slot; `hash` is the key's.
+    /// Changes the set of clients that watch a key of this slot. `hash` is the hash of the key.
     pub fn change_watching<R>(&mut self, hash: u64, change: impl FnOnce(&mut Watching) -> R) -> R {
         self.change_interested(hash, |interested| change(&mut interested.watching))
     }
@@ -300,7 +301,7 @@ impl Slot {
             .min()
     }
 
-    /// Frees the slot's memory for databases that have no keys here any more.
+    /// Frees the tables of trailing databases that no longer have keys here.
     pub fn trim(&mut self) {
         let Some(extra) = &mut self.extra else {
             return;
@@ -316,7 +317,7 @@ impl Slot {
         }
     }
 
-    /// Takes every key of database `db` out of the slot.
+    /// Removes and returns every key of database `db` in the slot.
     pub fn take(&mut self, db: usize) -> SlotTable {
         if db >= self.databases() {
             return Table::new();
@@ -324,7 +325,7 @@ impl Slot {
         self.table_mut(db).take()
     }
 
-    /// Exchanges the contents of two databases.
+    /// Swaps the contents of two databases.
     pub fn swap(&mut self, one: usize, other: usize) {
         if one == other {
             return;
@@ -345,22 +346,22 @@ pub fn publish(header: &SlotHeader, slot: &Slot) {
     header.set_occupied(occupied, OCCUPIED);
 }
 
-/// Recomputes the header's due time, after many keys were removed at once.
+/// Recomputes the header's due time after many keys were removed at once.
 pub fn publish_due_of(header: &SlotHeader, slot: &Slot) {
     header.hint.set_due(slot.next_due_ms());
 }
 
-/// The keyspace and the key that scatters keys over it.
+/// The keyspace and the hash key that distributes keys over its slots.
 pub struct Keyspace {
     /// The slots.
     pub slots: Arc<Slots>,
-    /// The keyed hash of this process.
+    /// The keyed hash function of this process.
     pub hasher: hash::KeyHasher,
-    /// Keys and keys with expiry per database, striped by seat.
+    /// The numbers of keys and of keys with an expiry per database, striped by thread.
     pub counts: access::KeyCounts,
     /// The hooks that are set.
     pub hooks: effects::SharedHooks,
-    /// Keys that a writable replica deletes by itself.
+    /// Keys that a writable replica expires by itself.
     pub local: writable_replica_keys::LocalKeys,
     /// The slots with pinned values.
     pub lent: Arc<pinned::PinnedSlots>,
@@ -369,7 +370,7 @@ pub struct Keyspace {
 }
 
 impl Keyspace {
-    /// An empty keyspace for `databases` databases and at most `seats` threads.
+    /// Creates an empty keyspace for `databases` databases and at most `seats` threads.
     #[cfg(test)]
     pub fn new(databases: usize, seats: usize) -> Self {
         Keyspace::with_slots(databases, seats, hash::KeyHasher::from_os(false))

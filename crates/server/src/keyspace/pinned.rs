@@ -1,26 +1,27 @@
-//! Pinned values: values that long commands read without a lease.
+//! Bookkeeping of slots with pinned values: values that long-running commands read without a lease.
 //!
-//! A snapshot ([`super::access::Snapshot`]) holds handles of large values. Changing such a value in place would mean
-//! copying it first, which takes longer the larger it is, and would keep a worker busy. So a writer of such a value
-//! waits until it is unpinned, as if its slot were leased, while all other commands go on:
+//! A snapshot ([`super::access::Snapshot`]) holds handles of large values. Changing such a value in place would require
+//! copying it first. The time for that grows with the size of the value, and it would block the worker for all of its
+//! clients. So a command that wants to change a pinned value waits until it is unpinned, as if its slot were leased,
+//! while everything else continues:
 //!
 //! ```text
-//!   slot's header:   marks  | . . . databases . . . | pinned |   set from the first pin to the end of the last
+//!   slot's header:   marks  | . . . databases . . . | pinned |     set from the first pin to the end of the last
 //!   write lease taken ─▶ not pinned (nearly always): continue
 //!                     └▶ pinned: is one of the values that this command changes in place large, and shared?
-//!                            no ─▶ continue       yes ─▶ the connection is put off, and the slot is wanted
+//!                            no ─▶ continue       yes ─▶ the connection is parked, and the slot is reserved
 //! ```
 //!
-//! 1. The mark is set under a lease of the slot, before the first handle is made, and cleared after the last is
-//!    dropped. So the holder of the slot's write lease that sees no mark shares nothing.
-//! 2. A wanted slot gives no new pins for [`RESERVED`] after the last attempt. So a waiting writer gets in between two
-//!    pins, however many there are. Commands that would have had a snapshot are put off meanwhile.
-//! 3. Values that are replaced or deleted wait for nothing: the table drops its reference, and the last handle frees
+//! 1. The mark is set under a lease of the slot before the first handle is made. It is cleared after the last handle is
+//!    gone. So a holder of the slot's write lease that sees no mark shares no value.
+//! 2. A reserved slot grants no new pins for [`RESERVED`] after the last attempt to write it. So a waiting writer gets
+//!    in between two pins, however many there are. Commands that would have taken a snapshot are deferred meanwhile.
+//! 3. Values that are replaced or deleted wait for no pin. The table gives up its reference, and the last handle frees
 //!    the old value.
-//! 4. MIGRATE freezes the keys that it sends: a command that would write one in any way is put off until MIGRATE has
-//!    ended. Readers go on: until the key is deleted, it is on this node.
-//! 5. Values that are changed without a check of the mark (transactions in exclusive mode, clients that were served)
-//!    are copied. That is slow, and correct.
+//! 4. MIGRATE freezes the keys that it sends. Every command that would write one, in whatever way, is deferred until
+//!    MIGRATE is done. Readers continue: until the key is gone, it is here.
+//! 5. A change that does not check the mark (transactions in exclusive mode, clients that were served) copies the
+//!    value. That is slow but correct.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -34,18 +35,18 @@ use crate::observability::lock;
 /// earlier.
 const RESERVED: Duration = Duration::from_millis(5);
 
-/// The record of a slot that has pins, or is wanted.
+/// The state of a slot that has pinned values or is reserved.
 struct PinRecord {
-    /// Loans that have not ended.
+    /// The number of pins that have not ended.
     pins: u32,
-    /// Queued commands that want to change a value of the slot.
+    /// The number of queued commands that want to change a value of the slot.
     writers: u32,
     reserved_until: Option<Instant>,
-    /// Keys that must not be written, with their databases.
+    /// Keys that may not be written, with their databases.
     frozen: Vec<FrozenKey>,
 }
 
-/// A key that must not be written: its database and its name.
+/// A key that may not be written: its database and its name.
 pub type FrozenKey = (usize, Box<[u8]>);
 
 impl PinRecord {
@@ -63,16 +64,17 @@ impl PinRecord {
     }
 }
 
-/// The slots that lend.
+/// The slots that have pinned values or are reserved.
 #[derive(Default)]
 pub struct PinnedSlots {
     records: Mutex<HashMap<u16, PinRecord>>,
-    /// The number of frozen keys. There is hardly ever one, so writers in slots that have pins, or that a snapshot has
-    /// not saved, need not lock the records to find out. Raised under leases of the slots of these keys.
+    /// The number of frozen keys. It is nearly always zero, so writers in slots that have pinned values, or that a
+    /// snapshot has not saved, need not lock the records to find that out. It is raised under leases of the slots of
+    /// these keys.
     frozen: AtomicUsize,
 }
 
-/// Values of some slots are out. Whoever holds handles drops them before this.
+/// A pin on values of some slots. The holder drops its handles before this.
 pub struct Pin {
     lent: Arc<PinnedSlots>,
     slots: Arc<Slots>,
@@ -80,15 +82,15 @@ pub struct Pin {
     frozen: Vec<(u16, FrozenKey)>,
 }
 
-/// Slots that lend nothing more to commands until a queued command has changed them.
+/// Slots that grant no new pins to commands until a queued command has changed them.
 pub struct Reservation {
     lent: Arc<PinnedSlots>,
     numbers: Vec<u16>,
 }
 
 impl PinnedSlots {
-    /// Reserves slots for a queued command that wants to change their values. The command holds nothing that another
-    /// one waits for: existing pins go on, and a command that is refused a new one holds none.
+    /// Reserves slots for a queued command that wants to change their values. A reservation holds nothing that another
+    /// command waits for: existing pins continue, and a command that is refused a new pin holds none.
     pub fn reserve(self: &Arc<Self>, mut numbers: Vec<u16>) -> Reservation {
         numbers.sort_unstable();
         numbers.dedup();
@@ -102,7 +104,7 @@ impl PinnedSlots {
         }
     }
 
-    /// Pins values of these slots, on each of which the caller has a lease. Returns `None` if one of them is wanted.
+    /// Pins values of these slots. The caller has a lease of each. Returns `None` if one of them is reserved.
     pub fn lend(self: &Arc<Self>, slots: &Arc<Slots>, mut numbers: Vec<u16>) -> Option<Pin> {
         numbers.sort_unstable();
         numbers.dedup();
@@ -119,8 +121,8 @@ impl PinnedSlots {
         Some(self.begin(records, slots, numbers))
     }
 
-    /// Pins values of a slot on which the caller has a lease, wanted or not: a snapshot must read them at some time,
-    /// and writers wait for that.
+    /// Pins values of a slot that the caller has a lease of, even if it is reserved. The saving snapshot has to read
+    /// these values at some time, and a command that wants to change them waits for that.
     pub fn lend_to_snapshot(self: &Arc<Self>, slots: &Arc<Slots>, number: u16) -> Pin {
         self.begin(lock(&self.records), slots, vec![number])
     }
@@ -144,8 +146,8 @@ impl PinnedSlots {
         }
     }
 
-    /// Pins the values of these keys, which must not be written until the pin is dropped. Returns `None` if a slot is
-    /// wanted or a key is frozen already. The caller has leases of all their slots.
+    /// Pins the values of these keys and forbids writing the keys until the pin ends. Returns `None` if a slot is
+    /// reserved or a key is frozen already. The caller has leases of all their slots.
     pub fn freeze(self: &Arc<Self>, slots: &Arc<Slots>, keys: Vec<(u16, FrozenKey)>) -> Option<Pin> {
         if keys.iter().any(|(slot, (db, name))| self.is_frozen(*slot, *db, name)) {
             return None;
@@ -163,13 +165,14 @@ impl PinnedSlots {
         Some(pin)
     }
 
-    /// Returns `true` if a key must not be written at the moment. The caller has a lease of its slot.
+    /// Returns `true` if a key may not be written at the moment. The caller has a lease of its slot.
     pub fn is_frozen(&self, slot: u16, db: usize, name: &[u8]) -> bool {
-        // The thread that froze it had a lease of the slot, whose end released the count to the caller's lease.
+        // The thread that froze the key held a lease of the slot. Its release made the count visible to the caller's
+        // lease.
         self.frozen.load(Ordering::Acquire) > 0 && self.is_among_frozen(slot, |key| key.0 == db && *key.1 == *name)
     }
 
-    /// Like [`Self::is_frozen`], for a key of this name in any database.
+    /// Returns `true` if a key of this name may not be written in some database. The caller has a lease of its slot.
     pub fn is_frozen_anywhere(&self, slot: u16, name: &[u8]) -> bool {
         self.frozen.load(Ordering::Acquire) > 0 && self.is_among_frozen(slot, |key| *key.1 == *name)
     }

@@ -1,15 +1,15 @@
-//! Learns from samples which memory a lookup reads, and so what to prefetch.
+//! Prefetch policy: how much of an entry lookups prefetch, learned from samples.
 //!
-//! A lookup reads an entry's head, and often nothing else: a small value lies in the same two cache lines. Then a
-//! prefetch of the value, which has to find the entry once more under a lease of its own, is useless. Before the head
-//! is fetched it is unknown if there is memory behind it, but the entries of one workload are much alike. The same
-//! holds for the memory behind the values of large collections: small ones have none.
+//! A lookup reads an entry's head, and often that is all: a small value lies in the same two cache lines. Then a
+//! separate prefetch of the value, which has to find the entry again under a lease of its own, has no benefit. The need
+//! for it is not known before the head is loaded, but the entries of one workload are much alike. The same holds for
+//! the data behind the values of large collections: small collections have none.
 
 use weft_table::{Head, PrefetchTarget};
 
 use super::SlotTable;
 
-/// Lookups that make a sample.
+/// The number of lookups in a sample.
 const SAMPLE: u16 = 16;
 
 /// The results of sampled lookups; at first, everything is prefetched.
@@ -17,7 +17,7 @@ const SAMPLE: u16 = 16;
 pub struct PrefetchPolicy {
     head: Head,
     values: bool,
-    /// `true` while a sample is taken.
+    /// `true` while a sample is being taken.
     learning: bool,
     seen: u16,
     in_short: u16,
@@ -25,7 +25,7 @@ pub struct PrefetchPolicy {
     behind: IndirectionStatistics,
 }
 
-/// The same statistics for the memory behind values.
+/// The result of sampling for data behind values.
 #[derive(Clone, Copy, Debug)]
 struct IndirectionStatistics {
     needed: bool,
@@ -54,19 +54,19 @@ impl Default for PrefetchPolicy {
 }
 
 impl PrefetchPolicy {
-    /// Returns the part of an entry to fetch first.
+    /// The part of an entry to prefetch first.
     #[inline]
     pub fn head(&self) -> Head {
         self.head
     }
 
-    /// Returns `true` if values must be fetched after the heads of their entries.
+    /// Returns `true` if values should be prefetched after the heads of their entries.
     #[inline]
     pub fn needs_values(&self) -> bool {
         self.values || self.learning
     }
 
-    /// Takes a new sample: the keys that are in use may have changed.
+    /// Starts a new sample, since the keys in use may have changed.
     pub fn learn_anew(&mut self) {
         self.learning = true;
         self.behind.learning = true;
@@ -78,7 +78,7 @@ impl PrefetchPolicy {
         self.behind.needed || self.behind.learning
     }
 
-    /// Takes note of whether something was found behind a value. One of eight makes it worth to look.
+    /// Records if there was data behind a value. One in eight makes the prefetch worthwhile.
     #[inline]
     pub fn note_behind(&mut self, found: bool) {
         let behind = &mut self.behind;
@@ -97,7 +97,7 @@ impl PrefetchPolicy {
         }
     }
 
-    /// Returns the address of a key's value.
+    /// The location of a key's value.
     #[inline]
     pub fn value_place(&mut self, table: &SlotTable, hash: u64) -> PrefetchTarget {
         let value = table.value_place(hash);
@@ -107,7 +107,7 @@ impl PrefetchPolicy {
         value
     }
 
-    /// Adds a lookup to the sample. When there are enough, seven of eight decide.
+    /// Adds a lookup to the sample. At the end of the sample, a majority of seven in eight decides.
     #[cold]
     fn note(&mut self, table: &SlotTable, hash: u64, value: PrefetchTarget) {
         self.seen += 1;

@@ -1,7 +1,7 @@
-//! Keys with waiters that have changed so that a waiter may be served.
+//! Keys that clients are blocked on and that have changed to a value these clients may be served from.
 //!
-//! A writer notes a changed key here, under its slot's write lease, if a client waits for it; see the essay of
-//! [`crate::clients_waiting::blocking`]. A note is a hint: the serving code checks the key again.
+//! A thread that changes a key under its slot's write lease adds it to this list if a client waits for it; see the
+//! module documentation of [`crate::blocking`]. An entry is a hint: the thread that serves it checks the key again.
 
 use weft_table::{EntryRef, ValueRef};
 use weft_values::Value;
@@ -10,21 +10,21 @@ use weft_values::packed::PackedKind;
 use super::Slot;
 use crate::clients_waiting::blocking::Kind;
 
-/// A key whose waiters may be served.
+/// A key whose blocked clients may be served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadyKey {
-    /// The database.
+    /// The key's database.
     pub db: usize,
-    /// The slot.
+    /// The key's slot.
     pub slot: u16,
-    /// The hash.
+    /// The key's hash.
     pub hash: u64,
-    /// The name.
+    /// The key's name.
     pub name: Box<[u8]>,
 }
 
 impl ReadyKey {
-    /// A key by its name.
+    /// Creates the entry for a key.
     pub fn new(db: usize, slot: u16, hash: u64, name: &[u8]) -> Self {
         ReadyKey {
             db,
@@ -53,15 +53,15 @@ pub fn kind_of(entry: Option<EntryRef<'_, Value>>) -> Kind {
     }
 }
 
-/// Adds a note, unless the last one is of the same key.
+/// Adds a key unless it equals the last one added.
 pub fn note(ready: &mut Vec<ReadyKey>, key: ReadyKey) {
     if ready.last() != Some(&key) {
         ready.push(key);
     }
 }
 
-/// Notes every key of a database in this slot that a client waits for, after a change of many keys at once. `slot` is
-/// the number of the slot, `hash` returns the hash of a name.
+/// Adds every key of a database in this slot that a client waits for. Used after many keys changed at once. `slot` is
+/// the number of the slot. `hash` returns the hash of a name.
 pub fn note_all(data: &Slot, db: usize, slot: u16, hash: impl Fn(&[u8]) -> u64, ready: &mut Vec<ReadyKey>) {
     let Some(waiting) = data.waiting() else {
         return;

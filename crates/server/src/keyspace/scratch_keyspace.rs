@@ -1,8 +1,8 @@
-//! A scratch keyspace: it starts empty, and gets copies of keys of the real keyspace when they are needed. Changes of
-//! the copies have no effect elsewhere.
+//! A scratch keyspace: it starts empty and receives copies of keys of the real keyspace on request. Changes of the
+//! copies have no effect outside it.
 //!
-//! Large values are taken as handles, under the leases of their slots, and copied afterwards. A writer of such a value
-//! is put off only until then ([`super::pinned`]).
+//! Large values are taken as handles under the leases of their slots and copied afterwards. A command that wants to
+//! change such a value is deferred only until it is copied ([`super::lent`]).
 
 use weft_table::{Blob, EntryRef, NewValue, Shared, ValueRef};
 use weft_values::Value;
@@ -13,13 +13,13 @@ use super::{Exclusive, Keyspace, Slot, publish, publish_due_of};
 use crate::keyspace::access::value_due_ms;
 
 impl Keyspace {
-    /// Creates an empty keyspace with the same databases and the same hashes, for one thread.
+    /// Creates an empty keyspace with the same databases and the same hash function, for one thread.
     pub fn beside(&self) -> Keyspace {
         Keyspace::with_slots(self.counts.databases(), 1, self.hasher.clone())
     }
 }
 
-/// A value as it was taken.
+/// A value as it was read.
 enum CopiedValue {
     Int(i64),
     Bytes(Vec<u8>),
@@ -28,7 +28,7 @@ enum CopiedValue {
     Object(Shared<Value>),
 }
 
-/// A key as it was.
+/// A key as it was read.
 struct Key {
     db: usize,
     name: Box<[u8]>,
@@ -38,7 +38,7 @@ struct Key {
     clock: u32,
 }
 
-/// Keys on their way from one keyspace to the other.
+/// Keys on their way from one keyspace into another.
 #[derive(Default)]
 pub struct Copies {
     keys: Vec<Key>,
@@ -46,8 +46,8 @@ pub struct Copies {
 }
 
 impl Copies {
-    /// Takes a key of a leased slot, in all databases. Returns `None` if values of the slot cannot be pinned at the
-    /// moment.
+    /// Takes a key of a slot that is held, in all databases. Returns `None` if values of the slot cannot be pinned at
+    /// the moment.
     pub fn take(&mut self, keyspace: &Keyspace, slot: &Slot, hash: u64, name: &[u8]) -> Option<()> {
         let before = self.keys.len();
         for db in 0..slot.databases() {
@@ -57,7 +57,8 @@ impl Copies {
         self.lend(keyspace, KeyHasher::slot(hash) as u16, before)
     }
 
-    /// Takes all keys of a slot that is held, but for those that are `known`.
+    /// Takes all keys of a slot that is held except those that are `known`. Returns `None` if values of the slot cannot
+    /// be pinned at the moment.
     pub fn take_all(
         &mut self,
         keyspace: &Keyspace,
@@ -74,7 +75,8 @@ impl Copies {
         self.lend(keyspace, number, before)
     }
 
-    /// A writer of a large value waits until it has been copied.
+    /// Pins the slot if one of its taken values is large. A command that wants to change a large value waits until it
+    /// has been copied.
     fn lend(&mut self, keyspace: &Keyspace, number: u16, from: usize) -> Option<()> {
         let any_large = self.keys[from..]
             .iter()
@@ -90,7 +92,7 @@ impl Copies {
         Some(())
     }
 
-    /// Puts copies of all keys into another keyspace, in exclusive mode.
+    /// Stores copies of all keys in another keyspace, which the caller holds in exclusive mode.
     pub fn put(mut self, keyspace: &Keyspace, all: &mut Exclusive<'_>, seat: usize) {
         for key in self.keys.drain(..) {
             key.put(keyspace, all, seat);

@@ -1,4 +1,4 @@
-//! Deletes all keys of one slot at once, after it has moved to another node or for FLUSHSLOT.
+//! Deletion of all keys of one slot at once, after the slot moved to another node or for FLUSHSLOT.
 
 use weft_reactor::unix_ms;
 
@@ -8,8 +8,8 @@ use super::flush::touch_watched;
 use super::{Keyspace, Slot, SlotHeader, SlotTable, publish, publish_due_of, ready_keys};
 use crate::notify::keyspace_event::Event;
 
-/// Removes all keys of all databases from a slot that is held for writing; the caller frees the tables. `row` is the
-/// thread's row of counts. Returns the tables with their databases and the number of keys.
+/// Removes all keys of all databases from a slot that is held for writing. `row` is the thread's row of counts. Returns
+/// the tables, their databases and the number of keys. The caller frees the tables.
 pub fn take_all(
     keyspace: &Keyspace,
     row: usize,
@@ -55,7 +55,7 @@ pub fn take_all(
     (tables, databases, keys)
 }
 
-/// Leaves what the keys of a database are to a snapshot that has not saved them.
+/// Stores the before-images of all keys of a database for a snapshot that has not saved them.
 #[cold]
 fn keep(keyspace: &Keyspace, db: usize, number: u16, slot: &Slot) {
     let Some(table) = slot.table(db) else {
@@ -71,7 +71,7 @@ fn keep(keyspace: &Keyspace, db: usize, number: u16, slot: &Slot) {
     }
 }
 
-/// Propagates the deletion of each key of these tables, by database.
+/// Logs the deletion of each key of these tables. `databases` holds the database of each table.
 pub fn log_deleted(effects: &mut Effects, tables: &[SlotTable], databases: &[usize]) {
     if !effects.logs() {
         return;
@@ -99,7 +99,7 @@ fn note(effects: &mut Effects, db: usize, table: &SlotTable) {
     }
 }
 
-/// Keys of a slot in all databases.
+/// The number of keys of a slot in all databases.
 pub fn count(slot: &Slot) -> usize {
     (0..slot.databases())
         .filter_map(|db| slot.table(db))

@@ -1,23 +1,23 @@
-//! Staged data: the contents of a dump while clients still see the old data, or none.
+//! Staging data: what a full synchronization loads while clients still see the old data, or none.
 //!
 //! It has the same slots as the keyspace, so installing it moves tables and not keys. That takes as long as emptying a
-//! database, whatever the tables contain.
+//! database, regardless of the number of keys.
 
 use super::access::KeyCounts;
 use super::flush::{DetachedTables, touch_replaced};
 use super::{Exclusive, SLOTS, Slot, SlotTable, publish, publish_due_of};
 
-/// Keys, keys with an expiry and volatile values of a database.
+/// The numbers of keys, keys with an expiry and volatile values of a database.
 type Figures = [i64; 3];
 
-/// Databases that are part of no keyspace yet.
+/// Databases that are not part of a keyspace yet.
 pub struct StagedDatabases {
     slots: Vec<Slot>,
     figures: Vec<Figures>,
 }
 
 impl StagedDatabases {
-    /// So many empty databases.
+    /// Creates `databases` empty databases.
     pub fn new(databases: usize) -> Self {
         StagedDatabases {
             slots: (0..SLOTS).map(|_| Slot::new()).collect(),
@@ -30,15 +30,15 @@ impl StagedDatabases {
         self.slots[slot].table_mut(db)
     }
 
-    /// Adds to the figures of a database.
+    /// Adds to the counts of a database.
     pub fn add(&mut self, db: usize, figures: Figures) {
         for (sum, figure) in self.figures[db].iter_mut().zip(figures) {
             *sum += figure;
         }
     }
 
-    /// Installs the staged data in place of the keyspace's data, which is returned. `seat` is the row of counts that
-    /// this thread writes.
+    /// Replaces the contents of the keyspace with all of this, and returns the old contents. `seat` is the row of
+    /// counts that this thread writes.
     pub fn install(mut self, all: &mut Exclusive<'_>, counts: &KeyCounts, seat: usize, now_ms: u64) -> DetachedTables {
         let mut tables = Vec::new();
         let mut before = vec![[0i64; 3]; self.figures.len()];

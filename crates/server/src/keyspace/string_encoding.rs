@@ -4,7 +4,7 @@ use weft_resp::number::parse_i64;
 use weft_table::NewValue;
 use weft_values::Value;
 
-/// The length of the longest decimal form of a 64-bit integer; nothing longer is stored as one.
+/// The length of the longest decimal form of a 64-bit integer. Nothing longer is stored as an integer.
 const INTEGER_DIGITS: usize = 20;
 
 /// Returns the stored form of a string: an integer if possible, otherwise bytes.

@@ -1,10 +1,10 @@
-//! Walks over the keys of one database, slot by slot, without stopping other threads.
+//! Walks over the keys of one database, slot by slot, without blocking other threads.
 //!
-//! A walker holds one read lease at a time. Its position is a [`Cursor`]: a slot and a position in the slot's hash
-//! order. Everything in front of the cursor has been visited. Keys never change their position in that order, so a key
-//! that exists from the first step to the last is visited, however tables grow and shrink in between.
+//! A walk holds one read lease at a time. Its state is a [`Cursor`]: a slot and a position in the slot's hash order.
+//! Every key before the cursor has been visited. A key never changes its position in that order. So every key that
+//! exists from the first step to the last is visited, however tables grow and shrink in between.
 //!
-//! Empty slots cost no lease: their headers say that they are empty.
+//! Empty slots cost no lease: their headers show that they are empty.
 
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ use weft_values::Value;
 use super::access::{GrowingLeases, HeldLeases};
 use super::{Exclusive, GatePassage, SLOTS, Seat, Slot, SlotHeader};
 
-/// The time for which a patient walker leaves a slot that is leased by a writer.
+/// The time that a patient walk sleeps when a slot is being written.
 const RETRY: Duration = Duration::from_micros(50);
-/// The number of keys after which a patient walker checks if a thread waits for exclusive mode.
+/// The number of keys after which a patient walk checks if a thread waits for exclusive mode.
 const KEYS_A_STEP: usize = 256;
 
-/// A walker's place.
+/// The position of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cursor {
     slot: u32,
@@ -30,7 +30,7 @@ impl Cursor {
     /// The start of the keyspace.
     pub const START: Cursor = Cursor { slot: 0, position: 0 };
 
-    /// Returns the start of a slot.
+    /// The position before the first key of a slot.
     pub const fn of_slot(slot: usize) -> Self {
         Cursor {
             slot: slot as u32,
@@ -38,12 +38,12 @@ impl Cursor {
         }
     }
 
-    /// The slot.
+    /// The slot of the cursor.
     pub const fn slot(self) -> u16 {
         self.slot as u16
     }
 
-    /// Behind the slot.
+    /// The position after the last key of the slot.
     pub const fn next_slot(self) -> Self {
         Cursor::of_slot(self.slot as usize + 1)
     }
@@ -53,7 +53,8 @@ impl Cursor {
         (self.slot as u64) << 32 | self.position as u64
     }
 
-    /// The cursor that a client gave back. A number that no walk ever gives is a place, too: perhaps behind everything.
+    /// The cursor for a number that a client sent. A number that no walk returned is a valid position too. It may lie
+    /// after the last key.
     pub const fn of_number(number: u64) -> Self {
         let slot = number >> 32;
         Cursor {
@@ -63,7 +64,7 @@ impl Cursor {
     }
 }
 
-/// The right by which slots are accessed.
+/// The means by which a walk reaches slots.
 pub enum WalkAccess<'r, 'p> {
     /// A passage of the gate, one lease at a time.
     Pass(&'r GatePassage<'p>),
@@ -74,7 +75,7 @@ pub enum WalkAccess<'r, 'p> {
 }
 
 impl<'r, 'p> WalkAccess<'r, 'p> {
-    /// The way of a command that holds `held`, behind the gate unless it holds everything.
+    /// The access of a command that holds `held`. It goes through the gate unless the command holds every slot.
     pub fn of(held: &'r HeldLeases<'_, 'p>, pass: Option<&'r GatePassage<'p>>) -> Self {
         match (held, pass) {
             (HeldLeases::Everything(all), _) => WalkAccess::Everything(all),
@@ -84,7 +85,7 @@ impl<'r, 'p> WalkAccess<'r, 'p> {
         }
     }
 
-    /// The way of a command that holds every slot; `None` if it does not.
+    /// The access of a command that holds every slot; `None` if it does not.
     pub fn of_whole(held: &'r HeldLeases<'_, 'p>) -> Option<Self> {
         held.is_everything().then(|| WalkAccess::of(held, None))
     }
@@ -125,15 +126,15 @@ impl WalkAccess<'_, '_> {
 /// The end of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WalkEnd {
-    /// Nothing is left.
+    /// No keys are left.
     End,
-    /// Enough keys were visited; the walk continues at this cursor.
+    /// Enough keys were visited. The walk continues from this cursor.
     Enough(Cursor),
-    /// This slot is being written.
+    /// The slot at this cursor is being written.
     Contended(Cursor),
 }
 
-/// Visits keys of database `db` from `from` on, until at least `at_least` were visited.
+/// Visits keys of database `db` starting at `from`, until at least `at_least` keys were visited.
 pub fn walk(
     reach: &WalkAccess<'_, '_>,
     db: usize,
@@ -168,7 +169,7 @@ pub fn walk(
     WalkEnd::End
 }
 
-/// Visits keys of one slot, from `from` on.
+/// Visits keys of one slot only, starting at `from`.
 pub fn walk_slot(
     reach: &WalkAccess<'_, '_>,
     db: usize,

@@ -1,8 +1,8 @@
-//! Keys to which clients of a writable replica have given an expiry. The primary does not know of them, so it does not
-//! delete them.
+//! Keys to which clients of a writable replica gave an expiry. The primary does not know these expiries, so the replica
+//! deletes the keys by itself.
 //!
-//! A key is recorded with the last time that was set. When that time comes, the current state counts: the key may be
-//! deleted, or have got a later expiry from the primary.
+//! A key is remembered with the time that was set last. When that time comes, the key is checked again: it may have
+//! been deleted, or the primary may have given it a later expiry.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Mutex;
@@ -19,26 +19,26 @@ const KEYS_AT_ONCE: usize = 256;
 /// The time after which a key that could not be deleted is checked again, in milliseconds.
 const AGAIN_MS: u64 = 50;
 
-/// A key, and when it expires.
+/// A key and the time at which it expires.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocalKey {
-    /// The database.
+    /// The key's database.
     pub db: usize,
-    /// The slot.
+    /// The key's slot.
     pub slot: u16,
-    /// The hash.
+    /// The key's hash.
     pub hash: u64,
-    /// The name.
+    /// The key's name.
     pub name: Box<[u8]>,
-    /// Milliseconds since the epoch.
+    /// The time at which the key expires, in milliseconds since the Unix epoch.
     pub at_ms: u64,
 }
 
-/// The keys.
+/// The keys that this replica expires by itself.
 #[derive(Default)]
 pub struct LocalKeys {
     known: Mutex<LocalExpiry>,
-    /// The time at which the first key is due, in milliseconds since the Unix epoch; 0 for none.
+    /// The time at which the first key is due, in ms since the Unix epoch; 0 if there is none.
     next_ms: AtomicU64,
 }
 
@@ -59,20 +59,20 @@ impl LocalKeys {
         lock(&self.known).by_name.len()
     }
 
-    /// Forgets all of them.
+    /// Removes all keys.
     pub fn clear(&self) {
         let mut known = lock(&self.known);
         *known = LocalExpiry::default();
         self.next_ms.store(0, Ordering::Relaxed);
     }
 
-    /// Returns `true` if a key is due.
+    /// Returns `true` if some key is due.
     pub fn is_due(&self, now_ms: u64) -> bool {
         let next_ms = self.next_ms.load(Ordering::Relaxed);
         next_ms != 0 && next_ms < now_ms
     }
 
-    /// Remembers keys.
+    /// Adds keys, or updates their times.
     pub fn note(&self, keys: impl Iterator<Item = LocalKey>) {
         let mut known = lock(&self.known);
         for key in keys {
@@ -85,7 +85,7 @@ impl LocalKeys {
         self.publish(&known);
     }
 
-    /// Takes out keys that are due.
+    /// Removes and returns keys that are due.
     fn take_due(&self, now_ms: u64) -> Vec<LocalKey> {
         let mut known = lock(&self.known);
         let mut due = Vec::new();
@@ -118,7 +118,7 @@ impl LocalKeys {
     }
 }
 
-/// Deletes those that have expired.
+/// Deletes the keys that have expired.
 pub fn expire(keyspace: &Keyspace, seat: &mut Seat, now_ms: u64, effects: &mut Effects, tell: OnExpired<'_>) {
     let mut again = Vec::new();
     for mut key in keyspace.local.take_due(now_ms) {
@@ -150,7 +150,7 @@ pub fn expire(keyspace: &Keyspace, seat: &mut Seat, now_ms: u64, effects: &mut E
         }
         again.push(key);
     }
-    // Keys that clients wrote here are deleted here, whatever the role.
+    // No other server deletes the keys that clients wrote here, so they are deleted in either role.
     delete_found(keyspace, seat, now_ms, &|| true, effects, tell);
     keyspace.local.note(again.into_iter());
 }

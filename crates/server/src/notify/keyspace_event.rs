@@ -1,8 +1,7 @@
 //! The names and classes of keyspace events.
 //!
 //! See Valkey's documentation, "Keyspace notifications": a class is one letter of `notify-keyspace-events`.
-
-/// A class of events; the bits are those of the letters of `notify-keyspace-events`.
+/// A class of events. Each class but `Silent` is one letter of `notify-keyspace-events`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// `g`: commands that work on keys of any type.
@@ -23,7 +22,7 @@ pub enum Class {
     Expired,
     /// `e`: a key was evicted.
     Evicted,
-    /// `n`: a key came into being.
+    /// `n`: a key was created.
     New,
     /// `m`: a reader did not find a key.
     Missed,
@@ -31,12 +30,12 @@ pub enum Class {
     Silent,
 }
 
-/// What happened to a key.
+/// An event: a change of a key that can be published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Its class.
+    /// The class of the event.
     pub class: Class,
-    /// Its name, as it is published.
+    /// The name of the event, as published.
     pub name: &'static str,
 }
 
@@ -97,13 +96,13 @@ impl Event {
         }
     }
 
-    /// The event of a key that came into being.
+    /// The event of a key that was created.
     pub const NEW: Event = Event {
         class: Class::New,
         name: "new",
     };
 
-    /// A change that is no event: of what a value remembers about itself.
+    /// A change without an event, such as a change of a value's internal metadata.
     pub const SILENT: Event = Event {
         class: Class::Silent,
         name: "",
@@ -121,7 +120,7 @@ impl Event {
         name: "expired",
     };
 
-    /// The event of a key that had to make room.
+    /// The event of a key that was evicted.
     pub const EVICTED: Event = Event {
         class: Class::Evicted,
         name: "evicted",

@@ -12,23 +12,23 @@ const LOOK: Duration = Duration::from_millis(1);
 /// The purpose of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// A dump (BGSAVE).
+    /// An RDB file (BGSAVE).
     Dump,
     /// The base of an append-only file.
     LogBase,
-    /// Replicas.
+    /// A full synchronization of replicas.
     Replicas,
 }
 
-/// The state of the one snapshot at a time; all threads read it.
+/// The state of the running snapshot, shared by all threads. There is one snapshot at a time.
 #[derive(Debug, Default)]
 pub struct Running {
     current: Mutex<Option<Current>>,
-    /// Set if the current one was cancelled.
+    /// Set when the current snapshot should end.
     cancelled: AtomicBool,
-    /// The number of keys of the current or last one that are written.
+    /// The number of keys written by the current snapshot.
     pub keys_done: AtomicU64,
-    /// Keys that it has in all.
+    /// The total number of keys of the current snapshot.
     pub keys_total: AtomicU64,
     /// The duration of exclusive mode of the last one, in µs.
     pub moment_us: AtomicU64,
@@ -46,7 +46,7 @@ impl Running {
     /// Makes a snapshot the current one.
     ///
     /// # Errors
-    /// If there is one already; returns its purpose.
+    /// The purpose of the current snapshot, if there is one.
     pub fn claim(&self, purpose: Purpose, now_s: u64) -> Result<(), Purpose> {
         let mut current = lock(&self.current);
         if let Some(current) = *current {
@@ -74,14 +74,14 @@ impl Running {
         lock(&self.current).map(|current| current.purpose)
     }
 
-    /// Since when a snapshot for that purpose is being written, seconds since the epoch.
+    /// The start of the current snapshot in seconds since the Unix epoch, if it has that purpose.
     pub fn since_s(&self, purpose: Purpose) -> Option<u64> {
         lock(&self.current)
             .filter(|current| current.purpose == purpose)
             .map(|current| current.since_s)
     }
 
-    /// Cancels the current one if it has one of these purposes. Returns `true` if it was cancelled.
+    /// Cancels the current snapshot if it has one of these purposes. Returns `true` if it has.
     pub fn cancel(&self, purposes: &[Purpose]) -> bool {
         let current = lock(&self.current);
         let meant = current.is_some_and(|current| purposes.contains(&current.purpose));
@@ -91,14 +91,14 @@ impl Running {
         meant
     }
 
-    /// Returns `true` if the current one was cancelled. A consumer checks this before any step that is visible from
-    /// outside, and at intervals while it waits.
+    /// Returns `true` if the current snapshot should end. A consumer of its bytes checks this before every externally
+    /// visible change, and periodically while it waits.
     #[inline]
     pub fn is_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::Acquire)
     }
 
-    /// Waits until none is current, for at most this time. Returns `true` if that is so.
+    /// Waits until there is no current snapshot, for at most this time. Returns `true` if there is none.
     pub fn wait_for_end(&self, at_most: Duration) -> bool {
         let until = Instant::now() + at_most;
         while self.purpose().is_some() {
@@ -110,7 +110,7 @@ impl Running {
         true
     }
 
-    /// Waits for the end of a cancelled one.
+    /// Waits for the end of a cancelled snapshot.
     pub fn wait_for_cancelled(&self) {
         while self.purpose().is_some() && self.is_cancelled() {
             std::thread::sleep(LOOK);

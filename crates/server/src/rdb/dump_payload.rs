@@ -1,7 +1,7 @@
-//! The payload of DUMP and RESTORE: one value, the version of its encoding, and a checksum.
+//! The payload that DUMP creates and RESTORE accepts: one value, the version of its encoding, and a checksum.
 //!
 //! ```text
-//! type (1)  value ...  version (2, little-endian)  CRC-64 of all before (8, little-endian)
+//! type (1)  value ...  version (2, little-endian)  CRC-64 of all preceding bytes (8, little-endian)
 //! ```
 
 use std::borrow::Cow;
@@ -27,12 +27,12 @@ use super::streams;
 use super::strings::{self, Loaded, Reader};
 use crate::config::Config;
 
-/// The version that Weft writes.
+/// The RDB version that Weft writes.
 pub const VERSION: u16 = 80;
-/// Versions that other programs use for encodings of their own.
+/// RDB versions that other servers use for their own encodings.
 pub const FOREIGN_VERSIONS: std::ops::RangeInclusive<u16> = 12..=79;
-/// Types and opcodes that are unused in payloads and files of the versions that Redis and Valkey share, and that newer
-/// versions of Redis use differently.
+/// Types and opcodes that do not occur in payloads and files of the versions that Redis and Valkey share. Newer
+/// versions of Redis use them in a different way.
 pub const FOREIGN_TYPES: std::ops::RangeInclusive<u8> = 22..=243;
 const FOOTER_BYTES: usize = 10;
 const CHECKSUM_BYTES: usize = 8;
@@ -43,7 +43,7 @@ pub const TYPE_STRING: u8 = 0;
 /// The checksum of payloads and files.
 pub static CRC: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);
 
-/// The payload of a value; strings are compressed if `compress` is set (`rdbcompression`).
+/// Returns the payload of a value. Strings are compressed if `compress` is set (`rdbcompression`).
 pub fn dump(value: ValueRef<'_, Value>, compress: bool) -> Vec<u8> {
     let mut out = Vec::new();
     write(&mut out, value, compress);
@@ -87,19 +87,19 @@ pub fn write(out: &mut Vec<u8>, value: ValueRef<'_, Value>, compress: bool) {
     }
 }
 
-/// Makes a payload of a value: appends the version and the checksum.
+/// Completes the payload of a value: appends the version and the checksum.
 pub fn seal(body: &mut Vec<u8>, version: u16) {
     body.extend(version.to_le_bytes());
     let checksum = CRC.checksum(body);
     body.extend(checksum.to_le_bytes());
 }
 
-/// `true` if checksums of payloads and files are verified. Tests with damaged values switch this off (`DEBUG
+/// `true` if checksums of payloads and files are verified. Tests of damaged values turn this off (`DEBUG
 /// SET-SKIP-CHECKSUM-VALIDATION`).
 pub static CHECKS_SUMS: AtomicBool = AtomicBool::new(true);
 
-/// Returns `true` if a payload is complete and of a readable version. Unknown versions pass if `relaxed` is set
-/// (`rdb-version-check`).
+/// Returns `true` if a payload is undamaged and of a readable version. Unknown versions are accepted if `relaxed` is
+/// set (`rdb-version-check`).
 pub fn verify(payload: &[u8], relaxed: bool) -> bool {
     let Some(at) = payload.len().checked_sub(FOOTER_BYTES) else {
         return false;
@@ -111,8 +111,8 @@ pub fn verify(payload: &[u8], relaxed: bool) -> bool {
         && (CRC.checksum(body).to_le_bytes() == checksum || !CHECKS_SUMS.load(Ordering::Relaxed))
 }
 
-/// Returns the type of a verified payload, if its version is one that other programs use for encodings of their own,
-/// and the type is none of the older types.
+/// The type of a verified payload if its version is one that other servers use for their own encodings and the type is
+/// not one of the shared ones.
 pub fn foreign_type(payload: &[u8]) -> Option<u8> {
     let at = payload.len().checked_sub(FOOTER_BYTES)?;
     let version = u16::from_le_bytes([*payload.get(at)?, *payload.get(at + 1)?]);
@@ -120,20 +120,21 @@ pub fn foreign_type(payload: &[u8]) -> Option<u8> {
     (FOREIGN_VERSIONS.contains(&version) && kind >= *FOREIGN_TYPES.start()).then_some(kind)
 }
 
-/// Returns `true` if a payload holds a collection, not a string.
+/// Returns `true` if a payload holds a collection rather than a string.
 pub fn is_collection(payload: &[u8]) -> bool {
     payload.first().is_some_and(|kind| *kind != TYPE_STRING)
 }
 
-/// Decodes the value of a verified payload; `None` if it is invalid. Bytes behind the value are ignored, and a value
-/// that is too short reads on into the footer, as in Valkey. `config` has the limits of compact encodings.
+/// Parses the value of a verified payload; `None` if it is invalid. Bytes after a value are ignored, and a value that
+/// is too short continues into the footer, as in Valkey. `config` has the limits of compact encodings.
 pub fn load<'p>(payload: &'p [u8], config: &Config) -> Option<RestoredValue<'p>> {
     let mut reader = Reader::new(payload);
     let kind = reader.byte()?;
     read(kind, &mut reader, config)
 }
 
-/// A value of this type; `None` if it makes no sense, or has no elements. `config` has the limits of compact forms.
+/// Parses a value of this type; `None` if it is invalid or has no elements. `config` has the limits of compact
+/// encodings.
 pub fn read<'p>(kind: u8, reader: &mut Reader<'p>, config: &Config) -> Option<RestoredValue<'p>> {
     match kind {
         TYPE_STRING => reader.string().map(RestoredValue::String),
@@ -162,18 +163,18 @@ fn sorted_set<'p>(draft: DetachedSortedSet) -> RestoredValue<'p> {
     }
 }
 
-/// A value that came out of a payload.
+/// A value that was parsed from a payload.
 #[derive(Debug)]
 pub enum RestoredValue<'p> {
     /// A string.
     String(Loaded<'p>),
-    /// A small collection.
+    /// A small collection in packed form.
     Packed(Vec<u8>),
     /// Any other collection.
     Object(Value),
 }
 
-/// The parts of a value that was read.
+/// A view of the elements of a parsed value.
 #[derive(Debug)]
 pub enum PayloadContent<'v> {
     /// A string.
@@ -191,7 +192,7 @@ pub enum PayloadContent<'v> {
 }
 
 impl RestoredValue<'_> {
-    /// Returns the elements.
+    /// The elements of the value.
     pub fn content(&self) -> PayloadContent<'_> {
         match self {
             RestoredValue::String(Loaded::Int(number)) => {
@@ -215,7 +216,7 @@ impl RestoredValue<'_> {
         }
     }
 
-    /// The value on its way into the keyspace; `stored` says how bytes of strings are stored.
+    /// Passes the value to `put` in a form for insertion. `stored` returns the stored form of string bytes.
     pub fn with_new<R>(
         self,
         stored: impl FnOnce(&[u8]) -> NewValue<'_, Value>,
@@ -230,7 +231,8 @@ impl RestoredValue<'_> {
 }
 
 impl<'p> Loaded<'p> {
-    /// The bytes of a string that holds an encoded collection; `None` if it is a number, which none is.
+    /// The bytes of a string that holds an encoded collection; `None` if it is a number, which never encodes a
+    /// collection.
     pub fn into_bytes(self) -> Option<Cow<'p, [u8]>> {
         match self {
             Loaded::Int(_) => None,
@@ -239,7 +241,7 @@ impl<'p> Loaded<'p> {
         }
     }
 
-    /// The string on its way into the keyspace; `stored` says how bytes are stored.
+    /// The string in a form for insertion. `stored` returns the stored form of bytes.
     pub fn as_new<'b>(&'b self, stored: impl FnOnce(&'b [u8]) -> NewValue<'b, Value>) -> NewValue<'b, Value> {
         match self {
             Loaded::Int(number) => NewValue::Int(*number),

@@ -1,15 +1,15 @@
-//! Libraries of functions as FUNCTION DUMP has them: the records of an RDB file, with a version and a checksum.
+//! Function libraries as FUNCTION DUMP encodes them: the records of an RDB file, with a version and a checksum.
 
 use super::dump_payload::{VERSION, seal};
 use super::strings::{Loaded, Reader, write_string};
 
-/// Marks a library.
+/// The opcode of a library.
 pub const LIBRARY: u8 = 245;
-/// Marks a library in the form that it had before there was a release.
+/// The opcode of a library in the format used before the first release of functions.
 pub const LIBRARY_BEFORE_RELEASE: u8 = 246;
 const FOOTER_BYTES: usize = 10;
 
-/// The payload of libraries; `compress` is `rdbcompression`.
+/// Returns the payload of libraries. `compress` is `rdbcompression`.
 pub fn dump(codes: &[Vec<u8>], compress: bool) -> Vec<u8> {
     let mut out = Vec::new();
     for code in codes {
@@ -20,10 +20,10 @@ pub fn dump(codes: &[Vec<u8>], compress: bool) -> Vec<u8> {
     out
 }
 
-/// The codes in a payload that was verified.
+/// The codes of the libraries in a verified payload.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The error text, if the payload is invalid.
 pub fn load(payload: &[u8]) -> Result<Vec<Vec<u8>>, &'static str> {
     let mut codes = Vec::new();
     let mut reader = Reader::new(&payload[..payload.len().saturating_sub(FOOTER_BYTES)]);

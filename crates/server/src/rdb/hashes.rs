@@ -1,4 +1,4 @@
-//! Hashes as RDB files have them.
+//! Hashes in the encoding of RDB files.
 //!
 //! ```text
 //! 4     number of fields, each field and value as strings       the form of tables, and of all hashes in old versions
@@ -6,7 +6,7 @@
 //! 13    a string: a ziplist                                     only read
 //! 16    a string: a listpack of fields and values
 //! 22    number of fields, each field and value as strings and its expiry: ms since the epoch, -1 for none (8,
-//!       little-endian)                                          tables some of whose fields expire
+//!       little-endian)                                          tables some of whose fields have an expiry
 //! ```
 
 use std::borrow::Cow;
@@ -27,10 +27,10 @@ pub const TYPE_ZIPMAP: u8 = 9;
 pub const TYPE_ZIPLIST: u8 = 13;
 /// The type of a hash in a listpack.
 pub const TYPE_LISTPACK: u8 = 16;
-/// The type of a hash some of whose fields expire.
+/// The type of a hash in which some fields have an expiry.
 pub const TYPE_EXPIRING: u8 = 22;
 
-/// All of them.
+/// All types of hashes.
 pub const TYPES: [u8; 5] = [TYPE_HASH, TYPE_ZIPMAP, TYPE_ZIPLIST, TYPE_LISTPACK, TYPE_EXPIRING];
 
 const NEVER: i64 = -1;
@@ -74,17 +74,17 @@ fn write_table(out: &mut Vec<u8>, hash: &Hash, compress: bool) {
     }
 }
 
-/// A hash that was read, in the form it has under the limits.
+/// A hash that was read, in the encoding that the limits give it.
 #[derive(Debug)]
 pub enum Read {
-    /// To be stored in the table entry.
+    /// A packed hash, which is stored in the table entry.
     Packed(Vec<u8>),
-    /// A value behind the entry.
+    /// A hash as a separate object.
     Large(Hash),
 }
 
-/// A hash of any of these types, in the form it has under these limits. `None` if it is damaged, empty, or names a
-/// field twice.
+/// Reads a hash of any of these types, in the encoding that the limits give it; `None` if it is invalid, empty, or
+/// contains a field twice.
 pub fn read(kind: u8, reader: &mut Reader<'_>, limits: HashLimits) -> Option<Read> {
     match kind {
         TYPE_HASH | TYPE_EXPIRING => read_table(reader, limits, kind == TYPE_EXPIRING),
@@ -100,10 +100,10 @@ pub fn read(kind: u8, reader: &mut Reader<'_>, limits: HashLimits) -> Option<Rea
     }
 }
 
-/// Fields on their way into a hash, each of which must be new.
+/// A hash under construction, to which each field is added once.
 struct Draft {
     hash: Hash,
-    /// The bytes of a run that holds them all.
+    /// The size in bytes of a listpack with all fields.
     run_bytes: usize,
 }
 
@@ -118,7 +118,7 @@ impl Draft {
 
     fn add(&mut self, name: &[u8], value: &[u8], expiry: FieldExpiry) -> Option<()> {
         self.run_bytes += Element::of(name).run_bytes() + Element::of(value).run_bytes();
-        // Nothing has expired at the beginning of time, so a field that is there twice is noticed.
+        // At time 0 nothing has expired, so a duplicate field is detected.
         (self.hash.set(name, value, expiry, 0) == PreviousField::Absent).then_some(())
     }
 
@@ -194,7 +194,7 @@ fn read_listpack(whole: &[u8], limits: HashLimits) -> Option<Read> {
     draft.finish()
 }
 
-/// Returns the reported encoding of a hash with this many fields that was read from a compact form.
+/// The reported encoding of a hash with this many fields that was stored in a compact encoding.
 fn reported(fields: usize, limits: HashLimits) -> HashEncoding {
     if fields <= limits.fields {
         HashEncoding::Listpack

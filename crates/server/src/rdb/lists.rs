@@ -1,4 +1,4 @@
-//! Lists as RDB files have them: node by node.
+//! Lists in the encoding of RDB files, node by node.
 //!
 //! ```text
 //! list, 1            count   string ...
@@ -16,19 +16,19 @@ use super::strings::{Loaded, Reader, write_compressed, write_length, write_strin
 use super::ziplist::{Element, Ziplist};
 use crate::config::{Config, id};
 
-/// A list of strings, of the oldest versions.
+/// The type of a list of strings, used by the oldest versions.
 pub const TYPE_LIST: u8 = 1;
-/// A ziplist.
+/// The type of a ziplist.
 pub const TYPE_ZIPLIST: u8 = 10;
-/// A quicklist of ziplists.
+/// The type of a quicklist of ziplists.
 pub const TYPE_QUICKLIST: u8 = 14;
-/// A quicklist of listpacks and large elements: what is written.
+/// The type of a quicklist of listpacks and large elements. Only this type is written.
 pub const TYPE_QUICKLIST_2: u8 = 18;
 
 const PLAIN: usize = 1;
 const PACKED: usize = 2;
 
-/// Appends a list and its type; strings are compressed if `compress` is set (`rdbcompression`).
+/// Appends a list and its type. Strings are compressed if `compress` is set (`rdbcompression`).
 pub fn write(out: &mut Vec<u8>, list: ListRef<'_>, compress: bool) {
     out.push(TYPE_QUICKLIST_2);
     match list {
@@ -60,7 +60,7 @@ pub fn write(out: &mut Vec<u8>, list: ListRef<'_>, compress: bool) {
     }
 }
 
-/// Reads a list of a type; `None` if the bytes are invalid, or the list is empty.
+/// Reads a list of the given type; `None` if it is invalid or empty.
 pub fn read<'p>(kind: u8, reader: &mut Reader<'p>, config: &Config) -> Option<RestoredValue<'p>> {
     let fill = config.integer(id::LIST_MAX_LISTPACK_SIZE);
     let mut list = List::quicklist(fill, config.integer(id::LIST_COMPRESS_DEPTH));
@@ -128,7 +128,7 @@ fn read_nodes(reader: &mut Reader<'_>, list: &mut List) -> Option<()> {
     for _ in 0..reader.length()? {
         let container = reader.length()?;
         let bytes = match reader.string()? {
-            // Only an element outside a container can be an integer.
+            // Only a plain node, with a single element, can be a number.
             Loaded::Int(number) if container == PLAIN => {
                 format_decimal(number, &mut [0; DECIMAL_MAX_BYTES]).to_vec().into()
             }

@@ -1,4 +1,4 @@
-//! Values as bytes: the encodings of RDB files, which DUMP and RESTORE use as well.
+//! Serialized values: the encodings of RDB files, which DUMP and RESTORE use as well.
 
 pub use weft_values::lzf;
 

@@ -1,13 +1,13 @@
-//! Values as the commands that make them, for an append-only file that begins with commands.
+//! Conversion of values to the commands that create them, for an append-only file whose base consists of commands.
 //!
 //! | type | commands |
 //! |---|---|
 //! | string | SET |
 //! | list, set, sorted set | RPUSH, SADD, ZADD, up to 64 elements each |
-//! | hash | HSETEX for each field that expires, HMSET for up to 64 others |
+//! | hash | HSETEX for each field with an expiry, HMSET for up to 64 other fields |
 //! | stream | XADD for each entry, XSETID, then XGROUP and XCLAIM for groups, consumers and pending entries |
 //!
-//! A key that expires gets PEXPIREAT behind that.
+//! A key with an expiry is followed by PEXPIREAT.
 
 use std::ops::ControlFlow;
 
@@ -25,7 +25,7 @@ use crate::propagation::{begin_command, write_command, write_word};
 /// The maximum number of elements that one command adds.
 const BATCH: usize = 64;
 
-/// Appends the commands that make a key.
+/// Appends the commands that create a key.
 pub fn write_key(name: &[u8], value: &RestoredValue<'_>, expire_at_ms: i64, out: &mut Vec<u8>) {
     match value.content() {
         PayloadContent::String(bytes) => write_command([&b"SET"[..], name, &bytes].into_iter(), out),
@@ -41,7 +41,7 @@ pub fn write_key(name: &[u8], value: &RestoredValue<'_>, expire_at_ms: i64, out:
     }
 }
 
-/// Begins a command in front of every 64th of all elements, each of which is so many words.
+/// Starts a new command for every 64 elements. Each element consists of `words` arguments.
 struct Batches<'w> {
     command: &'w [u8],
     name: &'w [u8],
@@ -61,7 +61,7 @@ impl<'w> Batches<'w> {
         }
     }
 
-    /// For each element, before its words are written.
+    /// Starts a command if necessary. Called for each element, before its arguments are written.
     fn next(&mut self, out: &mut Vec<u8>) {
         if self.in_command == 0 {
             self.in_command = self.left.min(BATCH);
@@ -128,7 +128,7 @@ fn write_hash(name: &[u8], hash: HashRef<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Writes the fields that expire, and returns how many there are.
+/// Writes the fields with an expiry. Returns their number.
 fn write_expiring_fields(name: &[u8], hash: HashRef<'_>, out: &mut Vec<u8>) -> usize {
     let HashRef::Large(hash) = hash else {
         return 0;
@@ -158,7 +158,7 @@ fn id_text(id: StreamId) -> Vec<u8> {
 
 fn write_stream(name: &[u8], stream: &Stream, out: &mut Vec<u8>) {
     if stream.length() == 0 {
-        // A stream is created by an entry, even if none stays.
+        // Only an entry creates a stream, even if none stays.
         let words: [&[u8]; 7] = [b"XADD", name, b"MAXLEN", b"0", b"0-1", b"x", b"y"];
         write_command(words.into_iter(), out);
     }

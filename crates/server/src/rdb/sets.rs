@@ -1,4 +1,4 @@
-//! Sets as RDB files have them.
+//! Sets in the encoding of RDB files.
 //!
 //! ```text
 //! 2    number of members, each member as a string       the form of tables, and of all sets in old versions
@@ -14,7 +14,7 @@ use super::dump_payload::RestoredValue;
 use super::strings::{Loaded, Reader, write_length, write_string};
 use crate::config::Config;
 
-/// The type of a set of any members.
+/// The type of a set of arbitrary members.
 pub const TYPE_SET: u8 = 2;
 /// The type of a set of integers.
 pub const TYPE_INTSET: u8 = 11;
@@ -48,8 +48,7 @@ pub fn write(out: &mut Vec<u8>, set: SetView<'_>, compress: bool) {
     }
 }
 
-/// Reads a set of one of the types above, into the encoding that it has under the limits in `config`. `None` if it is
-/// invalid.
+/// Reads a set of one of the types above, in the encoding that the limits in `config` give it; `None` if it is invalid.
 pub fn read<'p>(kind: u8, reader: &mut Reader<'_>, config: &Config) -> Option<RestoredValue<'p>> {
     let set = read_set(kind, reader, config.set_limits())?;
     Some(match set.packed() {
@@ -67,11 +66,12 @@ fn read_set(kind: u8, reader: &mut Reader<'_>, limits: SetLimits) -> Option<Set>
     }
 }
 
-/// A set of [`TYPE_SET`], in the form it has under these limits. `None` if it is empty or names a member twice.
+/// Reads a set of [`TYPE_SET`], in the encoding that the limits give it; `None` if it is empty or contains a member
+/// twice.
 fn read_members(reader: &mut Reader<'_>, limits: SetLimits) -> Option<Set> {
     let members = reader.length()?;
     let mut set = if members > limits.integers {
-        // The number may be a lie; what is read is not.
+        // The stated number is not trusted, so no memory is reserved for it.
         Set::new_table(0, 0)
     } else {
         Set::new_integers()
@@ -90,7 +90,7 @@ fn read_members(reader: &mut Reader<'_>, limits: SetLimits) -> Option<Set> {
     (members > 0).then_some(set)
 }
 
-/// A set of [`TYPE_INTSET`]; `None` if it is empty, or not what it should be.
+/// Reads a set of [`TYPE_INTSET`]; `None` if it is empty or invalid.
 fn read_intset(whole: &[u8], limits: SetLimits) -> Option<Set> {
     let (width, rest) = whole.split_first_chunk::<4>()?;
     let (members, numbers) = rest.split_first_chunk::<4>()?;
@@ -103,7 +103,7 @@ fn read_intset(whole: &[u8], limits: SetLimits) -> Option<Set> {
     Some(set)
 }
 
-/// A set of [`TYPE_LISTPACK`]; `None` if it is empty, names a member twice, or is not what it should be.
+/// Reads a set of [`TYPE_LISTPACK`]; `None` if it is empty, contains a member twice, or is invalid.
 fn read_listpack(whole: &[u8], limits: SetLimits) -> Option<Set> {
     let (run, _) = listpack::validate(whole)?;
     Set::from_external_run(run, limits).filter(|set| !set.is_empty())

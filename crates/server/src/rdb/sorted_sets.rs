@@ -1,12 +1,12 @@
-//! Sorted sets as RDB files have them.
+//! Sorted sets in the encoding of RDB files.
 //!
 //! ```text
-//!  3   number of members, each a string and its score in decimal        old versions
-//!  5   number of members, each a string and its score, 8 bytes          skiplists, highest score first
-//! 12   a string: a ziplist of members and scores in turn                old versions
-//! 17   a string: a listpack of members and scores in turn               listpacks
+//!  3   number of members, each a string and its score in decimal    old versions
+//!  5   number of members, each a string and its score, 8 bytes      skiplists, from the highest score to the lowest
+//! 12   a string: a ziplist of alternating members and scores        old versions
+//! 17   a string: a listpack of alternating members and scores       listpacks
 //!
-//! decimal:  FD no number   FE infinity   FF negative infinity   else length (1), digits
+//! decimal:  FD NaN   FE infinity   FF negative infinity   else length (1), digits
 //! ```
 
 use weft_resp::number::{format_f64, parse_score_bound};
@@ -18,19 +18,19 @@ use weft_values::sorted_set::{
 use super::strings::{Loaded, Reader, write_length, write_string};
 use super::ziplist::{self, Ziplist};
 
-/// The type with scores in decimal.
+/// The type of a sorted set with scores in decimal.
 pub const TYPE_DECIMAL: u8 = 3;
-/// The type with scores in binary.
+/// The type of a sorted set with scores in binary.
 pub const TYPE_BINARY: u8 = 5;
-/// The type in a ziplist.
+/// The type of a sorted set in a ziplist.
 pub const TYPE_ZIPLIST: u8 = 12;
-/// The type in a listpack.
+/// The type of a sorted set in a listpack.
 pub const TYPE_LISTPACK: u8 = 17;
 
 const DECIMAL_NAN: u8 = 253;
 const DECIMAL_INFINITY: u8 = 254;
 const DECIMAL_NEGATIVE_INFINITY: u8 = 255;
-/// Numbers beyond this are stored in listpacks as they are printed.
+/// The largest absolute value that a listpack stores as an integer. Larger scores are stored as text.
 const INTEGER_MAX: f64 = (1u64 << 62) as f64;
 
 /// Appends a sorted set and its type.
@@ -76,8 +76,8 @@ fn push_score(run: &mut Vec<u8>, score: f64) {
     }
 }
 
-/// Reads a sorted set of one of the types, into the encoding it has under these limits. `None` if it is empty or
-/// invalid, or of another type.
+/// Reads a sorted set of one of these types, in the encoding that the limits give it; `None` if it is empty or invalid,
+/// or if the type is a different one.
 pub fn read(kind: u8, reader: &mut Reader<'_>, limits: SortedSetLimits) -> Option<DetachedSortedSet> {
     match kind {
         TYPE_DECIMAL => read_members(reader, false, limits),
@@ -129,7 +129,7 @@ fn read_decimal(reader: &mut Reader<'_>) -> Option<f64> {
     }
 }
 
-/// A listpack or ziplist becomes a skiplist when it has too many members; how long they are does not matter.
+/// A listpack or ziplist becomes a skiplist if it has too many members. The length of its members does not matter.
 fn limits_of_packed(limits: SortedSetLimits) -> SortedSetLimits {
     SortedSetLimits {
         member_bytes: usize::MAX,

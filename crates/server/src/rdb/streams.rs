@@ -1,4 +1,4 @@
-//! Streams as RDB files have them.
+//! Streams in the encoding of RDB files.
 //!
 //! ```text
 //!   blocks    count, then for each: first ID (a string of 16 bytes), listpack (a string)
@@ -10,8 +10,8 @@
 //!                          pending entries: count, then for each: ID (16 bytes)
 //! ```
 //!
-//! Numbers are lengths, an ID among the counters is two of them; times are little-endian. What is marked `*` is there
-//! since the second version of the encoding, and `+` since the third.
+//! Numbers are lengths. An ID among the counters consists of two of them. Times are little-endian. Fields marked `*`
+//! exist since the second version of the encoding, and `+` since the third.
 
 use std::collections::BTreeMap;
 
@@ -20,17 +20,17 @@ use weft_values::stream::{ConsumerGroup, PendingEntry, Stream, StreamBuilder, St
 
 use super::strings::{Loaded, Reader, write_length, write_string};
 
-/// The versions of the encoding, by type.
+/// The type of the first version of the encoding.
 pub const TYPE_FIRST: u8 = 15;
 /// With counters from which the lag of groups follows.
 pub const TYPE_SECOND: u8 = 19;
-/// With the times at which consumers were active.
+/// The type of the third version, with the times at which consumers were active.
 pub const TYPE_THIRD: u8 = 21;
 
-/// Stands for a number of entries read that is not known.
+/// The stored value for an unknown number of entries read.
 const UNKNOWN: usize = u64::MAX as usize;
 
-/// Appends a stream in the third version; strings are compressed if `compress` is set.
+/// Appends a stream in the third version. Strings are compressed if `compress` is set.
 pub fn write(out: &mut Vec<u8>, stream: &Stream, compress: bool) {
     let counters = stream.metadata();
     write_length(out, stream.blocks().len());
@@ -79,8 +79,7 @@ fn write_group(out: &mut Vec<u8>, group: &ConsumerGroup, compress: bool) {
     }
 }
 
-/// Reads a stream of the version that stood in front of it. `None` if the bytes are none, or if anything in them
-/// contradicts anything else.
+/// Reads a stream. `version` is the type that preceded it. Returns `None` if the bytes are invalid or inconsistent.
 pub fn read(reader: &mut Reader<'_>, version: u8) -> Option<Stream> {
     let mut builder = StreamBuilder::default();
     for _ in 0..reader.length()? {
@@ -156,7 +155,7 @@ fn read_group(reader: &mut Reader<'_>, version: u8, stream: &mut Stream) -> Opti
     unclaimed.is_empty().then_some(())
 }
 
-/// Reads a consumer, and assigns its pending entries to it.
+/// Reads a consumer and assigns its pending entries to it.
 fn read_consumer(
     reader: &mut Reader<'_>,
     version: u8,

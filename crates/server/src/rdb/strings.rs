@@ -1,11 +1,11 @@
-//! Lengths and strings as RDB files have them.
+//! Lengths and strings in the encoding of RDB files.
 //!
 //! ```text
 //! 00LLLLLL                     length below 64
 //! 01LLLLLL LLLLLLLL            length below 16384
 //! 10000000 LLLLLLLL x 4        length below 2^32, big-endian
 //! 10000001 LLLLLLLL x 8        any length, big-endian
-//! 11000000 00000001 00000010   a number of 1, 2 or 4 bytes, little-endian, in the place of its digits
+//! 11000000 00000001 00000010   a number of 1, 2 or 4 bytes, little-endian, instead of its digits
 //! 11000011 length length       compressed length, length, and the string in LZF
 //! ```
 
@@ -21,11 +21,11 @@ const INT_16: u8 = 0xc1;
 const INT_32: u8 = 0xc2;
 const LZF: u8 = 0xc3;
 
-/// No longer string is looked at for being a number: that of most digits in 32 bits is shorter.
+/// The length above which a string is not checked for being a number: no 32-bit number has more digits.
 const NUMBER_DIGITS: usize = 11;
-/// Shorter strings do not get smaller.
+/// The minimum length of strings to compress. Shorter strings do not get smaller.
 const COMPRESSED_MIN: usize = 21;
-/// Bytes that compression must save.
+/// The minimum number of bytes that compression must save.
 const WORTHWHILE: usize = 4;
 
 /// Appends a length.
@@ -46,7 +46,7 @@ pub fn write_length(out: &mut Vec<u8>, length: usize) {
     }
 }
 
-/// Appends a string in its shortest form; compressed only if `compress` is set (`rdbcompression`).
+/// Appends a string in its shortest form. It is compressed only if `compress` is set (`rdbcompression`).
 pub fn write_string(out: &mut Vec<u8>, bytes: &[u8], compress: bool) {
     if bytes.len() <= NUMBER_DIGITS
         && let Some(number) = parse_i64(bytes)
@@ -64,7 +64,7 @@ pub fn write_string(out: &mut Vec<u8>, bytes: &[u8], compress: bool) {
     write_plain(out, bytes);
 }
 
-/// Appends a string that is already in LZF, and that had `length` bytes before.
+/// Appends a string that is already compressed with LZF. `length` is its uncompressed length in bytes.
 pub fn write_compressed(out: &mut Vec<u8>, packed: &[u8], length: usize) {
     out.push(LZF);
     write_length(out, packed.len());
@@ -85,7 +85,7 @@ fn write_plain(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// Appends a number if it has at most 32 bits.
+/// Appends a number if it fits in 32 bits. Returns `true` if it does.
 fn write_small_integer(out: &mut Vec<u8>, number: i64) -> bool {
     if let Ok(number) = i8::try_from(number) {
         out.push(INT_8);
@@ -105,22 +105,22 @@ fn write_small_integer(out: &mut Vec<u8>, number: i64) -> bool {
 /// A string that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Loaded<'a> {
-    /// The string was stored as an integer.
+    /// The string was stored as a number.
     Int(i64),
-    /// The string was stored as it is.
+    /// The string was stored uncompressed.
     Bytes(&'a [u8]),
-    /// The string was compressed.
+    /// The string was stored compressed.
     Unpacked(Vec<u8>),
 }
 
-/// Reads from bytes that may be anything.
+/// A reader of untrusted bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Reader<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Reader<'a> {
-    /// A reader at the start of `bytes`.
+    /// Creates a reader at the start of `bytes`.
     pub const fn new(bytes: &'a [u8]) -> Self {
         Reader { rest: bytes }
     }
@@ -143,7 +143,7 @@ impl<'a> Reader<'a> {
         Some(*taken)
     }
 
-    /// A string; `None` if the bytes are none.
+    /// The next string; `None` if the bytes are not a valid string.
     pub fn string(&mut self) -> Option<Loaded<'a>> {
         let mark = *self.rest.first()?;
         let int = match mark {
@@ -160,7 +160,7 @@ impl<'a> Reader<'a> {
         Some(Loaded::Int(int))
     }
 
-    /// The bytes behind a mark.
+    /// The bytes after an encoding mark.
     fn marked<const N: usize>(&mut self) -> Option<[u8; N]> {
         self.byte()?;
         self.array()
@@ -173,7 +173,7 @@ impl<'a> Reader<'a> {
         lzf::decompress(packed, length).map(Loaded::Unpacked)
     }
 
-    /// Reads a length. Where only a length is possible, the mark of an encoding counts as one.
+    /// The next length. Where only a length is allowed, an encoding mark is read as one.
     pub fn length(&mut self) -> Option<usize> {
         let mark = self.byte()?;
         let low = usize::from(mark & 0x3f);

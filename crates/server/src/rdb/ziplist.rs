@@ -1,18 +1,19 @@
-//! Ziplists: how Redis before 7.0 stored small lists, hashes and sorted sets. Only read, never written.
+//! Ziplists: the encoding of small lists, hashes and sorted sets in Redis before 7.0. They are only read, never
+//! written.
 //!
 //! ```text
 //! bytes (4)  offset of the last entry (4)  entries (2)  entry ...  FF        all little-endian
 //!
-//! entry:  length of the entry before, 1 byte below 254, or FE and 4 bytes, little-endian
-//!         00LLLLLL                     string of so many bytes
+//! entry:  length of the previous entry, 1 byte below 254, or FE and 4 bytes, little-endian
+//!         00LLLLLL                     string of that many bytes
 //!         01LLLLLL LLLLLLLL            the same, big-endian
 //!         10...... LLLLLLLL x 4        the same, big-endian
 //!         C0, D0, E0, F0, FE           integer of 2, 4, 8, 3 or 1 bytes, little-endian
 //!         F1 to FD                     integer from 0 to 12
 //! ```
 //!
-//! The number of entries is FFFF when they are too many to be counted there. A ziplist is checked as a whole before
-//! anything of it is used, so that a walk over it cannot fail.
+//! The number of entries is FFFF if it does not fit. A ziplist is checked completely before any of its data is used, so
+//! iterating over it cannot fail.
 
 const HEADER_BYTES: usize = 10;
 const END: u8 = 0xff;
@@ -22,13 +23,13 @@ const LONG_BEFORE: u8 = 0xfe;
 /// One element of a ziplist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Element<'a> {
-    /// The canonical decimal form of this number.
+    /// The number whose canonical decimal form is the element.
     Int(i64),
-    /// These bytes.
+    /// The bytes of the element.
     Bytes(&'a [u8]),
 }
 
-/// A ziplist that was verified.
+/// A ziplist that has been validated.
 #[derive(Clone, Copy, Debug)]
 pub struct Ziplist<'a> {
     entries: &'a [u8],
@@ -36,7 +37,7 @@ pub struct Ziplist<'a> {
 }
 
 impl<'a> Ziplist<'a> {
-    /// Verifies every byte of a ziplist; `None` if it is invalid. It may be empty.
+    /// Validates every byte of a ziplist; `None` if it is invalid. It may be empty.
     pub fn check(bytes: &'a [u8]) -> Option<Self> {
         let (header, rest) = bytes.split_first_chunk::<HEADER_BYTES>()?;
         let [b0, b1, b2, b3, t0, t1, t2, t3, c0, c1] = *header;
@@ -60,12 +61,12 @@ impl<'a> Ziplist<'a> {
         (counted == count || counted == UNCOUNTED).then_some(Ziplist { entries, count })
     }
 
-    /// Number of elements.
+    /// The number of elements.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// The elements in their order.
+    /// Iterates over the elements in order.
     pub fn iter(&self) -> Elements<'a> {
         Elements {
             rest: self.entries,
@@ -116,7 +117,7 @@ struct Entry<'a> {
 }
 
 impl<'a> Entry<'a> {
-    /// The entry that `bytes` begins with; `None` if there is none, or not all of it.
+    /// Parses the entry at the start of `bytes`; `None` if there is no complete entry.
     fn read(bytes: &'a [u8]) -> Option<Self> {
         let (before, rest) = match bytes {
             [LONG_BEFORE, rest @ ..] => {
@@ -135,7 +136,7 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// The element that `bytes` begins with, and what follows it.
+/// Parses the element at the start of `bytes`. Returns it with the bytes that follow it.
 fn element(bytes: &[u8]) -> Option<(Element<'_>, &[u8])> {
     let (mark, rest) = bytes.split_first()?;
     let short = usize::from(mark & 0x3f);

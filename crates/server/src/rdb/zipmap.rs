@@ -1,4 +1,4 @@
-//! Zipmaps: how Redis before 2.6 stored small hashes. Only read, never written.
+//! Zipmaps: the encoding of small hashes in Redis before 2.6. They are only read, never written.
 //!
 //! ```text
 //! fields (1)  { length field  length unused (1) value unused-bytes } ...  FF
@@ -6,13 +6,12 @@
 //! length:  1 byte below 254, or FE and 4 bytes, little-endian
 //! ```
 //!
-//! The number of fields is FE when they are too many to be counted there. A zipmap is checked as a whole before
-//! anything of it is used.
+//! The number of fields is FE if it does not fit. A zipmap is checked completely before any of its data is used.
 
 const END: u8 = 0xff;
 const LONG: u8 = 0xfe;
 
-/// A verified zipmap. It has at least one field.
+/// A zipmap that has been validated. It has at least one field.
 #[derive(Clone, Copy, Debug)]
 pub struct Zipmap<'a> {
     pairs: &'a [u8],
@@ -20,7 +19,7 @@ pub struct Zipmap<'a> {
 }
 
 impl<'a> Zipmap<'a> {
-    /// Verifies every byte of a zipmap; `None` if it is invalid or has no fields.
+    /// Validates every byte of a zipmap; `None` if it is invalid or has no fields.
     pub fn check(bytes: &'a [u8]) -> Option<Self> {
         let (counted, rest) = bytes.split_first()?;
         let (end, pairs) = rest.split_last()?;
@@ -33,12 +32,12 @@ impl<'a> Zipmap<'a> {
         (*end == END && count > 0 && right).then_some(Zipmap { pairs, count })
     }
 
-    /// Number of fields, of which some may be the same.
+    /// The number of fields. Duplicate fields are counted separately.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Fields and their values.
+    /// Iterates over the fields with their values.
     pub fn iter(&self) -> Pairs<'a> {
         Pairs {
             rest: self.pairs,
@@ -80,10 +79,10 @@ impl<'a> Iterator for Pairs<'a> {
 
 impl ExactSizeIterator for Pairs<'_> {}
 
-/// A field with its value, and what follows them.
+/// A field with its value, and the bytes that follow them.
 type Pair<'a> = ((&'a [u8], &'a [u8]), &'a [u8]);
 
-/// The field and value that `bytes` begins with; `None` if there are none, or not all of them.
+/// Parses the field and the value at the start of `bytes`; `None` if they are incomplete.
 fn pair(bytes: &[u8]) -> Option<Pair<'_>> {
     let (field_length, rest) = length(bytes)?;
     let (field, rest) = rest.split_at_checked(field_length)?;

@@ -1,4 +1,4 @@
-//! How the tenacity of eviction becomes time.
+//! Tests of the time limit that follows from `maxmemory-eviction-tenacity`.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Secrets stay out of what is recorded.
+//! Tests that secrets stay out of the recorded arguments.
 
 use weft_resp::{ParseOutcome, Parser, RequestLimits};
 

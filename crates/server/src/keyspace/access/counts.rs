@@ -4,20 +4,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use weft_sync::StripedCounters;
 
-/// Counters per database.
+/// The number of counters per database.
 const COUNTS: usize = 3;
 
-/// Keys, keys with an expiry and volatile values per database. Each thread writes its own row, and readers add the rows
-/// up.
+/// The numbers of keys, keys with an expiry and volatile values per database. Each thread writes its own row. Readers
+/// sum the rows.
 pub struct KeyCounts {
     rows: StripedCounters,
-    /// The databases that were ever used, by number.
+    /// For each database, `true` once it was used.
     opened: Box<[AtomicBool]>,
     databases: usize,
 }
 
 impl KeyCounts {
-    /// Zeroes for `databases` databases and `seats` threads.
+    /// Creates zeroed counters for `databases` databases and `seats` threads.
     pub fn new(seats: usize, databases: usize) -> Self {
         KeyCounts {
             rows: StripedCounters::new(seats, databases * COUNTS),
@@ -45,7 +45,7 @@ impl KeyCounts {
         }
     }
 
-    /// Records that database `db` is being used. MEMORY STATS describes it from now on.
+    /// Marks database `db` as used. MEMORY STATS lists it from then on.
     pub fn open(&self, db: usize) {
         if let Some(opened) = self.opened.get(db).filter(|opened| !opened.load(Ordering::Relaxed)) {
             opened.store(true, Ordering::Relaxed);
@@ -57,27 +57,27 @@ impl KeyCounts {
         self.opened.get(db).is_some_and(|opened| opened.load(Ordering::Relaxed))
     }
 
-    /// Keys in database `db`.
+    /// The number of keys in database `db`.
     pub fn keys(&self, db: usize) -> u64 {
         self.rows.sum(db * COUNTS).max(0) as u64
     }
 
-    /// Keys with an expiry in database `db`.
+    /// The number of keys with an expiry in database `db`.
     pub fn with_expiry(&self, db: usize) -> u64 {
         self.rows.sum(db * COUNTS + 1).max(0) as u64
     }
 
-    /// Keys in database `db` whose value is volatile: parts of it expire (fields of a hash).
+    /// The number of keys in database `db` with a volatile value, of which parts expire (fields of a hash).
     pub fn volatile(&self, db: usize) -> u64 {
         self.rows.sum(db * COUNTS + 2).max(0) as u64
     }
 
-    /// Databases counted.
+    /// The number of databases counted.
     pub fn databases(&self) -> usize {
         self.databases
     }
 
-    /// Returns `true` if any key, or a part of its value, expires.
+    /// Returns `true` if any key in any database, or a part of its value, has an expiry.
     pub fn any_expiry(&self) -> bool {
         (0..self.databases).any(|db| self.with_expiry(db) > 0 || self.volatile(db) > 0)
     }

@@ -1,26 +1,26 @@
-//! The leases of a script: those of its declared keys, and one more for each further slot that it reaches.
+//! The leases of a script: those of its declared keys, and one more for each slot that it needs while it runs.
 //!
 //! ```text
 //!   leases    [ slot 7 ][ slot 90 ]│[ slot 12 ][ slot 3 ]      in the order in which they were taken
 //!   order     3→3  7→0  12→2  90→1                             by slot
 //! ```
 //!
-//! A lease keeps its index, so that an index stays valid while other leases are added. With the leases of all slots the
-//! script has the whole keyspace ([`WholeKeyspace`]), although the gate is open.
+//! A lease keeps its index, so that an index stays valid while more leases are added. With the leases of all slots the
+//! holder is effectively alone with the keyspace ([`WholeKeyspace`]), but no thread is stopped at the gate.
 
 use super::Lease;
 use crate::keyspace::{Exclusive, SLOTS, Slot, SlotHeader};
 
-/// Leases that are held until a script ends, with more to come.
+/// The leases that are held until a script ends. More can be added.
 #[derive(Default)]
 pub struct GrowingLeases<'p> {
     leases: Vec<Lease<'p>>,
-    /// Slot and index of each lease, by slot.
+    /// The slot and the index of each lease, sorted by slot.
     order: Vec<(u16, u32)>,
 }
 
 impl<'p> GrowingLeases<'p> {
-    /// Goes on from leases in the order of their slots; their indices stay.
+    /// Starts with leases that are sorted by slot. Their indices stay the same.
     pub fn new(leases: Vec<Lease<'p>>) -> Self {
         let order: Vec<(u16, u32)> = (0u32..)
             .zip(&leases)
@@ -33,14 +33,14 @@ impl<'p> GrowingLeases<'p> {
         GrowingLeases { leases, order }
     }
 
-    /// Returns the index of a slot's lease, if it is held.
+    /// The index of the lease of a slot, if it is held.
     #[inline]
     pub fn index_of(&self, slot: u16) -> Option<u32> {
         let at = self.order.binary_search_by_key(&slot, |(slot, _)| *slot).ok()?;
         Some(self.order[at].1)
     }
 
-    /// Adds the lease of a slot that is not held yet; returns its index.
+    /// Adds the lease of a slot that is not held yet. Returns its index.
     pub fn add(&mut self, lease: Lease<'p>) -> u32 {
         let (slot, index) = (lease.cell() as u16, self.leases.len() as u32);
         let at = self.order.partition_point(|(other, _)| *other < slot);
@@ -58,7 +58,7 @@ impl<'p> GrowingLeases<'p> {
         self.leases.len() == SLOTS
     }
 
-    /// The slots that are held.
+    /// The slots that are held, in ascending order.
     pub fn slots(&self) -> impl Iterator<Item = u16> {
         self.order.iter().map(|(slot, _)| *slot)
     }
@@ -84,7 +84,7 @@ impl<'p> GrowingLeases<'p> {
     /// The header of a slot that is held.
     ///
     /// # Panics
-    /// When it is not.
+    /// If the slot is not held.
     pub fn header(&self, slot: usize) -> &SlotHeader {
         match self.index_of(slot as u16).and_then(|index| self.at(index)) {
             Some(Lease::Read(lease)) => lease.header(),
@@ -101,7 +101,7 @@ impl<'p> GrowingLeases<'p> {
     }
 }
 
-/// The whole keyspace, for commands that change it as a whole.
+/// Access to the whole keyspace, for commands that change it as a whole.
 pub enum WholeKeyspace<'h, 'p> {
     /// Exclusive mode.
     Alone(&'h mut Exclusive<'p>),
@@ -131,7 +131,7 @@ impl WholeKeyspace<'_, '_> {
         }
     }
 
-    /// Header and data of a slot, to change.
+    /// The header and the data of a slot, for changes.
     pub fn parts_mut(&mut self, slot: usize) -> (&SlotHeader, &mut Slot) {
         match self {
             WholeKeyspace::Alone(all) => all.parts_mut(slot),

@@ -1,9 +1,8 @@
-//! Access to keys for handlers: `KeyRead` and `KeyWrite` under the leases that the dispatcher took.
+//! Access of command handlers to keys under the leases that the dispatcher took.
 //!
 //! A handler never sees a slot. It asks for the n-th key of its plan and gets either a view of the entry or a
-//! [`KeyWrite`], which must be closed as [`KeyWrite::changed`] or [`KeyWrite::unchanged`]. From that one record follow
-//! the dirty count and every hook (watches, events, waiters, tracking, the log): see
-//! [`super::effects`].
+//! [`KeyWrite`], which must be closed with [`KeyWrite::changed`] or [`KeyWrite::unchanged`]. The dirty count and every
+//! hook (watch, event, blocked clients, tracking, propagation log) follow from that one record: see [`super::effects`].
 
 mod counts;
 mod growing;
@@ -28,18 +27,18 @@ use super::prefetch_policy::PrefetchPolicy;
 use super::{Exclusive, ReadLease, Slot, SlotHeader, WriteLease};
 use crate::notify::keyspace_event::Event;
 
-/// A key of a plan: which argument it is, its hash and where its slot's lease is held.
+/// A key of a plan: the index of its argument, its hash, and the index of its slot's lease.
 #[derive(Clone, Copy, Debug)]
 pub struct PlannedKey {
     /// The hash of the key.
     pub hash: u64,
-    /// Index of the argument.
+    /// The index of the argument that names the key.
     pub argument: u32,
-    /// The slot.
+    /// The slot of the key.
     pub slot: u16,
     /// `true` if the command may write the key.
     pub write: bool,
-    /// Index into the held leases, once they are held.
+    /// The index into the held leases. Valid once the leases are held.
     pub lease: u32,
 }
 
@@ -56,7 +55,7 @@ impl PlannedKey {
         }
     }
 
-    /// Returns a key that no argument names, for reading.
+    /// A key that no argument names, for reading.
     pub const fn unnamed(hash: u64) -> Self {
         PlannedKey {
             hash,
@@ -70,9 +69,9 @@ impl PlannedKey {
 
 /// One held lease.
 pub enum Lease<'a> {
-    /// Beside other readers.
+    /// A lease shared with other readers.
     Read(ReadLease<'a>),
-    /// Alone.
+    /// An exclusive lease.
     Write(WriteLease<'a>),
 }
 
@@ -85,7 +84,7 @@ impl Lease<'_> {
         }
     }
 
-    /// Returns `true` if the slot is held for writing and has pinned values, or values that must be saved before they
+    /// Returns `true` if the slot is held for writing and some of its values are pinned, or must be saved before they
     /// change.
     #[inline]
     pub fn meets_loans(&self) -> bool {
@@ -103,24 +102,24 @@ impl Lease<'_> {
     }
 }
 
-/// A command with more keys than this prefetches on its own while it walks over them.
+/// A command with more keys than this prefetches keys itself while it iterates over them.
 pub const SLIDING_KEYS: usize = 64;
 /// The distance in keys at which such a command prefetches values; entries are prefetched at twice the distance.
 const SLIDING_DISTANCE: usize = 12;
 
 /// The leases that a command holds while it runs.
 pub enum HeldLeases<'a, 'p> {
-    /// Nothing: the command has no keys.
+    /// No lease: the command has no keys.
     Nothing,
     /// The lease of the only slot.
     One(&'a mut Lease<'p>),
-    /// Leases of several slots, ascending.
+    /// The leases of several slots, in ascending order of slots.
     Many(&'a mut Vec<Lease<'p>>),
-    /// The leases of a script, which takes more of them as it runs.
+    /// The leases of a script, which adds leases while it runs.
     Growing(&'a mut GrowingLeases<'p>),
-    /// Every slot.
+    /// Every slot, in exclusive mode.
     Everything(&'a mut Exclusive<'p>),
-    /// A copy of its keys, for itself.
+    /// A private copy of the command's keys.
     Private(&'a mut PrivateSlot),
 }
 
@@ -153,7 +152,7 @@ impl HeldLeases<'_, '_> {
         }
     }
 
-    /// A slot whose write lease is among what is held, whether or not a key of the command lies in it.
+    /// The slot if its write lease is held, even if no key of the command lies in it.
     pub fn written_slot(&mut self, slot: u16) -> Option<(&SlotHeader, &mut Slot)> {
         let number = slot as usize;
         match self {
@@ -182,7 +181,7 @@ impl HeldLeases<'_, '_> {
 }
 
 impl<'p> HeldLeases<'_, 'p> {
-    /// The whole keyspace, to change; `None` if some slot is not held.
+    /// The whole keyspace, for changes; `None` if some slot is not held.
     pub fn whole<'h>(&'h mut self) -> Option<WholeKeyspace<'h, 'p>> {
         match self {
             HeldLeases::Everything(all) => Some(WholeKeyspace::Alone(all)),
@@ -196,8 +195,7 @@ impl<'p> HeldLeases<'_, 'p> {
     }
 }
 
-/// Returns the time at which the first part of a value expires, in milliseconds since the Unix epoch, if parts of it
-/// do.
+/// The time at which the first part of a value expires, in ms since the Unix epoch; `None` if no part of it expires.
 #[inline]
 pub fn value_due_ms(value: ValueRef<'_, Value>) -> Option<u64> {
     match value {
@@ -214,18 +212,18 @@ fn object_due_ms(object: &Value) -> Option<u64> {
     }
 }
 
-/// The time and the client's modes on which access to keys depends; fixed for one command.
+/// The time and the client settings that access to keys depends on. They are fixed for one command.
 #[derive(Clone, Copy)]
 pub struct AccessContext<'a> {
-    /// Milliseconds since the epoch.
+    /// The current time in milliseconds since the Unix epoch.
     pub now_ms: u64,
-    /// The access clock of entries.
+    /// The access clock that advances entries on use.
     pub clock: &'a AccessClock,
-    /// Key counts and the row to write.
+    /// The key counts to update.
     pub counts: &'a KeyCounts,
-    /// The row of this thread.
+    /// The row of `counts` that belongs to this thread.
     pub seat: usize,
-    /// `true` if a read advances the entry's access clock (CLIENT NO-TOUCH).
+    /// `true` if a read advances the entry's access clock (unset by CLIENT NO-TOUCH).
     pub touch: bool,
     /// `true` if expired keys are still visible (CLIENT IMPORT-SOURCE).
     pub sees_expired: bool,
@@ -241,11 +239,11 @@ pub struct Keys<'a, 'p> {
     pub held: HeldLeases<'a, 'p>,
     /// The client's database.
     pub db: usize,
-    /// Time, clock, counters.
+    /// The time, the access clock and the counters.
     pub access: AccessContext<'a>,
     /// The record of the command's effects.
     pub effects: &'a mut Effects,
-    /// The prefetch policy, once the command has turned out to have many keys.
+    /// The prefetch policy of its lookups. Set once the command is known to have many keys.
     pub reach: Option<PrefetchPolicy>,
 }
 
@@ -255,21 +253,21 @@ pub fn is_expired(expire_at_ms: Option<u64>, now_ms: u64) -> bool {
     expire_at_ms.is_some_and(|at| now_ms > at)
 }
 
-/// The effect of a read on hit counts and on the access clock.
+/// Controls how a lookup for reading updates hit counts and the access clock.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum LookupStatistics {
     /// An ordinary read.
     Yes,
-    /// The entry's access clock stays (TYPE, TTL).
+    /// The entry's access clock is not advanced (TYPE, TTL).
     No,
     /// No effect, and a missing key causes no event (OBJECT).
     Unnoticed,
-    /// As an ordinary read, whatever CLIENT NO-TOUCH says (TOUCH).
+    /// As an ordinary read, regardless of CLIENT NO-TOUCH (TOUCH).
     Always,
 }
 
 impl<'a> Keys<'a, '_> {
-    /// Number of keys.
+    /// The number of keys.
     pub fn len(&self) -> usize {
         self.planned.len()
     }
@@ -282,7 +280,7 @@ impl<'a> Keys<'a, '_> {
             .map_or(&[][..], |key| self.args.argument(key.argument as usize))
     }
 
-    /// The n-th key's entry for reading; `None` when it is missing or expired.
+    /// The n-th key's entry for reading; `None` if it is missing or expired.
     #[inline]
     pub fn read(&mut self, index: usize) -> Option<EntryRef<'_, Value>> {
         self.read_with(index, self.db, LookupStatistics::Yes)
@@ -311,7 +309,8 @@ impl<'a> Keys<'a, '_> {
         visible.then_some(entry)
     }
 
-    /// Fetches the memory of keys behind the n-th, for commands with so many keys that the batch left them out.
+    /// Prefetches the memory of keys after the n-th. It does so only for commands with so many keys that the batch did
+    /// not prefetch them.
     #[inline]
     pub fn prefetch_ahead(&mut self, index: usize) {
         if self.planned.len() > SLIDING_KEYS {
@@ -365,8 +364,9 @@ impl<'a> Keys<'a, '_> {
         KeyWrite::new(parts, named, db, &self.access, self.effects)
     }
 
-    /// Deletes the expired keys of the command, as far as their slots are held for writing. The command is logged after
-    /// the deletions. A single key is one that the command writes.
+    /// Deletes the keys of the command that have expired, as far as their slots are held for writing. The command's own
+    /// effects are logged after these deletions. A command with a single key is skipped: it writes that key, which
+    /// deletes an expired entry.
     #[inline]
     pub fn delete_expired(&mut self) {
         if self.planned.len() > 1 && !self.access.sees_expired {

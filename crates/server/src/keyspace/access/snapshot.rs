@@ -1,20 +1,20 @@
-//! Keys as of one moment, in a table of their own: a long command works on it without leases.
+//! Copies of a command's keys at one moment, in a private table, so that a long command can run without leases.
 //!
 //! ```text
-//!   under the command's leases                              without leases
-//!   ──────────────────────────                              ──────────────
+//!   under the command's leases                              without any
+//!   ──────────────────────────                              ───────────
 //!   slot 7     key a ──▶ large set ◀── handle ──┐
 //!   slot 90    key b ──▶ number 5   ── copied ──┤           a private table, in which the handler finds its keys,
 //!   slot 300   key c ──▶ anything   ── "exists" ┴──▶        and into which it writes
 //! ```
 //!
-//! 1. Large values are pinned ([`crate::keyspace::pinned`]), small ones are copied: a snapshot takes microseconds.
-//! 2. Of a key that the command only replaces, the snapshot records whether it exists, and nothing else. A command that
-//!    needs more reads the key, and says so in its key specifications.
-//! 3. The handler's writes stay in the private table. [`Snapshot::still_holds`] checks under the command's leases that
-//!    everything it has seen is unchanged, and [`Snapshot::store`] then makes the same changes to the real keys.
-//! 4. Seeing the same value again means seeing the same object: while it has a handle it is neither changed nor freed,
-//!    so no other object can have its address.
+//! 1. Large values are pinned ([`crate::keyspace::lent`]), small ones are copied. A snapshot takes microseconds.
+//! 2. For a key that the command only replaces, the snapshot records only whether it exists. A command that needs more
+//!    reads the key, and declares so in its key specifications.
+//! 3. The handler's writes stay in the private table. [`Snapshot::still_holds`] checks, under the command's leases,
+//!    that every value that was seen is unchanged. [`Snapshot::store`] then applies the writes to the real keys.
+//! 4. An unchanged value is recognized by the identity of its object. While a handle to an object exists, the object
+//!    neither changes nor is freed, so no other object can have its address.
 
 use weft_resp::Args;
 use weft_table::{Blob, EntryRef, NewValue, Shared, ValueRef};
@@ -26,19 +26,19 @@ use crate::keyspace::effects::{Change, ChangeKind, Effects, Hooks};
 use crate::keyspace::pinned::Pin;
 use crate::notify::keyspace_event::Event;
 
-/// A snapshot of more keys would take too long.
+/// The largest number of keys. A snapshot of more keys would take too long.
 const MOST_KEYS: usize = 64;
-/// Copying more would take too long, bytes.
+/// The largest number of bytes to copy. Copying more would take too long.
 const MOST_COPIED_BYTES: usize = 256 << 10;
 
-/// The use that a command makes of one of its keys.
+/// The way in which a command uses one of its keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyUse {
-    /// It reads the value.
+    /// Reads the value.
     Read,
-    /// It replaces the value, whatever it was.
+    /// Replaces the value without reading it.
     Replace,
-    /// It changes the value in place.
+    /// Changes the value in place.
     Change,
 }
 
@@ -58,7 +58,7 @@ impl PrivateSlot {
     }
 }
 
-/// The observed state of a key.
+/// The state in which a key was seen.
 #[derive(Debug)]
 enum SeenKey {
     Missing,
@@ -83,7 +83,7 @@ impl SeenKey {
         }
     }
 
-    /// Returns the bytes that a copy of the value takes, or `None` if the value is pinned instead.
+    /// The number of bytes that copying the value takes; `None` if the value is pinned instead.
     fn copied_bytes(value: ValueRef<'_, Value>) -> Option<usize> {
         match value {
             ValueRef::Int(_) => Some(0),
@@ -92,11 +92,11 @@ impl SeenKey {
         }
     }
 
-    /// The value, for the private table.
+    /// The value to store in the private table.
     fn value(&self) -> Option<NewValue<'_, Value>> {
         Some(match self {
             SeenKey::Missing => return None,
-            // Any value will do.
+            // A placeholder. The command does not read it.
             SeenKey::Something => NewValue::Int(0),
             SeenKey::Int(number) => NewValue::Int(*number),
             SeenKey::Bytes(bytes) => NewValue::Bytes(bytes),
@@ -123,17 +123,17 @@ impl SeenKey {
 /// The keys of one command as of one moment.
 pub struct Snapshot {
     private: PrivateSlot,
-    /// The observed state of each key of the plan, with its expiry if it was read.
+    /// For each key of the plan, its state when it was seen, and its expiry if it was read.
     seen: Vec<(SeenKey, Option<u64>)>,
-    /// Counts what the command does in its private table, which is of no interest.
+    /// Counts of the command's writes to its private table. They are discarded.
     counts: KeyCounts,
-    /// The moment, ms since the epoch.
+    /// The time of the snapshot in ms since the Unix epoch.
     now_ms: u64,
-    // Behind all handles: they are dropped first.
+    // Declared after all handles, so that it is dropped after them.
     _loan: Pin,
 }
 
-/// The key and the event of a change that was made, and not only missed.
+/// The key and the event of a write; `None` for a missed lookup.
 fn written(change: &Change) -> Option<(&[u8], Event)> {
     match change.what {
         ChangeKind::Event(event) if event != Event::MISSED => Some((&change.name, event)),
@@ -141,12 +141,12 @@ fn written(change: &Change) -> Option<(&[u8], Event)> {
     }
 }
 
-/// Returns `true` if the changes include one of a key.
+/// Returns `true` if a key was written among the changes.
 pub fn has_written(changes: &[Change]) -> bool {
     changes.iter().any(|change| written(change).is_some())
 }
 
-/// Records the keys that a command on a snapshot did not find.
+/// Records the events of keys that a command on a snapshot did not find.
 pub fn note_misses(effects: &mut Effects, changes: &[Change]) {
     if effects.hooks.has(Hooks::EVENTS) {
         let misses = changes.iter().filter(|change| written(change).is_none());
@@ -154,18 +154,18 @@ pub fn note_misses(effects: &mut Effects, changes: &[Change]) {
     }
 }
 
-/// The outcome of an attempt to take a snapshot.
+/// The result of an attempt to take a snapshot.
 pub enum SnapshotAttempt {
-    /// Here it is.
+    /// The snapshot was taken.
     Taken(Box<Snapshot>),
-    /// These keys, or their uses, do not permit a snapshot.
+    /// The keys, or the command's use of them, do not permit a snapshot.
     Unfit,
-    /// A writer waits for the end of earlier pins: the command must be tried later.
+    /// Another command waits until earlier snapshots end. This command is deferred.
     Wanted,
 }
 
 impl Keys<'_, '_> {
-    /// A snapshot of the command's keys under the leases that it has. `uses` says what it does with each.
+    /// Takes a snapshot of the command's keys under the leases that it holds. `uses` states how it uses each key.
     pub fn snapshot(&self, uses: &[KeyUse], keyspace: &Keyspace) -> SnapshotAttempt {
         debug_assert_eq!(uses.len(), self.planned.len());
         if uses.is_empty() || uses.len() > MOST_KEYS || uses.contains(&KeyUse::Change) {
@@ -215,7 +215,7 @@ impl Snapshot {
             (Some(entry), _) => SeenKey::of(entry),
         };
         let table = self.private.slot.table_mut(keys.db);
-        // A key may be named twice: to be read and to be replaced. The read state serves both.
+        // A key may be named twice, once for reading and once for replacing. The value that is read is stored for both.
         let is_better = used != KeyUse::Replace || table.find(key.hash, name).is_none();
         if is_better && let (Some(value), Some(entry)) = (seen.value(), entry) {
             drop(table.insert(key.hash, name, value, entry.expire_at_ms(), entry.clock()));
@@ -226,22 +226,23 @@ impl Snapshot {
         self.seen.push((seen, expire_at_ms));
     }
 
-    /// The moment of which it is, ms since the epoch.
+    /// The time of the snapshot in ms since the Unix epoch.
     pub fn now_ms(&self) -> u64 {
         self.now_ms
     }
 
-    /// Returns the leases of a command that works on the snapshot.
+    /// The held slots of a command that only reads the snapshot.
     pub fn held<'s, 'p>(&'s mut self) -> HeldLeases<'s, 'p> {
         HeldLeases::Private(&mut self.private)
     }
 
-    /// Returns the leases of a command that also writes into the snapshot, and its key counts, which use the first row.
+    /// The held slots of a command that also writes into the snapshot, and the counters for its keys. It uses the first
+    /// row of the counters.
     pub fn writable<'s, 'p>(&'s mut self) -> (HeldLeases<'s, 'p>, &'s KeyCounts) {
         (HeldLeases::Private(&mut self.private), &self.counts)
     }
 
-    /// Returns `true` if everything that was observed of the command's keys still holds.
+    /// Returns `true` if every state that was seen of the command's keys is still current.
     pub fn still_holds(&self, keys: &Keys<'_, '_>) -> bool {
         let is_so = |(index, (seen, expire_at_ms)): (usize, &(SeenKey, Option<u64>))| {
             let entry = keys.peek(index);
@@ -252,8 +253,8 @@ impl Snapshot {
         self.seen.iter().enumerate().all(is_so)
     }
 
-    /// Does to the real keys what the command has done to those of the snapshot: these changes, in all so many. The
-    /// keys are held, those that are replaced for writing.
+    /// Applies to the real keys what the command did to those of the snapshot. `changes` are its changes and `dirty` is
+    /// its dirty count. The keys are held, those that are replaced for writing.
     pub fn store(&mut self, keys: &mut Keys<'_, '_>, changes: &[Change], dirty: u64) {
         note_misses(keys.effects, changes);
         let events: Vec<(&[u8], Event)> = changes.iter().filter_map(written).collect();
@@ -283,7 +284,7 @@ impl Snapshot {
 }
 
 impl HeldLeases<'_, '_> {
-    /// Returns the entry of a key, expired or not, for decisions before a command runs.
+    /// The entry of a key, expired or not, for decisions that are made before a command runs.
     pub fn entry(&self, key: &PlannedKey, db: usize, args: Args<'_>) -> Option<EntryRef<'_, Value>> {
         let name = args.argument(key.argument as usize);
         self.slot(key)?.table(db)?.find(key.hash, name)

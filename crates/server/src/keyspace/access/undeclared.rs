@@ -1,22 +1,23 @@
-//! Access to keys that no plan can know, because their names come from the data: those that SORT's patterns lead to.
+//! Reads of keys that no plan can know, because their names come from the data, such as the keys that SORT's patterns
+//! name.
 //!
-//! The command runs under the leases of its planned keys, and takes one more read lease for every further slot that it
-//! reaches. It keeps all of them until it ends, so that it sees one state of the keyspace, as if all of them had been
-//! taken at the start.
+//! The command runs under the leases of its declared keys. While it runs it takes one more read lease for every further
+//! slot that it meets. It keeps them all until it ends. Thus it sees one state of the keyspace, as if all leases had
+//! been taken at the start.
 //!
 //! ```text
 //!   planned leases     slot 7 (list)   slot 90 (destination)
-//!   while it runs      slot 12 -> 3 -> 7, which is held already -> 51 -> 12 again -> 300, leased by a writer
-//!                                                                                     |
-//!                      everything is released, nothing has changed <------------------+
-//!                      the command is put off and starts over
+//!   while it runs      slot 12 -> 3 -> 7 (already held) -> 51 -> 12 (again) -> 300, leased by a writer
+//!                                                                                   |
+//!                      all leases are released, nothing has changed <---------------+
+//!                      the command is deferred and starts over
 //! ```
 //!
-//! 1. A further lease is only attempted, never waited for while others are held. So there is no deadlock, in whatever
-//!    order slots come. The command starts over instead, as with planned leases.
-//! 2. Such a command therefore reads everything before it changes anything.
-//! 3. A slot that the plan leased is read under that lease, be it for reading or for writing.
-//! 4. In exclusive mode a command needs no further leases and never starts over.
+//! 1. A further lease is only tried, never waited for while other leases are held. There is no deadlock, whatever the
+//!    order of slots. The command starts over, as it does for planned leases.
+//! 2. Therefore such a command reads all that it has to read before it changes anything.
+//! 3. A slot that the plan leased is read under that lease, which may be a reader's or a writer's.
+//! 4. A command that holds the whole keyspace needs no further leases and never starts over.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -27,24 +28,24 @@ use weft_values::Value;
 use super::{HeldLeases, Keys, LookupStatistics, PlannedKey, is_expired};
 use crate::keyspace::{GatePassage, ReadLease};
 
-/// The number of refusals, on average, after which the announcement of a writer on a free slot is regarded as left
-/// over. The command starts over after each refusal, and does not know how often it did.
+/// The average number of refusals after which a writer's announcement is considered abandoned if the slot is free. The
+/// command starts over after each refusal and does not know how often it has done so.
 const REFUSALS: u32 = 16;
 
 /// The leases that a command took while it ran.
 pub struct FurtherLeases<'a, 'p> {
     pass: Option<&'a GatePassage<'p>>,
     leases: HashMap<u16, ReadLease<'a>, ahash::RandomState>,
-    /// A key that was read has expired, and is still there.
+    /// `true` once a key that was read has expired and still exists.
     met_expired: Cell<bool>,
 }
 
-/// A slot was leased by another thread: the command starts over later.
+/// A slot was leased by another thread. The command starts over later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Contended;
 
 impl<'a, 'p> FurtherLeases<'a, 'p> {
-    /// Creates an empty set of leases; `pass` is the passage of the gate, if the command needs one.
+    /// Creates an empty set of leases. `pass` is the passage through the gate, if the command needs one.
     pub fn new(pass: Option<&'a GatePassage<'p>>) -> Self {
         FurtherLeases {
             pass,
@@ -53,7 +54,8 @@ impl<'a, 'p> FurtherLeases<'a, 'p> {
         }
     }
 
-    /// Returns `true` if a key that was read had expired and is still there. Whoever repeats the command would find it.
+    /// Returns `true` if a key that was read had expired and still exists. A replica that repeated the command from the
+    /// log would find that key.
     pub fn met_expired(&self) -> bool {
         self.met_expired.get()
     }
@@ -76,10 +78,10 @@ impl<'a, 'p> FurtherLeases<'a, 'p> {
 }
 
 impl Keys<'_, '_> {
-    /// The entry of a key that is not in the plan, for reading; `None` when it is missing or expired.
+    /// The entry of a key that is not in the plan, for reading; `None` if it is missing or expired.
     ///
     /// # Errors
-    /// When its slot cannot be leased now.
+    /// [`Contended`] if its slot cannot be leased now.
     pub fn read_undeclared<'k>(
         &'k mut self,
         further: &'k mut FurtherLeases<'_, '_>,
@@ -116,7 +118,7 @@ impl Keys<'_, '_> {
         ))
     }
 
-    /// Returns the index of a slot's lease; `u32::MAX` if it is not held.
+    /// The index of the lease of a slot if it is held already; `u32::MAX` if it is not.
     fn lease_of(&self, slot: u16) -> u32 {
         match &self.held {
             // A transaction holds more than the command's own slots.

@@ -1,4 +1,4 @@
-//! One key under a write lease, from its opening to the record of its change.
+//! One key under a write lease, from opening the write to recording its result.
 
 use weft_table::{EntryMut, EntryRef, NewValue, Removed};
 use weft_values::Value;
@@ -12,14 +12,14 @@ use crate::notify::keyspace_event::Event;
 
 use super::{AccessContext, is_expired, object_due_ms, value_due_ms};
 
-/// A key as [`KeyWrite`] knows it.
+/// The identity of a key as [`KeyWrite`] uses it.
 #[derive(Clone, Copy)]
 pub struct NamedKey<'k> {
-    /// The name.
+    /// The key's name.
     pub name: &'k [u8],
     /// The hash of its name.
     pub hash: u64,
-    /// The slot.
+    /// The slot of the key.
     pub slot: u16,
 }
 
@@ -28,17 +28,17 @@ pub struct NamedKey<'k> {
 pub enum Expiry {
     /// The expiry stays.
     Keep,
-    /// None.
+    /// Removes the expiry.
     Never,
-    /// At this time, in ms since the epoch.
+    /// Sets the expiry to this time, in ms since the Unix epoch.
     At(u64),
 }
 
-/// One key under a write lease; closed by [`KeyWrite::changed`] or [`KeyWrite::unchanged`].
+/// One key under a write lease. It is closed by [`KeyWrite::changed`] or [`KeyWrite::unchanged`].
 pub struct KeyWrite<'k> {
     table: &'k mut SlotTable,
     header: &'k SlotHeader,
-    /// The clients that wait for keys of the slot, or watch them.
+    /// The clients that wait for or watch keys of the slot.
     interested: Option<&'k InterestedClients>,
     name: &'k [u8],
     hash: u64,
@@ -47,19 +47,19 @@ pub struct KeyWrite<'k> {
     access: &'k AccessContext<'k>,
     effects: &'k mut Effects,
     keys_before: usize,
-    /// The number of keys in the table when those clients were last informed.
+    /// The number of keys in the table when the interested clients were last notified.
     keys_told: usize,
     expiring_before: usize,
-    /// Volatile values more than before.
+    /// The change in the number of volatile values.
     volatile: i64,
     closed: bool,
 }
 
-// Closing a write moves it; a larger one would be moved by a call.
+// Closing a write moves it. A larger value would be moved by a call to `memcpy`.
 const _: () = assert!(size_of::<KeyWrite<'_>>() <= 128);
 
 impl<'k> KeyWrite<'k> {
-    /// A key of a slot that is held for writing. An expired entry is deleted first.
+    /// Opens a key of a slot that is held for writing. An expired entry is deleted first.
     #[inline]
     pub fn new(
         (header, slot): (&'k SlotHeader, &'k mut Slot),
@@ -68,7 +68,7 @@ impl<'k> KeyWrite<'k> {
         access: &'k AccessContext<'k>,
         effects: &'k mut Effects,
     ) -> Self {
-        // The slot outlives the table borrow; `finish` publishes through the header alone.
+        // The slot outlives the table borrow. `finish` publishes through the header alone.
         let (table, interested) = slot.table_and_interested(db, key.hash);
         if header.is_unsaved() {
             effects.keep(db, key, table);
@@ -125,7 +125,7 @@ impl<'k> KeyWrite<'k> {
 /// A slot that is held for writing: the table of a database, the clients interested in its changes, and the header.
 type OpenSlot<'k> = (&'k mut SlotTable, Option<&'k InterestedClients>, &'k SlotHeader);
 
-/// Returns `true` if a key of a slot is there and has expired.
+/// Returns `true` if a key of a slot exists and has expired.
 pub(super) fn has_expired_in(
     (_, slot): &(&SlotHeader, &mut Slot),
     key: &NamedKey<'_>,
@@ -143,7 +143,7 @@ fn has_expired(table: &SlotTable, key: &NamedKey<'_>, access: &AccessContext<'_>
 }
 
 impl<'k> KeyWrite<'k> {
-    /// Returns the key's name, independent of other borrows of the key.
+    /// The key's name, with a lifetime that permits other uses of the key.
     pub fn named(&self) -> &'k [u8] {
         self.name
     }
@@ -172,7 +172,7 @@ impl KeyWrite<'_> {
         Some(entry)
     }
 
-    /// Returns the entry for a change in place; its access clock advances.
+    /// The entry, for changes in place. Its access clock advances.
     #[inline]
     pub fn entry_mut(&mut self) -> Option<EntryMut<'_, Value>> {
         let entry = self.table.find_mut(self.hash, self.name)?;
@@ -188,7 +188,7 @@ impl KeyWrite<'_> {
         self.entry().is_some()
     }
 
-    /// Sets the value, making the key when it is missing.
+    /// Sets the value. Creates the key if it is missing.
     #[inline]
     pub fn set(&mut self, value: NewValue<'_, Value>, expiry: Expiry) {
         let due_ms = match &value {
@@ -239,7 +239,7 @@ impl KeyWrite<'_> {
         }
     }
 
-    /// Records that the key must be deleted at this time.
+    /// Lowers the slot's due time to this time. On a writable replica the key is also noted for local expiry.
     #[inline]
     fn note_expiry(&mut self, at_ms: u64) {
         self.header.hint.lower_due(at_ms);
@@ -262,7 +262,7 @@ impl KeyWrite<'_> {
         }
     }
 
-    /// Counts a volatile value that was stored, and records when it is due.
+    /// Counts a volatile value that was stored here, and records its due time.
     #[cold]
     fn note_volatile(&mut self, due_ms: u64) {
         self.volatile += 1;
@@ -272,7 +272,7 @@ impl KeyWrite<'_> {
         self.header.hint.lower_due(due_ms);
     }
 
-    /// Changes a hash in place. Returns `None` if the key's value is not a hash behind the entry.
+    /// Changes a hash that is stored as an object. Returns `None` if the key's value is not such a hash.
     pub fn change_hash<R>(&mut self, change: impl FnOnce(&mut Hash) -> R) -> Option<R> {
         let mut entry = self.table.find_mut(self.hash, self.name)?;
         if self.access.touch {
@@ -303,14 +303,14 @@ impl KeyWrite<'_> {
         }
     }
 
-    /// Takes the entry out.
+    /// Removes and returns the entry.
     pub fn remove(&mut self) -> Option<Removed<Value>> {
         let removed = self.table.remove(self.hash, self.name)?;
         self.volatile -= i64::from(value_due_ms(removed.value()).is_some());
         Some(removed)
     }
 
-    /// Counts the lookup as that of a reader, for a command that replies with the old value.
+    /// Counts a lookup as a reader does, for a command that replies with the previous value.
     pub fn count_lookup(&mut self) {
         if self.exists() {
             self.effects.hits += 1;
@@ -320,14 +320,14 @@ impl KeyWrite<'_> {
         }
     }
 
-    /// Deletes the entry because a client gave it an expiry in the past. Returns `true` if there was one.
+    /// Deletes the entry because a client gave it an expiry in the past. Returns `true` if there was an entry.
     pub fn delete_passed(&mut self) -> bool {
         let deleted = self.delete();
         self.effects.expired_keys += u64::from(deleted);
         deleted
     }
 
-    /// Deletes the entry; its memory is freed after the lease. Returns `true` if there was one.
+    /// Deletes the entry. Its memory is freed after the lease. Returns `true` if there was an entry.
     pub fn delete(&mut self) -> bool {
         self.delete_for(Cause::Command)
     }
@@ -343,8 +343,8 @@ impl KeyWrite<'_> {
         }
     }
 
-    /// Stores an entry that was removed from another place, under this key's name, with its expiry. The key must not
-    /// exist.
+    /// Stores an entry that was removed elsewhere under this key's name, with its expiry, and records the event of a
+    /// new key.
     pub fn put(&mut self, removed: Removed<Value>) {
         self.replace(removed);
         self.note(Event::NEW);
@@ -367,7 +367,7 @@ impl KeyWrite<'_> {
         }
     }
 
-    /// Closes the write: the key has changed, and `event` is published.
+    /// Closes the write: the key changed. `event` names the change.
     #[inline]
     pub fn changed(mut self, event: Event) {
         self.effects.dirty += 1;
@@ -376,7 +376,7 @@ impl KeyWrite<'_> {
         self.finish();
     }
 
-    /// Closes the write: the key has changed, and the dirty count grows by `times`.
+    /// Closes the write: the key changed, and the dirty count grows by `times`.
     pub fn changed_times(mut self, event: Event, times: u64) {
         self.effects.dirty += times;
         self.note(event);
@@ -384,8 +384,8 @@ impl KeyWrite<'_> {
         self.finish();
     }
 
-    /// Closes the write: the key has changed in a way that concerns waiting clients, but no client that watches or
-    /// caches it.
+    /// Closes the write: the change matters to clients blocked on the key, but not to clients that watch it or cache
+    /// it.
     pub fn changed_for_waiting(mut self, event: Event, times: u64) {
         self.effects.dirty += times;
         self.note(event);
@@ -408,7 +408,7 @@ impl KeyWrite<'_> {
         self.finish();
     }
 
-    /// Counts fields of the hash that were deleted because they had expired, and records that.
+    /// Counts hash fields that were deleted because they had expired, and records the event.
     pub fn expired_fields(&mut self, fields: usize) {
         if fields > 0 {
             self.count_expired_fields(fields as u64);
@@ -416,12 +416,12 @@ impl KeyWrite<'_> {
         }
     }
 
-    /// Counts fields of the hash that were deleted because they had expired.
+    /// Counts hash fields that were deleted because they had expired.
     pub fn count_expired_fields(&mut self, fields: u64) {
         self.effects.expired_fields += fields;
     }
 
-    /// Records an event besides the one with which the write is closed (`set` besides `expire`).
+    /// Records an event in addition to the one that closes the write (`set` with `expire`).
     #[inline]
     pub fn note(&mut self, event: Event) {
         if self.effects.hooks.has(Hooks::NOTED) {
@@ -429,7 +429,7 @@ impl KeyWrite<'_> {
         }
     }
 
-    /// Propagates this command instead of the one that runs.
+    /// Logs this command instead of the command that runs.
     #[inline]
     pub fn log_instead(&mut self, words: &[&[u8]]) {
         self.effects.log_instead(words);
@@ -440,7 +440,7 @@ impl KeyWrite<'_> {
         self.effects
     }
 
-    /// The entry's time is over.
+    /// Deletes the entry because it has expired, and records, counts and logs the expiry.
     fn delete_expired(&mut self) {
         if self.delete_for(Cause::Expiry) {
             self.effects.expired_keys += 1;
@@ -485,7 +485,7 @@ impl KeyWrite<'_> {
     fn finish(&mut self) {
         self.closed = true;
         if self.table.len() != self.keys_told {
-            // Also where the change counts with another key (RENAME, MOVE).
+            // This also covers changes that are counted with another key (RENAME, MOVE).
             self.tell_interested();
         }
         let keys = self.table.len() as i64 - self.keys_before as i64;

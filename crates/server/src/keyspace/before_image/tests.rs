@@ -1,4 +1,4 @@
-//! A snapshot against a naive copy of everything at its moment, whatever happens to keys while it walks.
+//! Compares a snapshot with a naive copy of all data at its moment, while random changes happen during the walk.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::notify::keyspace_event::Event;
 
 const DATABASES: usize = 4;
 
-/// Keys of all databases with their values as text.
+/// The keys of all databases with their values as text.
 type Contents = BTreeMap<(usize, Vec<u8>), String>;
 
 struct Scene {
@@ -26,7 +26,7 @@ struct Scene {
     random: fastrand::Rng,
 }
 
-/// Gathers what is visited.
+/// Collects what is visited.
 struct Seen<'s> {
     database: usize,
     contents: &'s mut Contents,
@@ -72,14 +72,14 @@ impl Scene {
         }
     }
 
-    /// Few names, so that slots have several keys and names are used again: slots are told apart by the caller.
+    /// Returns one of few names, so that slots have several keys and names are used again. The caller chooses the slot.
     fn name(&mut self) -> Vec<u8> {
         format!("key:{}", self.random.u32(..600)).into_bytes()
     }
 
     fn write<R>(&mut self, db: usize, name: &[u8], change: impl FnOnce(&mut KeyWrite<'_>) -> R) -> R {
         let hash = self.keyspace.hasher.hash(name);
-        // Few slots, so that they have many keys.
+        // Few slots are used, so that they have many keys.
         let slot = (KeyHasher::slot(hash) % 8) * 2048;
         let clock = AccessClock::default();
         let access = AccessContext {
@@ -106,7 +106,7 @@ impl Scene {
         result
     }
 
-    /// Something happens to some key, or to all.
+    /// Performs a random change on one key or on a whole database.
     fn change(&mut self) {
         let (db, name) = (self.random.usize(..DATABASES), self.name());
         let number = self.random.i64(..1_000_000);
@@ -180,7 +180,8 @@ impl Scene {
         contents
     }
 
-    /// A large value that somebody wants to change is saved out of turn; what a record says is checked like the rest.
+    /// Requests an in-place change of a large value, so that it is saved out of turn. The contents of its record are
+    /// checked like the rest.
     fn want(&mut self, db: usize, name: &[u8]) {
         let hash = self.keyspace.hasher.hash(name);
         let slot = (KeyHasher::slot(hash) % 8) * 2048;
@@ -217,7 +218,7 @@ impl Scene {
     }
 }
 
-/// Takes a snapshot while `changes` things happen between two steps.
+/// Takes a snapshot with up to `changes` changes between two steps.
 fn snapshot(scene: &mut Scene, changes: usize) -> (Contents, Contents) {
     let expected = scene.contents();
     let databases: Vec<usize> = (0..DATABASES)

@@ -1,4 +1,4 @@
-//! What compaction leaves as it was.
+//! Tests that compaction preserves contents and headers.
 
 use weft_table::{Hint, NewValue};
 
@@ -29,13 +29,13 @@ fn fill(keyspace: &Keyspace, pass: &GatePassage<'_>, keys: u32) {
     }
 }
 
-/// Where a hint leads, as it shows itself.
+/// The address in a hint, as its debug output shows it.
 fn array_of(hint: &Hint) -> String {
     let shown = format!("{hint:?}");
     shown.split("due").next().unwrap_or_default().to_owned()
 }
 
-/// Fails unless the slots' headers lead to where the tables' arrays are.
+/// Fails unless the slots' headers point to the current arrays of the tables.
 fn assert_published(pass: &GatePassage<'_>) {
     for index in 0..SLOTS {
         let lease = pass.try_read(index).expect("nobody writes");
@@ -48,7 +48,7 @@ fn assert_published(pass: &GatePassage<'_>) {
     }
 }
 
-/// Fails unless all keys are there, with value, expiry and clock.
+/// Fails unless all keys exist with their value, expiry and clock.
 fn assert_filled(keyspace: &Keyspace, pass: &GatePassage<'_>, keys: u32) {
     for db in 0..DATABASES {
         for number in 0..keys {

@@ -1,4 +1,4 @@
-//! Which keys go, and what their deletion leaves.
+//! Tests of which keys are evicted, and of the state after their deletion.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use super::*;
 use crate::keyspace::Seat;
 use crate::keyspace::hash::KeyHasher;
 
-/// A keyspace, and the time at which its keys are looked at.
+/// A keyspace, and the access clock for sampling its keys.
 struct Scene {
     keyspace: Keyspace,
     seat: Seat,
@@ -71,7 +71,7 @@ impl Scene {
         (attempt, gone.into_iter().map(name).collect())
     }
 
-    /// Evicts until nothing is left, and tells the order.
+    /// Evicts until nothing is left, and returns the names in order.
     fn evict_all(&mut self, policy: Policy) -> Vec<String> {
         let (mut chooser, mut order) = (Chooser::default(), Vec::new());
         loop {
@@ -129,13 +129,13 @@ fn volatile_policies_leave_keys_without_an_expiry_alone() {
     }
 }
 
-/// Expiry and clock of the key with a number.
+/// Returns the expiry and the clock of the key with a number.
 type Of = fn(u64) -> (Option<u64>, u32);
 
 #[test]
 fn what_serves_best_goes_early() {
     let cases: [(&str, Of); 3] = [
-        // The higher the number, the longer ago it was used.
+        // The higher the number, the longer ago the key was used.
         ("allkeys-lru", |number| {
             (None, (NOW_S - 10 * number) as u32 & ((1 << 24) - 1))
         }),
@@ -157,7 +157,7 @@ fn what_serves_best_goes_early() {
             assert_eq!((attempt, names.len()), (EvictionAttempt::Evicted, 1));
             sum += names[0].parse::<u64>().expect("a number");
         }
-        // By chance the mean would be 500.
+        // With random selection the mean would be 500.
         assert!(sum / 100 > 800, "{name}: {}", sum / 100);
     }
 }

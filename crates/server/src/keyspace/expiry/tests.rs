@@ -1,4 +1,4 @@
-//! Active expiry of slots, some of which cannot be leased, and by whom keys may be deleted.
+//! Tests of active expiry when slots cannot be leased, and of the permission to delete keys.
 
 use std::cell::Cell;
 use std::sync::Mutex;
@@ -13,10 +13,10 @@ use crate::keyspace::effects::{Effects, ExpiredKey};
 use crate::keyspace::{Keyspace, Seat};
 use crate::notify::keyspace_event::Event;
 
-/// When the keys of a scene expire, and a later time.
+/// The time at which the keys of a scene expire, and a later time.
 const EXPIRES_MS: u64 = 1000;
 const LATER_MS: u64 = 2000;
-/// Keys of a scene, each in a slot of its own.
+/// The number of keys in a scene, each in a slot of its own.
 const KEYS: u64 = 20;
 
 struct Scene {
@@ -27,7 +27,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// A keyspace with keys that have expired, and whose slots are queued.
+    /// Creates a keyspace with expired keys whose slots are queued.
     fn new() -> Self {
         let keyspace = Keyspace::new(1, 2);
         let mut scene = Scene {
@@ -66,7 +66,7 @@ impl Scene {
         write.changed(Event::SILENT);
     }
 
-    /// Runs a slice; returns `true` if slots are left.
+    /// Runs a slice. Returns `true` if slots are left.
     fn run(&mut self, may_delete: &dyn Fn() -> bool) -> bool {
         let slice = Slice {
             queue: &self.queue,

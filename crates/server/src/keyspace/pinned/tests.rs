@@ -1,4 +1,4 @@
-//! Loans and who waits for their end.
+//! Tests of pins and of the writers that wait for their end.
 
 use std::sync::Arc;
 
@@ -73,7 +73,7 @@ fn writers_lock_nothing_to_learn_that_no_key_is_frozen() {
     let lent = Arc::new(PinnedSlots::default());
     let pin = lent.lend(&keyspace.slots, vec![7]).expect("nobody wants it");
     let records = lent.records.lock().expect("nobody has panicked");
-    // This would wait for itself if it locked them.
+    // This would deadlock if it locked the records.
     assert!(!lent.is_frozen(7, 0, b"key"));
     drop(records);
     drop(pin);

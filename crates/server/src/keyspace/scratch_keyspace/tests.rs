@@ -1,4 +1,4 @@
-//! Tests of copies of keys in another keyspace.
+//! Tests of copying keys into a scratch keyspace.
 
 use weft_table::{NewValue, Shared, ValueRef};
 use weft_values::Value;

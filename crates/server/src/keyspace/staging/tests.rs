@@ -1,4 +1,4 @@
-//! Tests of data that takes the place of what a keyspace has.
+//! Tests of staging data that replaces the contents of a keyspace.
 
 use weft_table::NewValue;
 

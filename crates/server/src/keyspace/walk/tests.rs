@@ -1,4 +1,4 @@
-//! What a walk over the slots may promise while the keyspace changes.
+//! Tests of what a walk over the slots guarantees while the keyspace changes.
 
 use std::collections::BTreeSet;
 
@@ -33,7 +33,7 @@ fn names(prefix: &str, count: usize) -> Vec<String> {
     (0..count).map(|index| format!("{prefix}:{index}")).collect()
 }
 
-/// One call of a client that goes on from the number it got.
+/// Performs one call of a client that continues from the number it received.
 fn step(reach: &WalkAccess<'_, '_>, db: usize, number: u64, count: usize, seen: &mut Vec<String>) -> u64 {
     let stop = walk(reach, db, Cursor::of_number(number), count, &mut |_, entry| {
         seen.push(String::from_utf8_lossy(entry.key()).into_owned());

@@ -1,4 +1,4 @@
-//! Which keys are remembered, and when they are due.
+//! Tests of which keys are remembered and when they are due.
 
 use super::{LocalKey, LocalKeys};
 

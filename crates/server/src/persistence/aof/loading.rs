@@ -1,4 +1,4 @@
-//! Loads the files of an append-only file.
+//! Loading of the files of an append-only file.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Seek as _, SeekFrom};
@@ -22,10 +22,10 @@ use crate::persistence::save::CannotReload;
 use crate::replication::ReplicationState;
 use crate::state::{Replayed, Server};
 
-/// Loads the append-only file, if it exists.
+/// Loads the append-only file, if there is one.
 ///
 /// # Errors
-/// If it cannot be loaded; the reason was logged.
+/// If it cannot be loaded. The reason has been logged.
 pub fn load_at_start(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize) -> Result<(), AofFailed> {
     let place = AofLocation::of(&server.config);
     let mut manifest = read_manifest(&place)?;
@@ -61,7 +61,7 @@ fn read_manifest(place: &AofLocation) -> Result<Manifest, AofFailed> {
     })
 }
 
-/// A single file of an old server becomes the base, in the directory.
+/// Moves the single append-only file of an old server into the directory as the base.
 fn adopt_old_file(place: &AofLocation, manifest: &mut Manifest) -> Result<(), AofFailed> {
     let old = Path::new(&place.filename);
     if !old.exists() {
@@ -96,10 +96,10 @@ fn size_of(place: &AofLocation, part: &Part) -> Result<u64, AofFailed> {
         })
 }
 
-/// Loads all files that a manifest names. Returns `true` if there was any data.
+/// Loads all files that a manifest names. Returns `true` if there were any.
 ///
 /// # Errors
-/// If one of them cannot be loaded; the reason was logged.
+/// If one of them cannot be loaded. The reason has been logged.
 fn load(
     server: &Arc<Server>,
     place: &AofLocation,
@@ -136,7 +136,7 @@ fn load_parts(
     (all, row): (&mut Exclusive<'_>, usize),
 ) -> Result<(), AofFailed> {
     for (index, part) in manifest.parts().enumerate() {
-        // Behind the last file with data there may be an increment that nothing was written to yet.
+        // After the last file with data there may be an empty increment.
         let is_last = sizes.iter().skip(index + 1).all(|size| *size == 0);
         let is_base = index == 0 && manifest.base.is_some();
         let start = Instant::now();
@@ -152,7 +152,7 @@ fn load_parts(
     Ok(())
 }
 
-/// Loads one file. Returns `true` if its last command was incomplete and has been cut off.
+/// Loads one file. Returns `true` if its end was missing and the file was truncated.
 fn load_part(
     server: &Arc<Server>,
     place: &AofLocation,
@@ -229,7 +229,7 @@ fn load_part(
     Ok(true)
 }
 
-/// Cuts a file off where its last whole command ends, if that is allowed.
+/// Truncates a file after its last complete command, if that is allowed.
 fn cut(server: &Server, path: &Path, name: &str, at: u64) -> Result<(), AofFailed> {
     if server.config.boolean(id::AOF_LOAD_TRUNCATED) {
         log::warning!("!!! Warning: short read while loading the AOF file {name}!!!");
@@ -254,10 +254,10 @@ fn cut(server: &Server, path: &Path, name: &str, at: u64) -> Result<(), AofFaile
     Err(AofFailed)
 }
 
-/// Loads the append-only file again, in place of the data in memory (DEBUG LOADAOF).
+/// Replaces the data in memory with that of the append-only file (DEBUG LOADAOF).
 ///
 /// # Errors
-/// If it cannot be loaded; the reason was logged.
+/// If the file cannot be loaded. The reason has been logged.
 pub fn load_again(server: &Arc<Server>, seat: &mut Seat) -> Result<(), CannotReload> {
     server.scripts.running.exclude_runs();
     let loaded = load_again_alone(server, seat);

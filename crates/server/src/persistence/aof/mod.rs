@@ -1,6 +1,6 @@
-//! The append-only file of the running server: opened at startup, switched on and off, rewritten.
+//! The append-only file of the running server: opened at the start, switched on and off, and rewritten.
 //!
-//! The code for the files themselves is in [`crate::persistence::aof_files`].
+//! The handling of the files themselves is in [`crate::rdb::aof`]. This module decides when it happens.
 
 use std::fs::File;
 use std::os::unix::fs::DirBuilderExt;
@@ -32,19 +32,19 @@ pub use rewriting::{CannotRewrite, begin_due, begin_rewrite, switch};
 #[derive(Debug)]
 pub struct AofFailed;
 
-/// The name under which the log knows the append-only file.
+/// The name of the append-only file as a consumer of the propagation log.
 const FEED: &str = "file";
 
 /// The directory and the base name of the files.
 pub struct AofLocation {
     /// The directory.
     pub directory: PathBuf,
-    /// The name that all of them begin with.
+    /// The common prefix of the names of all files.
     pub filename: String,
 }
 
 impl AofLocation {
-    /// The place that is configured.
+    /// Returns the configured location.
     pub fn of(config: &Config) -> Self {
         let text = |id| String::from_utf8_lossy(&config.text(id)).into_owned();
         AofLocation {
@@ -53,14 +53,14 @@ impl AofLocation {
         }
     }
 
-    /// Makes the directory if it is not there.
+    /// Creates the directory if it does not exist.
     ///
     /// # Errors
-    /// When that fails.
+    /// If it cannot be created.
     pub fn make_directory(&self) -> Result<(), AofFailed> {
         match std::fs::DirBuilder::new().mode(0o755).create(&self.directory) {
             Ok(()) => {
-                // Unless its directory entry is on disk, the whole directory may be missing after a power failure.
+                // If the directory's own entry is not on the disk, a power failure loses everything in it.
                 if let Err(error) = sync_directory(Path::new(".")) {
                     log::warning!("Fail to fsync the data directory: {}", error_text(&error));
                     return Err(AofFailed);
@@ -79,7 +79,7 @@ impl AofLocation {
         }
     }
 
-    /// A file of it.
+    /// The path of a file in the directory.
     pub fn path(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }
@@ -88,7 +88,7 @@ impl AofLocation {
         self.try_store(manifest).map_err(|_| AofFailed)
     }
 
-    /// Like [`Self::store`], for a caller that must know what the directory contains after an error.
+    /// Stores the manifest, for a caller that has to know the state of the directory after an error.
     fn try_store(&self, manifest: &mut Manifest) -> Result<(), NotStored> {
         let stored = manifest.store(&self.directory, &self.filename);
         if let Err(error) = &stored {
@@ -98,7 +98,7 @@ impl AofLocation {
     }
 }
 
-/// Copies the parameters that the log thread reads, and heeds them.
+/// Copies the parameters that the log thread reads, and applies them to pending replies.
 pub fn refresh(server: &Server) {
     copy_parameters(server);
     server.withhold_replies();
@@ -115,11 +115,10 @@ fn copy_parameters(server: &Server) {
 }
 
 // ---- at the start --------------------------------------------------------------------------------------------------
-
-/// Opens the last increment, and writes a base in front of it if there is none. From then on every write is logged.
+/// Opens the last increment. If there are no files yet, a base is written first. From then on every write is logged.
 ///
 /// # Errors
-/// If that fails; the reason was logged.
+/// If a file cannot be written or opened. The reason has been logged.
 pub fn open_at_start(server: &Arc<Server>, all: &mut Exclusive<'_>) -> Result<(), AofFailed> {
     let place = AofLocation::of(&server.config);
     place.make_directory()?;
@@ -149,7 +148,7 @@ pub fn open_at_start(server: &Arc<Server>, all: &mut Exclusive<'_>) -> Result<()
     Ok(())
 }
 
-/// Creates the appender to a file.
+/// Creates the appender of a file.
 fn appender(server: &Arc<Server>, file: File) -> Result<Arc<Mutex<Appender>>, AofFailed> {
     let failed = |error: std::io::Error| {
         log::warning!("Fatal error: cannot start a thread for the append-only file: {error}");
@@ -161,7 +160,7 @@ fn appender(server: &Arc<Server>, file: File) -> Result<Arc<Mutex<Appender>>, Ao
     )))
 }
 
-/// From now on writes are logged. For the holder of the exclusive mode.
+/// Logs all writes from now on. The caller holds exclusive mode.
 fn begin_logging(server: &Server, appender: &Arc<Mutex<Appender>>) {
     let feed = Box::new(AppenderConsumer(appender.clone()));
     server.propagation.schedule_mark(move |feeds| feeds.add(FEED, feed, 0));
@@ -187,7 +186,7 @@ fn note_latency(server: &Server, event: &'static str, time: Duration) {
     }
 }
 
-/// Writes everything into a new base, under another name first.
+/// Writes all data to a new base.
 fn write_base(server: &Arc<Server>, all: &mut Exclusive<'_>, path: &Path, as_dump: bool) -> Result<(), AofFailed> {
     if as_dump {
         return save::write_to(server, all, path).map_err(|save::SaveFailed| AofFailed);
@@ -203,7 +202,7 @@ fn write_base(server: &Arc<Server>, all: &mut Exclusive<'_>, path: &Path, as_dum
     })
 }
 
-/// Deletes what was replaced.
+/// Deletes the files that were replaced.
 fn delete_history(server: &Server, place: &AofLocation, manifest: &mut Manifest) {
     if server.config.boolean(id::AOF_DISABLE_AUTO_GC) {
         return;
@@ -217,13 +216,12 @@ fn delete_history(server: &Server, place: &AofLocation, manifest: &mut Manifest)
         // A file that cannot be deleted does no harm.
         let _ = std::fs::remove_file(place.path(&part.name));
     }
-    // Logged already; the manifest names files that are gone, which does no harm.
+    // The error has been logged. The manifest names files that no longer exist, which does no harm.
     let _ = place.store(manifest);
 }
 
 // ---- at the end ----------------------------------------------------------------------------------------------------
-
-/// Syncs everything that was logged to disk, after the last write.
+/// Syncs everything that was logged to the disk. No thread may write at this point.
 pub fn finish(server: &Arc<Server>) {
     if server.aof.phase() == Phase::Off {
         return;
@@ -235,7 +233,7 @@ pub fn finish(server: &Arc<Server>) {
     }
 }
 
-/// Waits until everything logged before is written. No thread may write meanwhile.
+/// Waits until everything that was logged before is written. It is complete only if no thread writes meanwhile.
 fn flush(server: &Server) {
     if server.aof.phase() == Phase::Off {
         return;
@@ -245,6 +243,6 @@ fn flush(server: &Server) {
         // The waiting thread may have given up.
         let _ = done.send(());
     });
-    // A log thread that panicked has ended the process.
+    // A panic of the log thread ends the process.
     let _ = is_done.recv();
 }

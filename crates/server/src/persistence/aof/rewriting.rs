@@ -1,16 +1,16 @@
-//! Rewrites the append-only file, and switches it on and off while clients go on.
+//! Rewriting the append-only file, and switching it on and off while clients continue.
 //!
 //! ```text
 //!   begin             the snapshot's moment                      its end
 //!   ─────             ─────────────────────                      ───────
-//!   next increment    mark: the log continues in the next        the base gets its name
-//!   is created        increment                                  increments before that one become history
-//!   ...               nothing changes between the mark           the manifest says so; history is deleted
-//!                     and the state in the base
+//!   next increment    mark: the log continues in the next        the base is renamed
+//!   is created        increment                                  earlier increments become history
+//!   ...               nothing changes between the mark           the manifest is stored; history is deleted
+//!                     and the state that the base holds
 //! ```
 //!
-//! Switching on is a rewrite whose increment has a name that no manifest contains until the base is complete. Until
-//! then the old files, if there are any, are what the next start would load.
+//! Switching on is a rewrite whose increment has a temporary name that no manifest contains until the base is complete.
+//! Until then the next start would load the old files, if there are any.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -32,11 +32,11 @@ use crate::persistence::snapshot::{Claim, ConsumerError, SnapshotOutcome, Snapsh
 use crate::persistence::snapshot_state::Purpose;
 use crate::state::{Job, Server};
 
-/// Failures in a row after which rewrites do not begin by themselves for a while.
+/// The number of consecutive failures after which automatic rewrites are delayed.
 const FAILURES: u64 = 3;
-/// The longest such while, seconds.
+/// The longest such delay in seconds.
 const LONGEST_DELAY_S: u64 = 3600;
-/// The time for which switching off waits for a rewrite to end.
+/// The time that switching off waits for a rewrite to end.
 const FAREWELL: Duration = Duration::from_secs(10);
 
 /// The reason why no rewrite was started; if necessary it was logged.
@@ -44,24 +44,25 @@ const FAREWELL: Duration = Duration::from_secs(10);
 pub enum CannotRewrite {
     /// Another snapshot is being written.
     Busy(Purpose),
-    /// Something failed.
+    /// An operation failed.
     Failed,
 }
 
-/// The file that a rewrite switches to at its moment.
+/// The file to which a rewrite switches at its moment.
 enum Next {
-    /// There is no log.
+    /// Nothing is logged.
     Nothing,
     /// An increment for an appender that is in use.
     Increment(Arc<Mutex<Appender>>, File),
-    /// The same while the file is being switched on: no manifest contains the increment yet.
+    /// A temporary increment while the file is being switched on. No manifest names it yet.
     Temporary(Arc<Mutex<Appender>>, File),
-    /// The first increment, for an appender that has written nothing yet.
+    /// The first increment, of an appender that has written nothing yet.
     First(Arc<Mutex<Appender>>),
 }
 
 impl Next {
-    /// The phase in which it was prepared. When that has changed by the end of the rewrite, its base is of no use.
+    /// The phase in which it was prepared. If the phase has changed by the end of the rewrite, the new base is
+    /// unusable.
     fn phase(&self) -> Phase {
         match self {
             Next::Nothing => Phase::Off,
@@ -81,10 +82,10 @@ fn temporary_base() -> String {
     format!("temp-rewriteaof-bg-{}.aof", std::process::id())
 }
 
-/// Begins a rewrite. Not for workers: it waits for the exclusive mode.
+/// Starts a rewrite. It waits for exclusive mode, so workers must not call it.
 ///
 /// # Errors
-/// When that is not possible now.
+/// If it cannot start now.
 pub fn begin_rewrite(server: &Arc<Server>) -> Result<(), CannotRewrite> {
     // Claimed before anything is prepared: of two rewrites that start together only one may change the manifest.
     let claim = Claim::new(server, Purpose::LogBase).map_err(CannotRewrite::Busy)?;
@@ -95,7 +96,7 @@ pub fn begin_rewrite(server: &Arc<Server>) -> Result<(), CannotRewrite> {
     begun
 }
 
-/// Makes the increment that follows the snapshot.
+/// Creates the increment that follows the snapshot.
 fn prepare(server: &Arc<Server>) -> Result<Next, CannotRewrite> {
     let failed = |AofFailed| CannotRewrite::Failed;
     let place = AofLocation::of(&server.config);
@@ -115,7 +116,8 @@ fn prepare(server: &Arc<Server>) -> Result<Next, CannotRewrite> {
             let file = open_fresh(&name)?;
             if let Err(error) = place.try_store(&mut manifest) {
                 if error.is_replaced {
-                    // The log stays in the previous increment. If this fails too, the next start skips the empty one.
+                    // The log stays in the previous increment. If this store fails too, a start skips the empty
+                    // increment.
                     files.manifest.mark_changed();
                     let _ = place.store(&mut files.manifest);
                 }
@@ -180,9 +182,9 @@ fn start(server: &Arc<Server>, claim: Claim<'_>, next: Next) -> Result<(), Canno
             status.rewriting_since_s.store(0, Ordering::Relaxed);
             log::warning!("Can't rewrite append only file in background: {error}");
             match lock(&unused).take() {
-                // The manifest names the increment already, behind the current one.
+                // The manifest already names the increment, after the one that is being written.
                 Some(next @ Next::Increment(..)) => take_up(server, next),
-                // The log does not know this appender: the next rewrite needs a first one again.
+                // The appender is not registered with the log. The next rewrite has to create a first one again.
                 Some(Next::First(_)) => lock(&server.aof_files).appender = None,
                 Some(Next::Temporary(..) | Next::Nothing) | None => {}
             }
@@ -191,7 +193,7 @@ fn start(server: &Arc<Server>, claim: Claim<'_>, next: Next) -> Result<(), Canno
     }
 }
 
-/// From the snapshot's moment on, the log goes into the next increment.
+/// Switches the log to the next increment at the snapshot's moment.
 fn take_up(server: &Server, next: Next) {
     match next {
         Next::Nothing => {}
@@ -211,7 +213,7 @@ fn switch_file(server: &Server, appender: Arc<Mutex<Appender>>, file: File, is_n
     }
 }
 
-/// Makes commands of a base that was written as a dump, if it is to have these.
+/// Converts a base that was written as an RDB file into commands, unless RDB is the wanted format.
 fn finish_base(config: &Config, as_dump: bool) -> Result<(), ConsumerError> {
     let name = PathBuf::from(temporary_base());
     if !as_dump {
@@ -229,8 +231,8 @@ fn finish_base(config: &Config, as_dump: bool) -> Result<(), ConsumerError> {
 fn conclude(server: &Arc<Server>, summary: &Summary, ending: SnapshotOutcome, (phase, as_dump): (Phase, bool)) {
     let status = &server.aof;
     let done = match ending {
-        // The file was switched meanwhile: the increment that belongs to this base is not the one that the log goes
-        // into.
+        // The file was switched off or on meanwhile. The increment that belongs to this base is not the one being
+        // logged to.
         SnapshotOutcome::Done if status.phase() != phase => {
             log::warning!("Background AOF rewrite terminated by request");
             false
@@ -279,7 +281,7 @@ fn conclude(server: &Arc<Server>, summary: &Summary, ending: SnapshotOutcome, (p
     }
 }
 
-/// Gives the new base its name, and makes what it replaces history.
+/// Renames the new base to its final name, and turns the replaced files into history.
 fn publish(server: &Arc<Server>, as_dump: bool) -> Result<(), AofFailed> {
     let status = &server.aof;
     let published = rename_all(server, as_dump);
@@ -319,7 +321,7 @@ fn rename_all(server: &Arc<Server>, as_dump: bool) -> Result<(), AofFailed> {
     manifest.retire_increments(phase != Phase::Off);
     if let Err(error) = place.try_store(&mut manifest) {
         if error.is_replaced {
-            // Either manifest may be there after a power failure: the files of both stay.
+            // After a power failure either manifest may be in the directory, so the files of both stay.
             files.manifest = manifest;
         } else {
             let _ = std::fs::remove_file(&base_path);
@@ -347,9 +349,8 @@ fn note_sizes(server: &Server, place: &AofLocation, manifest: &Manifest, base: &
 }
 
 // ---- switching -----------------------------------------------------------------------------------------------------
-
-/// Applies `appendonly`. `may_wait` is `true` if the caller is outside the gate; otherwise a background thread does the
-/// work.
+/// Applies the parameter `appendonly`. `may_wait` is `true` if the caller is outside the gate. Otherwise a background
+/// thread does the work.
 ///
 /// # Errors
 /// If the file cannot be switched on.
@@ -368,7 +369,7 @@ pub fn switch(server: &Arc<Server>, may_wait: bool) -> Result<(), AofFailed> {
                     switch_off(server);
                 }
             });
-            // The threads are gone only at shutdown.
+            // The receiving threads end only at shutdown.
             let _ = server.background.send(job);
             Ok(())
         }
@@ -378,7 +379,7 @@ pub fn switch(server: &Arc<Server>, may_wait: bool) -> Result<(), AofFailed> {
 
 fn switch_on(server: &Arc<Server>, may_wait: bool) -> Result<(), AofFailed> {
     let status = &server.aof;
-    // Nobody may have changed them since the start.
+    // They may not have been copied since the start.
     copy_parameters(server);
     status.set_phase(Phase::Waiting);
     if !may_wait {
@@ -461,10 +462,9 @@ fn switch_off(server: &Arc<Server>) {
     }
 }
 
-// ---- by itself -----------------------------------------------------------------------------------------------------
-
-/// Starts a rewrite if one is due, because it was scheduled or the files have grown. Called by the cron; a background
-/// thread does the work.
+// ---- automatic rewrites --------------------------------------------------------------------------------------------
+/// Starts a rewrite if one is due, because it was scheduled or the files have grown. Called by the cron. A background
+/// thread performs the rewrite.
 pub fn begin_due(server: &Arc<Server>) {
     let status = &server.aof;
     if server.snapshot.purpose().is_some() || status.asked.load(Ordering::Relaxed) || !is_due(server) {
@@ -472,11 +472,11 @@ pub fn begin_due(server: &Arc<Server>) {
     }
     status.asked.store(true, Ordering::Relaxed);
     let job: Job = Box::new(|server, _| {
-        // Busy: it stays due. Failed: the reason was logged.
+        // If another snapshot is running, the rewrite stays due. Failures have been logged.
         let _ = begin_rewrite(server);
         server.aof.asked.store(false, Ordering::Relaxed);
     });
-    // The threads are gone only at shutdown.
+    // The receiving threads end only at shutdown.
     let _ = server.background.send(job);
 }
 
@@ -500,8 +500,8 @@ fn is_due(server: &Server) -> bool {
     true
 }
 
-/// Returns `true` if rewrites have failed so often that the next one must wait: a minute, then two, then four, up to an
-/// hour.
+/// Returns `true` if rewrites have failed so often that the next one is delayed: one minute, then two, then four, up to
+/// an hour.
 fn is_limited(server: &Server) -> bool {
     let status = &server.aof;
     let failures = status.failures.load(Ordering::Relaxed);

@@ -1,23 +1,24 @@
 //! Appends to the current increment: the log thread's part of the append-only file.
 //!
 //! ```text
-//!   append ─▶ buffer ─▶ written ─▶ synced          (the sequence number that each of them has reached)
-//!             settle: one write for all records that arrived meanwhile, then by appendfsync:
+//!   append ─▶ buffer ─▶ written ─▶ synced          (each with the log sequence number that it has reached)
+//!             settle: one write for all that was appended meanwhile, then according to appendfsync:
 //!               always    a sync by the log thread itself: all waiting clients get their replies together
 //!               everysec  a sync by the sync thread, a second after the last one
 //!               no        none
 //! ```
 //!
-//! Replies wait for `written`, with `always` for `synced`.
+//! Replies wait for `written`, with `always` for `fsynced_offset`.
 //!
-//! A write that fails leaves its bytes in the buffer, is undone in the file, and is tried again; meanwhile the server
-//! refuses writes. With `always` that is impossible, since replies promise data on disk, so the process ends.
+//! A failed write leaves its bytes in the buffer, is undone in the file, and is retried. Meanwhile the server refuses
+//! writes. With `always` this is impossible, because replies promise that the data is on the disk. The process ends
+//! then.
 //!
 //! A rewrite switches to the next increment at the moment of its base. Bytes that could not be written before that
-//! moment belong to the previous increment, and to the base. They must not go into the next increment, behind the base
-//! that contains them already. And the next increment must not be written before them as long as the manifest names the
-//! old base. So they wait for their own file ([`Unwritten`]), everything later waits behind them, and a base that
-//! replaces that file ends the wait.
+//! moment belong to the previous increment, and to the base. They must not go into the next increment, because the base
+//! contains them already. And the next increment must not be written before them as long as the manifest names the old
+//! base. So they wait for their own file ([`Unwritten`]), and everything later waits for them. A base that replaces
+//! that file ends the wait.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -34,13 +35,13 @@ use crate::config::error_text;
 use crate::observability::{lock, log};
 use crate::propagation::{LogConsumer, LogMilestone, LogTarget, PropagationLog};
 
-/// Between two lines of the log about failing writes.
+/// The minimum interval between log lines about failing writes.
 const ERROR_PERIOD: Duration = Duration::from_secs(30);
-/// Between two tries to write what could not be written.
+/// The interval between attempts to write the remaining bytes.
 const RETRY: Duration = Duration::from_millis(100);
-/// Between two syncs.
+/// The interval between syncs.
 const SYNC_PERIOD: Duration = Duration::from_secs(1);
-/// A buffer with a larger capacity than this is freed once it has been written.
+/// A buffer larger than this is freed once it has been written, in bytes.
 const KEPT_BUFFER_BYTES: usize = 1 << 20;
 
 /// The appender's connections to the rest of the server.
@@ -48,11 +49,11 @@ const KEPT_BUFFER_BYTES: usize = 1 << 20;
 pub struct Links {
     /// The log, with its milestones.
     pub propagation: Arc<PropagationLog>,
-    /// Parameters and figures.
+    /// Parameters and figures of the append-only file.
     pub status: Arc<Status>,
     /// Notifies a worker that a milestone has advanced.
     pub tell: Arc<dyn Fn(usize) + Send + Sync>,
-    /// Notes how long something took, for LATENCY.
+    /// Records a duration, for LATENCY.
     pub took: Arc<dyn Fn(&'static str, Duration) + Send + Sync>,
     /// Called when writing starts or ceases to fail.
     pub changed: Arc<dyn Fn() + Send + Sync>,
@@ -65,22 +66,22 @@ impl Links {
     }
 }
 
-/// A sync for the sync thread.
+/// A request to the sync thread.
 struct Pending {
     file: Arc<File>,
     ticket: u64,
 }
 
-/// Bytes that could not be written to an increment before the next one was started.
+/// The bytes that could not be written to an increment before the next one was started.
 struct Unwritten {
     file: Arc<File>,
-    /// Bytes of the file.
+    /// The size of the file in bytes.
     size: u64,
     bytes: Vec<u8>,
 }
 
 impl Unwritten {
-    /// Writes and syncs the bytes; on an error the file is as it was.
+    /// Writes and syncs the bytes. After an error the file has its old contents.
     fn write(&mut self) -> io::Result<()> {
         if let Err((written, error)) = write_all(&self.file, &self.bytes) {
             if written > 0 && self.file.set_len(self.size).is_err() {
@@ -95,7 +96,7 @@ impl Unwritten {
     }
 }
 
-/// The increment under way.
+/// The appender of the current increment.
 pub struct Appender {
     links: Links,
     file: Arc<File>,
@@ -103,24 +104,24 @@ pub struct Appender {
     buffer: Vec<u8>,
     /// The missing bytes of earlier increments, oldest first. While there are any, nothing else is written.
     unwritten: VecDeque<Unwritten>,
-    /// Bytes of the file.
+    /// The size of the file in bytes.
     size: u64,
-    /// Bytes of the file that a sync has been asked for.
+    /// The size of the file when a sync was last requested, in bytes.
     synced_size: u64,
     appended: u64,
     written: u64,
     last_sync: Instant,
     last_error: Option<Instant>,
-    /// The last time that was put into the file, seconds since the epoch.
+    /// The last timestamp written to the file, in seconds since the Unix epoch.
     last_timestamp_s: u64,
 }
 
-/// Opens an increment to append to it; `fresh` empties it.
+/// Opens an increment for appending. `fresh` empties it.
 ///
 /// # Errors
-/// When that fails.
+/// If it cannot be opened.
 pub fn open(path: &Path, fresh: bool) -> io::Result<File> {
-    // Appending also makes sure that what a failed write left is not skipped when it is cut off.
+    // Append mode also ensures that no gap remains when the rest of a failed write is truncated.
     if fresh {
         drop(File::create(path)?);
     }
@@ -128,10 +129,10 @@ pub fn open(path: &Path, fresh: bool) -> io::Result<File> {
 }
 
 impl Appender {
-    /// Appends to `file`. Starts the sync thread.
+    /// Creates the appender of `file`, and starts the sync thread.
     ///
     /// # Errors
-    /// When there can be no further thread.
+    /// If the thread cannot be created.
     pub fn new(file: File, links: Links) -> io::Result<Self> {
         let (syncs, jobs) = mpsc::channel();
         let of_thread = links.clone();
@@ -155,8 +156,8 @@ impl Appender {
         })
     }
 
-    /// Continues in another file. The old one is synced and closed, not necessarily at once. With `is_named`, the
-    /// manifest names the old file, so it must become complete unless a new base replaces it.
+    /// Switches to another file. The old one is synced and closed, possibly later. `is_named` is `true` if the manifest
+    /// names the old file. Then it has to be completed, unless a new base makes it superfluous.
     pub fn switch(&mut self, file: File, is_named: bool) {
         self.write();
         let file = Arc::new(file);
@@ -180,14 +181,14 @@ impl Appender {
         self.note_buffered();
     }
 
-    /// A base that holds everything before the increment under way has taken its place.
+    /// Discards the missing bytes of earlier increments after a base that contains them has been installed.
     pub fn base_is_complete(&mut self) {
         self.unwritten.clear();
         self.note_buffered();
         self.links.propagation.wake();
     }
 
-    /// Writes and syncs everything, for the end of the append-only file or of the process.
+    /// Writes and syncs everything, at the end of the append-only file or of the process.
     pub fn finish(&mut self) {
         self.write();
         if self.lacks_something() {
@@ -202,7 +203,7 @@ impl Appender {
         }
     }
 
-    /// Returns `true` if bytes wait because they could not be written.
+    /// Returns `true` if bytes are waiting because they could not be written.
     fn lacks_something(&self) -> bool {
         !self.buffer.is_empty() || !self.unwritten.is_empty()
     }
@@ -278,7 +279,7 @@ impl Appender {
         }
     }
 
-    /// A write has ended in an error, having put so many bytes into the file.
+    /// Handles a failed write that has put `written` bytes into the file.
     #[cold]
     fn fail(&mut self, written: usize, error: &io::Error) {
         let tells = self.tells_of_errors();
@@ -311,7 +312,7 @@ impl Appender {
         self.refuse_writes(error);
     }
 
-    /// Returns `true` if it is time for another line of the log about failing writes.
+    /// Returns `true` if another line about failing writes is due in the log.
     fn tells_of_errors(&mut self) -> bool {
         let tells = self.last_error.is_none_or(|last| last.elapsed() > ERROR_PERIOD);
         if tells {
@@ -321,7 +322,7 @@ impl Appender {
     }
 
     fn refuse_writes(&mut self, error: &io::Error) {
-        // No reply waits for a disk that is full: as in Valkey, what was done is answered, and further writes are
+        // Replies do not wait for a full disk. As in Valkey, executed commands are answered and further writes are
         // refused.
         self.links.reach(LogMilestone::Written, self.appended);
         if self.links.status.set_failure(AofFault::Write, Some(error_text(error))) {
@@ -329,14 +330,14 @@ impl Appender {
         }
     }
 
-    /// Syncs as `appendfsync` says; returns when to look again.
+    /// Syncs according to `appendfsync`. Returns the delay until the next check.
     fn sync(&mut self) -> Option<Duration> {
-        // After a failed sync, the next one decides whether the written bytes are on disk.
+        // After a failed sync, the next sync decides if the written data is on the disk.
         let unsynced = self.synced_size != self.size || self.links.status.fails_to(AofFault::Sync);
         if !unsynced || self.links.status.spares_disk() {
             let is_synced = !unsynced && self.links.status.pending_syncs.load(Ordering::Acquire) == 0;
             if is_synced && !self.lacks_something() && self.links.status.fsync() != Fsync::No {
-                // Tickets that were not for the file have nothing to wait for.
+                // Sequence numbers whose writes are not for the file have nothing to wait for.
                 self.reach_synced(self.written);
             }
             return unsynced.then_some(SYNC_PERIOD);
@@ -394,7 +395,7 @@ impl Appender {
     }
 }
 
-/// The sync thread.
+/// Runs the sync thread.
 fn sync_all(jobs: &mpsc::Receiver<Pending>, links: &Links) {
     while let Ok(Pending { file, ticket }) = jobs.recv() {
         let result = file.sync_data();
@@ -407,7 +408,7 @@ fn sync_all(jobs: &mpsc::Receiver<Pending>, links: &Links) {
                 }
                 links.reach(LogMilestone::Synced, ticket);
             }
-            // The file is of a kind that cannot be synced, so nothing failed.
+            // The file cannot be synced by its nature, so this is not an error.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
             Err(error) => {
                 let reason = error_text(&error);
@@ -434,7 +435,7 @@ fn write_all(mut file: &File, mut bytes: &[u8]) -> Result<(), (usize, io::Error)
     Ok(())
 }
 
-/// The appender as a consumer of the log.
+/// The appender as a consumer of the propagation log.
 pub struct AppenderConsumer(pub Arc<Mutex<Appender>>);
 
 impl LogConsumer for AppenderConsumer {

@@ -1,8 +1,8 @@
-//! The manifest: the files of the append-only file, and their order.
+//! The manifest: the ordered list of the files that make up the append-only file.
 //!
-//! It has a line for each file, `file NAME seq NUMBER type b|h|i`: a base (a dump, or commands), replaced files that
-//! wait for deletion (history), and increments with ascending numbers. It is written as a whole, under another name
-//! first.
+//! It has one line for each file: `file NAME seq NUMBER type b|h|i`. The types are a base (an RDB file, or commands),
+//! history files that were replaced and wait to be deleted, and increments with ascending numbers. The manifest is
+//! always written as a whole, under a temporary name first.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -12,15 +12,15 @@ use weft_resp::quote::split_arguments;
 
 use crate::config::error_text;
 
-/// Longest line that is understood, with its end.
+/// The length of the longest accepted line, including its end.
 const LINE_MAX: usize = 1024;
 
-/// One file.
+/// One file of the append-only file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// The name in the directory.
+    /// The name of the file in the directory.
     pub name: String,
-    /// The number among the files of its kind.
+    /// The sequence number among the files of its kind.
     pub sequence: i64,
 }
 
@@ -38,10 +38,10 @@ pub struct Manifest {
     changed: bool,
 }
 
-/// The reason why a manifest is invalid.
+/// The reason why a manifest cannot be read.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Unreadable {
-    /// The line with its number, if the fault is in one.
+    /// The number and the text of the faulty line, if the error concerns one line.
     pub line: Option<(usize, String)>,
     /// The fault.
     pub reason: &'static str,
@@ -51,7 +51,7 @@ impl Manifest {
     /// Parses the text of a manifest.
     ///
     /// # Errors
-    /// If the text is not a manifest.
+    /// If the text is not a valid manifest.
     pub fn parse(text: &[u8]) -> Result<Self, Unreadable> {
         let mut manifest = Manifest::default();
         let mut latest = 0;
@@ -83,7 +83,7 @@ impl Manifest {
     fn add_line(&mut self, line: &[u8], latest: &mut i64) -> Result<(), &'static str> {
         const FORMAT: &str = "Invalid AOF manifest file format";
         let words = split_arguments(line).ok_or(FORMAT)?;
-        // Further pairs may come from a later version.
+        // A later version may write more pairs.
         if words.len() < 6 || words.len() % 2 != 0 {
             return Err(FORMAT);
         }
@@ -139,7 +139,7 @@ impl Manifest {
         text
     }
 
-    /// Returns `true` if it names no file that holds data.
+    /// Returns `true` if the manifest names no file that holds data.
     pub fn is_empty(&self) -> bool {
         self.base.is_none() && self.increments.is_empty()
     }
@@ -149,7 +149,7 @@ impl Manifest {
         self.base.iter().chain(&self.increments)
     }
 
-    /// Makes a single old file the base.
+    /// Makes the single file of an old server the base.
     pub fn adopt(&mut self, name: &str) {
         self.base = Some(Part {
             name: name.to_owned(),
@@ -159,7 +159,7 @@ impl Manifest {
         self.changed = true;
     }
 
-    /// Names a new base; what was the base is history.
+    /// Adds a new base and returns its name. The old base becomes history.
     pub fn begin_base(&mut self, filename: &str, as_dump: bool) -> String {
         if let Some(old) = self.base.take() {
             self.history.insert(0, old);
@@ -176,7 +176,7 @@ impl Manifest {
         name
     }
 
-    /// Adds a new increment, behind all others, and returns its name.
+    /// Adds a new increment at the end and returns its name.
     pub fn begin_increment(&mut self, filename: &str) -> String {
         self.increment_sequence += 1;
         let sequence = self.increment_sequence;
@@ -189,7 +189,7 @@ impl Manifest {
         name
     }
 
-    /// Returns the name of the last increment; adds one if there is none.
+    /// The name of the last increment, which is created if there is none.
     pub fn last_increment(&mut self, filename: &str) -> String {
         match self.increments.last() {
             Some(part) => part.name.clone(),
@@ -197,7 +197,8 @@ impl Manifest {
         }
     }
 
-    /// The increments that a new base contains are history: all but the last, which is being written; or all.
+    /// Turns the increments that a new base contains into history. With `keep_last` the last one stays, because it is
+    /// being written.
     pub fn retire_increments(&mut self, keep_last: bool) {
         let kept = usize::from(keep_last).min(self.increments.len());
         let split = self.increments.len() - kept;
@@ -207,21 +208,21 @@ impl Manifest {
         self.changed = true;
     }
 
-    /// Removes and returns the history, which is about to be deleted.
+    /// Removes and returns the history, whose files are about to be deleted.
     pub fn take_history(&mut self) -> Vec<Part> {
         self.changed |= !self.history.is_empty();
         std::mem::take(&mut self.history)
     }
 
-    /// The next [`Manifest::store`] writes it even if it is what was stored last.
+    /// Makes the next [`Manifest::store`] write the manifest even if it has not changed.
     pub fn mark_changed(&mut self) {
         self.changed = true;
     }
 
-    /// Writes it into its directory, if it has changed, and has it on the disk.
+    /// Writes the manifest to its directory and syncs it, if it has changed.
     ///
     /// # Errors
-    /// What failed, and whether the directory has the new manifest all the same.
+    /// The failed step. [`NotStored::is_replaced`] is `true` if the directory contains the new manifest nevertheless.
     pub fn store(&mut self, directory: &Path, filename: &str) -> Result<(), NotStored> {
         if !self.changed {
             return Ok(());
@@ -272,13 +273,13 @@ impl Manifest {
     }
 }
 
-/// The reason why a manifest is not safely on disk.
+/// The reason why a manifest is not safely on the disk.
 #[derive(Debug)]
 pub struct NotStored {
-    /// The failure, for the log.
+    /// The error text for the log.
     pub reason: String,
     /// `true` if the directory contains the new manifest nevertheless. After a power failure it may contain the old one
-    /// again, so neither the files of the old one nor those of the new one may be removed.
+    /// again. So neither the files of the old one nor those of the new one may be removed.
     pub is_replaced: bool,
 }
 
@@ -287,10 +288,10 @@ pub fn file_name(filename: &str) -> String {
     format!("{filename}.manifest")
 }
 
-/// Syncs the renames in a directory to disk.
+/// Syncs the entries of a directory to the disk, after a rename.
 ///
 /// # Errors
-/// If that fails.
+/// If the directory cannot be synced.
 pub fn sync_directory(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
@@ -309,7 +310,7 @@ fn leading_number(text: &[u8]) -> i64 {
     sign * number
 }
 
-/// A name as a line of the manifest has it: quoted if it must be.
+/// A name as it appears in a line of the manifest, quoted if necessary.
 fn shown_name(name: &str) -> Vec<u8> {
     let plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\'' | b'\\');
     if !name.is_empty() && name.bytes().all(plain) {

@@ -1,15 +1,15 @@
-//! The append-only file: a base and increments in a directory of their own, listed by a manifest.
+//! The append-only file: a base and increments in their own directory, listed by a manifest.
 //!
 //! ```text
 //!   appendonlydir/
-//!     appendonly.aof.manifest      the files, in order                   manifest.rs
-//!     appendonly.aof.2.base.rdb    all data at the last rewrite          a dump, or commands
-//!     appendonly.aof.5.incr.aof    the writes since                      appender.rs, on the log thread
+//!     appendonly.aof.manifest      the ordered list of the files         manifest.rs
+//!     appendonly.aof.2.base.rdb    all data at the last rewrite          an RDB file, or commands
+//!     appendonly.aof.5.incr.aof    the writes since then                 appender.rs, on the log thread
 //! ```
 //!
-//! The current increment belongs to the log thread: it appends, writes, and syncs (`appendfsync always`) or lets
-//! another thread sync (`everysec`). The manifest and everything else about files belongs to the thread that opens or
-//! rewrites the append-only file. The new increment of a rewrite is handed to the log thread at a mark.
+//! The current increment belongs to the log thread. It appends, writes, and syncs (`appendfsync always`), or lets
+//! another thread sync (`everysec`). The manifest and all other files belong to the thread that starts or rewrites the
+//! append-only file. It hands the new increment of a rewrite to the log thread at a mark.
 
 mod appender;
 pub mod manifest;
@@ -28,7 +28,7 @@ use crate::propagation::LogMilestone;
 /// The time at which written bytes are synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fsync {
-    /// When the operating system decides.
+    /// The operating system decides.
     No,
     /// At least once a second.
     EverySecond,
@@ -39,9 +39,9 @@ pub enum Fsync {
 /// The state of the append-only file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// There is none.
+    /// There is no append-only file.
     Off,
-    /// Its first base is being written.
+    /// The first base is being written.
     Waiting,
     /// The file is in use.
     On,
@@ -50,13 +50,13 @@ pub enum Phase {
 /// A fault of the file. Success of one operation does not end the fault of the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AofFault {
-    /// Giving bytes to the operating system.
+    /// Writing bytes to the operating system.
     Write,
-    /// Getting them onto the disk.
+    /// Syncing them to the disk.
     Sync,
 }
 
-/// Parameters and figures of the append-only file, which every thread may read.
+/// Parameters and figures of the append-only file. Every thread may read them.
 #[derive(Default)]
 pub struct Status {
     fsync: AtomicU8,
@@ -65,45 +65,45 @@ pub struct Status {
     pub timestamps: AtomicBool,
     /// `no-appendfsync-on-rewrite`.
     pub spares_rewrites: AtomicBool,
-    /// A snapshot is being written at this moment.
+    /// Set while a snapshot is being written.
     pub snapshot_under_way: AtomicBool,
-    /// The reasons why writing and syncing fail at the moment, by [`AofFault`].
+    /// The reasons why writing and syncing currently fail, indexed by [`AofFault`].
     failing: Mutex<[Option<String>; 2]>,
-    /// `true` while one of them fails.
+    /// `true` if one of them fails.
     pub fails: AtomicBool,
-    /// Bytes of base and increments.
+    /// The size of the base and the increments in bytes.
     pub current_bytes: AtomicU64,
-    /// The size after the last rewrite, in bytes.
+    /// The size of the base and the increments after the last rewrite, in bytes.
     pub base_bytes: AtomicU64,
-    /// Bytes that are not given to the operating system yet.
+    /// The number of bytes that are not written to the operating system yet.
     pub buffered_bytes: AtomicU64,
-    /// `DEBUG AOF-FLUSH-SLEEP`: how long a write is held up.
+    /// `DEBUG AOF-FLUSH-SLEEP`: the delay of each write in microseconds.
     pub flush_pause_us: AtomicU64,
-    /// Syncs under way on another thread.
+    /// The number of syncs in progress on another thread.
     pub pending_syncs: AtomicU64,
-    /// Rewrites begun.
+    /// The number of rewrites started.
     pub rewrites: AtomicU64,
-    /// Rewrites in a row that failed.
+    /// The number of consecutive rewrites that failed.
     pub failures: AtomicU64,
-    /// A rewrite is under way since then, seconds since the epoch; 0 for none.
+    /// The start of the running rewrite, in seconds since the Unix epoch; 0 if there is none.
     pub rewriting_since_s: AtomicU64,
     /// The duration of the last rewrite in seconds, plus one; 0 before the first one.
     pub last_rewrite_s: AtomicI64,
-    /// Set if the last rewrite failed.
+    /// `true` if the last rewrite failed.
     pub last_rewrite_failed: AtomicBool,
-    /// A rewrite is to begin as soon as it can.
+    /// `true` if a rewrite should start as soon as possible.
     pub scheduled: AtomicBool,
-    /// Set while a background thread is about to start a rewrite.
+    /// `true` if a background thread is about to start a rewrite.
     pub asked: AtomicBool,
-    /// The time at which automatic rewrites may start again, in seconds since the Unix epoch; 0 for now.
+    /// The time from which automatic rewrites are allowed again, in seconds since the Unix epoch; 0 for now.
     pub retry_at_s: AtomicU64,
     /// Their last delay in seconds.
     pub retry_delay_s: AtomicU64,
-    /// The number of times that all data was replaced by a primary's.
+    /// The number of times that all data was replaced by that of a primary.
     replaced: AtomicU64,
-    /// That number at the moment of the base that is being written.
+    /// The value of `replaced` at the moment of the base that is being written.
     begun_on: AtomicU64,
-    /// That number at the moment of the current base.
+    /// The value of `replaced` at the moment of the current base.
     stands_on: AtomicU64,
 }
 
@@ -117,7 +117,7 @@ impl Status {
         }
     }
 
-    /// Sets `appendfsync` by its name.
+    /// Sets `appendfsync` from its name.
     pub fn set_fsync(&self, name: &str) {
         let number = match name {
             "no" => 0,
@@ -136,13 +136,14 @@ impl Status {
         }
     }
 
-    /// Changes that.
+    /// Changes the state of the append-only file.
     pub fn set_phase(&self, phase: Phase) {
         self.phase.store(phase as u8, Ordering::Release);
     }
 
-    /// All data was replaced by that of a primary: the files that there are stay what they are, until a base of the new
-    /// data takes their place. Whether there are some, to which nothing may be added any more. In exclusive mode.
+    /// Records that all data was replaced by that of a primary. The existing files stay as they are until a base of the
+    /// new data replaces them. Returns `true` if there are files, to which nothing may be appended any more. The caller
+    /// holds exclusive mode.
     pub fn replace(&self) -> bool {
         self.replaced.fetch_add(1, Ordering::AcqRel);
         let is_written = self.phase() != Phase::Off;
@@ -152,27 +153,26 @@ impl Status {
         is_written
     }
 
-    /// The moment of a new base. In exclusive mode.
+    /// Records the moment of a new base. The caller holds exclusive mode.
     pub fn begin_base(&self) {
         self.begun_on
             .store(self.replaced.load(Ordering::Acquire), Ordering::Release);
     }
 
-    /// The new base has taken its place.
+    /// Records that the new base has been installed.
     pub fn end_base(&self) {
         self.stands_on
             .store(self.begun_on.load(Ordering::Acquire), Ordering::Release);
     }
 
-    /// Returns `true` if the files contain all data: not before the first base is complete, nor between a full
+    /// Returns `true` if the files hold all data. They do not before the first base is complete, and not between a full
     /// synchronization and the base that follows it.
     pub fn is_whole(&self) -> bool {
         let same = self.stands_on.load(Ordering::Acquire) == self.replaced.load(Ordering::Acquire);
         same && self.phase() == Phase::On
     }
 
-    /// Records that an operation fails, or does not fail any more. Returns `true` if that changes whether writes are
-    /// refused.
+    /// Records that an operation fails, or no longer fails. Returns `true` if that changes whether writes are refused.
     pub fn set_failure(&self, what: AofFault, reason: Option<String>) -> bool {
         let mut failures = lock(&self.failing);
         failures[what as usize] = reason;
@@ -180,18 +180,18 @@ impl Status {
         self.fails.swap(fails, Ordering::AcqRel) != fails
     }
 
-    /// Returns `true` if this operation fails at the moment.
+    /// Returns `true` if this operation currently fails.
     pub fn fails_to(&self, what: AofFault) -> bool {
         self.fails.load(Ordering::Acquire) && lock(&self.failing)[what as usize].is_some()
     }
 
-    /// Clears all faults, since nothing is written any more. Returns `true` if there was one.
+    /// Clears all failures, because nothing is written any more. Returns `true` if there was one.
     pub fn forget_failures(&self) -> bool {
         *lock(&self.failing) = Default::default();
         self.fails.swap(false, Ordering::AcqRel)
     }
 
-    /// Returns the reason why writes are refused, if they are. A failed sync comes first, as in Valkey.
+    /// The reason why writes are refused, if they are. A failed sync comes first, as in Valkey.
     #[cold]
     pub fn failure(&self) -> Option<String> {
         let failures = lock(&self.failing);
@@ -199,31 +199,31 @@ impl Status {
         sync.or_else(|| failures[AofFault::Write as usize].clone())
     }
 
-    /// Returns the milestone that replies to writes must wait for: the disk with `appendfsync always`, otherwise the
-    /// operating system, so that the end of the process loses nothing that was answered. While nothing is synced
-    /// because of a snapshot (`no-appendfsync-on-rewrite`), no reply waits for the disk.
+    /// The milestone that replies to writes have to wait for. With `appendfsync always` it is the sync to the disk.
+    /// Otherwise it is the write to the operating system, so that the end of the process loses no acknowledged write.
+    /// While syncs are suspended during a snapshot (`no-appendfsync-on-rewrite`), no reply waits for the disk.
     pub fn replies_wait_for(&self) -> Option<LogMilestone> {
         let spares = self.spares_disk();
         match (self.phase(), self.fsync()) {
             (Phase::Off, _) => None,
             (_, Fsync::Always) if !spares => Some(LogMilestone::Synced),
             (Phase::On, _) => Some(LogMilestone::Written),
-            // Nothing is lost yet that a file would have kept.
+            // There is no complete file yet, so no write that a file would have kept can be lost.
             (Phase::Waiting, _) => None,
         }
     }
 
-    /// Returns `true` if syncs would only be in the way of a snapshot that is being written.
+    /// Returns `true` if syncs are suspended in favour of a snapshot that is being written.
     pub fn spares_disk(&self) -> bool {
         self.spares_rewrites.load(Ordering::Relaxed) && self.snapshot_under_way.load(Ordering::Relaxed)
     }
 }
 
-/// The files, for the thread that opens or rewrites the append-only file.
+/// The files, for the thread that starts or rewrites the append-only file.
 #[derive(Default)]
 pub struct Files {
     /// The manifest.
     pub manifest: Manifest,
-    /// The appender to the last file.
+    /// The appender of the last increment.
     pub appender: Option<Arc<Mutex<Appender>>>,
 }

@@ -1,12 +1,12 @@
-//! Reads the commands of an append-only file, and notices where it ends too early.
+//! Reads the commands of an append-only file, and detects a truncated end.
 
 use std::io::{ErrorKind, Read};
 
 use weft_resp::{ArgRange, Args};
 
-/// Bytes read from the file at once.
+/// The number of bytes read from the file at once.
 const CHUNK_BYTES: usize = 256 * 1024;
-/// Longest line that is understood: a length, or a note.
+/// The length of the longest accepted line: a length, or an annotation.
 const LINE_MAX: usize = 1023;
 
 /// The reason why there is no further command.
@@ -20,21 +20,21 @@ pub enum Fault {
     Read(std::io::Error),
 }
 
-/// Reads commands.
+/// A reader of commands.
 pub struct Commands<R> {
     input: R,
     buffer: Vec<u8>,
     /// The start of the current command in the buffer.
     start: usize,
-    /// Up to where it was read.
+    /// The position in the buffer up to which commands were parsed.
     at: usize,
-    /// Bytes of the file in front of the buffer.
+    /// The number of file bytes before the buffer.
     before: u64,
     ranges: Vec<ArgRange>,
 }
 
 impl<R: Read> Commands<R> {
-    /// Creates a reader that starts behind the first `offset` bytes, which were read already.
+    /// Creates a reader that starts at `offset`. The bytes before it were read already.
     pub fn new(input: R, offset: u64) -> Self {
         Commands {
             input,
@@ -46,17 +46,17 @@ impl<R: Read> Commands<R> {
         }
     }
 
-    /// Bytes of the file that were read: after a command, up to its end.
+    /// The number of file bytes that were read. After a command it is the offset of the command's end.
     pub fn offset(&self) -> u64 {
         self.before + self.at as u64
     }
 
-    /// The arguments of the command that was read.
+    /// The arguments of the last command read.
     pub fn args(&self) -> Args<'_> {
         Args::new(self.bytes(), &self.ranges)
     }
 
-    /// The bytes of the command that was read.
+    /// The bytes of the last command read.
     pub fn bytes(&self) -> &[u8] {
         &self.buffer[self.start..self.at]
     }
@@ -78,7 +78,7 @@ impl<R: Read> Commands<R> {
                 return Ok(false);
             };
             match line.first() {
-                // Bytes appended behind it would become a part of it.
+                // Bytes appended after an incomplete annotation would become a part of it.
                 Some(b'#') if line.last() != Some(&b'\n') && line.len() < LINE_MAX => return Err(Fault::Short),
                 Some(b'#') => {}
                 Some(b'*') if line.len() == 1 => return Err(Fault::Short),
@@ -106,7 +106,7 @@ impl<R: Read> Commands<R> {
         Ok(true)
     }
 
-    /// The next line, or what there is of it; `None` at the end of the file.
+    /// The next line, or the rest of the file without a line end; `None` at the end of the file.
     fn line(&mut self) -> Result<Option<&[u8]>, Fault> {
         let mut looked = 0;
         loop {
@@ -139,7 +139,7 @@ impl<R: Read> Commands<R> {
         Ok(())
     }
 
-    /// Reads more of the file; whether there was more.
+    /// Reads more of the file. Returns `true` if there was more.
     fn fill(&mut self) -> Result<bool, Fault> {
         if self.start > 0 {
             self.buffer.drain(..self.start);
@@ -148,7 +148,7 @@ impl<R: Read> Commands<R> {
             self.start = 0;
         }
         let length = self.buffer.len();
-        // A large argument grows the buffer by doubling: no file's word is taken for how large it is.
+        // The buffer grows by doubling for a large argument. The length stated in the file is not trusted.
         let chunk = CHUNK_BYTES.max(length);
         self.buffer.resize(length + chunk, 0);
         let result = loop {

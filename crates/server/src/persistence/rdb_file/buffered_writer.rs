@@ -1,14 +1,14 @@
-//! Bytes of a dump on their way: gathered until they are worth a write, and summed up.
+//! The output buffer of an RDB file, which also computes the checksum.
 
 use crc::{Digest, Table};
 
 use super::opcode;
 use crate::rdb::dump_payload::CRC;
 
-/// Bytes gathered before they are passed on.
+/// The number of bytes that are collected before they are written.
 const MUCH_BYTES: usize = 256 * 1024;
 
-/// Bytes that are written and not passed on yet.
+/// The bytes that are not written yet.
 pub struct BufferedWriter {
     /// The buffer to append to.
     pub bytes: Vec<u8>,
@@ -37,7 +37,7 @@ impl BufferedWriter {
         std::mem::replace(&mut self.bytes, Vec::with_capacity(2 * MUCH_BYTES))
     }
 
-    /// The rest, with the mark of the end and the checksum of everything, which is 0 if none is made.
+    /// Returns the remaining bytes with the end opcode and the checksum of everything, which is 0 if none is computed.
     pub fn finish(mut self) -> Vec<u8> {
         self.bytes.push(opcode::END);
         let checksum = self.digest.map_or(0, |mut digest| {

@@ -6,12 +6,12 @@ use std::path::PathBuf;
 
 use crate::config::error_text;
 
-/// The reason why a dump was not loaded.
+/// The reason why an RDB file was not loaded.
 #[derive(Debug)]
 pub struct LoadError {
-    /// The file.
+    /// The path of the file.
     pub path: PathBuf,
-    /// Bytes of it that made sense.
+    /// The number of bytes of the file that were read successfully.
     pub offset: u64,
     /// The fault at that offset.
     pub fault: Fault,
@@ -31,28 +31,29 @@ pub enum Fault {
     Open(io::Error),
     /// The file cannot be read.
     Read(io::Error),
-    /// The file ends too early.
+    /// The file is truncated.
     Short,
-    /// The file begins with something else.
+    /// The file does not start with a known magic. Contains the bytes found.
     Signature(Vec<u8>),
-    /// A type or opcode that versions up to this one do not have, or that other programs use differently.
+    /// A type or opcode that does not exist up to this version, or that other servers use for something else. Contains
+    /// the type or opcode, and the version.
     Foreign(u8, u32),
-    /// The version is unknown.
+    /// The version is not supported.
     Version(u32),
-    /// The dump has a database that this server does not have; the number of this server's databases.
+    /// The file has a database that this server does not have. Contains the number of databases of this server.
     Database(usize),
-    /// The dump has data of a module; the module's name.
+    /// The file has data of a module. Contains the name of the module.
     Module(String),
-    /// A key is there twice; its database.
+    /// A key occurs twice. Contains the number of its database.
     Duplicate(usize),
-    /// The checksum of the contents, and that in the file.
+    /// The checksum does not match. Contains that of the contents, and that in the file.
     Checksum(u64, u64),
-    /// Something else makes no sense.
+    /// The file is invalid in another way. Contains the error text.
     Damaged(String),
 }
 
 impl Fault {
-    /// Damage of this kind.
+    /// Creates a [`Fault::Damaged`] with this error text.
     pub fn damaged(what: impl Into<String>) -> Fault {
         Fault::Damaged(what.into())
     }
@@ -107,10 +108,10 @@ impl LoadError {
     }
 }
 
-/// The reason why a dump was not written.
+/// The reason why an RDB file was not written.
 #[derive(Debug)]
 pub struct SaveError {
-    /// The file.
+    /// The path of the file.
     pub path: PathBuf,
     /// The step that failed.
     pub step: Step,
@@ -118,18 +119,18 @@ pub struct SaveError {
     pub reason: io::Error,
 }
 
-/// A step on the way to a dump.
+/// A step of writing an RDB file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Making the temporary file.
+    /// Creating the temporary file.
     Open,
-    /// Writing it, up to this many bytes.
+    /// Writing the file. Contains the number of bytes written before.
     Write(u64),
-    /// Having it on disk.
+    /// Syncing the file to the disk.
     Sync,
-    /// Giving it the name of the dump.
+    /// Renaming the file to its final path.
     Rename(PathBuf),
-    /// Having the directory on disk.
+    /// Syncing the directory to the disk.
     SyncDirectory,
 }
 

@@ -1,4 +1,5 @@
-//! The file of a dump while it is written: under another name, so that there is never a moment without a whole dump.
+//! An RDB file while it is written. It has a temporary name until it is complete, so a complete file exists at any
+//! moment.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -6,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use super::error::{SaveError, Step};
 
-/// The number of bytes between two syncs, so that the last one is short.
+/// The number of bytes written between two syncs, which keeps the final sync short.
 const SYNC_BYTES: u64 = 32 * 1024 * 1024;
 
-/// A dump that is being written. Unless it is published, dropping it removes it.
+/// An RDB file that is being written. Dropping it removes it unless it was published.
 pub struct DumpFile {
     file: File,
     path: PathBuf,
@@ -20,7 +21,7 @@ pub struct DumpFile {
 }
 
 impl DumpFile {
-    /// Creates an empty file of that name; with `incremental`, it is synced in steps.
+    /// Creates an empty file with this name. `incremental` is `true` if it is synced in steps.
     ///
     /// # Errors
     /// If the file cannot be created.
@@ -43,7 +44,7 @@ impl DumpFile {
     /// Appends bytes.
     ///
     /// # Errors
-    /// When the file takes no more.
+    /// If the bytes cannot be written or synced.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), SaveError> {
         if let Err(reason) = self.append(bytes) {
             return Err(self.error(Step::Write(self.written), reason));
@@ -61,18 +62,19 @@ impl DumpFile {
         Ok(())
     }
 
-    /// Syncs the file to disk.
+    /// Syncs the file to the disk.
     ///
     /// # Errors
-    /// If the disk fails.
+    /// If the sync fails.
     pub fn sync(&self) -> Result<(), SaveError> {
         self.file.sync_all().map_err(|reason| self.error(Step::Sync, reason))
     }
 
-    /// Renames the file, which is on disk, to the name of the dump.
+    /// Renames the file, which has been synced, to its final path.
     ///
     /// # Errors
-    /// If a step fails. The previous file at `path` still exists then, unless the last step is the one that failed.
+    /// If a step fails. The previous file at `path` still exists then, unless the sync of the directory is the step
+    /// that failed.
     pub fn publish(mut self, path: &Path) -> Result<(), SaveError> {
         std::fs::rename(&self.path, path).map_err(|reason| self.error(Step::Rename(path.to_owned()), reason))?;
         self.published = true;
@@ -95,7 +97,7 @@ impl DumpFile {
 impl Drop for DumpFile {
     fn drop(&mut self) {
         if !self.published {
-            // Useless without its name; if it cannot be removed, the next dump replaces it.
+            // The file is useless. If it cannot be removed, the next one replaces it.
             let _ = std::fs::remove_file(&self.path);
         }
     }

@@ -1,4 +1,4 @@
-//! From a file into the keyspace.
+//! Loading of RDB files.
 
 use std::fs::File;
 use std::io::Read;
@@ -23,48 +23,48 @@ use crate::observability::log;
 use crate::rdb::dump_payload::{self, FOREIGN_VERSIONS, RestoredValue, VERSION};
 use crate::rdb::strings::Reader;
 
-/// The last version of files that begin with REDIS.
+/// The last version of files with the magic REDIS.
 pub(crate) const LAST_SHARED_VERSION: u32 = 11;
 /// The first version with a checksum.
 const FIRST_CHECKED_VERSION: u32 = 5;
-/// Digits of a replication ID.
+/// The length of a replication ID in bytes.
 const REPLICATION_ID_BYTES: usize = 40;
-/// Empty keys that the log names.
+/// The maximum number of empty keys that are logged.
 const EMPTY_KEYS_LOGGED: u64 = 10;
 
 /// The destination of keys.
 pub enum Destination<'l, 'p> {
     /// The keyspace, in exclusive mode.
     Keyspace(&'l mut Exclusive<'p>),
-    /// Beside it.
+    /// A staging keyspace.
     Apart(&'l mut StagedDatabases),
 }
 
-/// Called for keys that are dropped.
+/// A callback for dropped keys, with their databases and names.
 pub type OnKeyDropped<'l> = &'l mut dyn FnMut(usize, &[u8]);
 
-/// Takes keys.
+/// The context of a load.
 pub struct Loader<'l, 'p> {
     /// The destination.
     pub destination: Destination<'l, 'p>,
-    /// The hash that scatters keys.
+    /// The hash that distributes keys over slots.
     pub hasher: &'l KeyHasher,
-    /// Counts of keys, and the row to write.
+    /// The counts of keys to update.
     pub counts: &'l KeyCounts,
-    /// The before-images of a snapshot, for keys that the file replaces.
+    /// The before-images of a running snapshot, for keys that the file replaces.
     pub before_images: &'l BeforeImages,
-    /// The row of this thread.
+    /// The row of `counts` that belongs to this thread.
     pub seat: usize,
-    /// Parameters.
+    /// The parameters of the server.
     pub config: &'l Config,
-    /// Makes the access clock of entries.
+    /// Sets the access clock of new entries.
     pub clock: AccessClock,
-    /// Milliseconds since the epoch: keys that expire before, and hashes all of whose fields do, are dropped. 0 drops
-    /// none.
+    /// Keys that expired before this time, and hashes all of whose fields did, are dropped. In milliseconds since the
+    /// Unix epoch; 0 drops none.
     pub now_ms: u64,
-    /// `true` if a key of the file replaces an existing one; otherwise an existing key is an error.
+    /// `true` if a key of the file replaces an existing one. Otherwise an existing key is an error.
     pub replace: bool,
-    /// Called for keys that are dropped because they have expired, with database and name.
+    /// Called for each key that is dropped because it has expired.
     pub drops: Option<OnKeyDropped<'l>>,
     /// Called with the bytes read so far, at intervals; other threads may use the keyspace meanwhile.
     pub pace: Option<ProgressCallback<'l>>,
@@ -72,83 +72,84 @@ pub struct Loader<'l, 'p> {
 
 /// The callback for the progress of a load.
 pub struct ProgressCallback<'l> {
-    /// Bytes of the file between two reports.
+    /// The number of bytes of the file between two reports.
     pub every_bytes: u64,
-    /// Gets the bytes that have been read.
+    /// Receives the number of bytes that have been read.
     pub report: &'l dyn Fn(u64),
-    /// Gets the memory that the server used which wrote the file.
+    /// Receives the memory usage of the server that wrote the file, in bytes.
     pub used_memory: &'l dyn Fn(u64),
 }
 
 /// The result of a load.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Loaded {
-    /// Keys.
+    /// The number of keys loaded.
     pub keys: u64,
-    /// Keys that had expired.
+    /// The number of keys that had expired.
     pub expired: u64,
-    /// Keys without elements.
+    /// The number of keys without elements.
     pub empty: u64,
     /// The number of hashes all of whose fields had expired.
     pub expired_hashes: u64,
-    /// Libraries of functions.
+    /// The codes of function libraries.
     pub functions: Vec<Vec<u8>>,
-    /// The end of the dump in the file.
+    /// The offset in the file at which the RDB data ends.
     pub end: u64,
-    /// The position in the replication history at which the file was made, if it contains one.
+    /// The position in the replication history at which the file was written, if the file contains it.
     pub position: Position,
 }
 
-/// A position in a replication stream, as a file contains it.
+/// A position in a replication stream, as stored in a file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Position {
     /// The replication ID; empty if the file has none.
     pub id: Vec<u8>,
-    /// The offset.
+    /// The replication offset.
     pub offset: Option<i64>,
-    /// The database that the stream had selected.
+    /// The database that was selected in the stream.
     pub db: Option<usize>,
-    /// The migrating slots of a cluster; empty if the file contains none.
+    /// The states of cluster slots that were being migrated; empty if the file has none.
     pub open_slots: Vec<u8>,
 }
 
-/// A file whose head has been read and is acceptable.
+/// A file whose header has been read and accepted.
 pub struct Opened<R> {
     source: Source<R>,
     version: u32,
 }
 
 impl<R: Read> Opened<R> {
-    /// Reads the head of a file.
+    /// Reads the header of a file.
     ///
     /// # Errors
-    /// If it is not a dump, or of an unknown version.
+    /// If the file is not an RDB file, or its version is not supported.
     pub fn open(input: R, config: &Config) -> Result<Self, Fault> {
         let mut source = Source::new(input, config.boolean(id::RDBCHECKSUM));
         let version = read_version(&mut source, config.choice(id::RDB_VERSION_CHECK) == "relaxed")?;
         Ok(Opened { source, version })
     }
 
-    /// Loads what follows, to the end of the dump.
+    /// Loads the contents up to the end of the RDB data.
     ///
     /// # Errors
-    /// When the file is damaged; with the bytes of it that made sense.
+    /// The number of bytes read successfully and the error, if the file is damaged.
     pub fn load(&mut self, loader: &mut Loader<'_, '_>) -> Result<Loaded, (u64, Fault)> {
         let loaded = loader.read_body(&mut self.source, self.version);
         loader.publish();
         loaded.map_err(|fault| (self.source.offset(), fault))
     }
 
-    /// Returns the bytes that were read beyond the end of the dump, and the input.
+    /// The bytes that were read beyond the end of the RDB data, and the input.
     pub fn into_rest(self) -> (Vec<u8>, R) {
         self.source.into_rest()
     }
 }
 
-/// Loads a file into the keyspace and logs the result. After an error, some of its keys may be there.
+/// Loads a file into the destination, and logs the auxiliary fields. After an error, some of its keys may have been
+/// loaded.
 ///
 /// # Errors
-/// If the file does not exist or is damaged; the reason was not logged.
+/// If the file does not exist or is damaged. The error has not been logged.
 pub fn load(path: &Path, loader: &mut Loader<'_, '_>) -> Result<Loaded, LoadError> {
     let error = |offset, fault| LoadError {
         path: path.to_owned(),
@@ -162,7 +163,7 @@ pub fn load(path: &Path, loader: &mut Loader<'_, '_>) -> Result<Loaded, LoadErro
     loaded.map_err(|fault| error(source.offset(), fault))
 }
 
-/// The attributes in front of a key.
+/// The attributes that precede a key in the file.
 #[derive(Clone, Copy, Default)]
 struct KeyAttributes {
     expire_at_ms: Option<i64>,
@@ -171,7 +172,7 @@ struct KeyAttributes {
 }
 
 impl Loader<'_, '_> {
-    /// Loads a whole file.
+    /// Loads a complete file.
     pub(crate) fn read<R: Read>(&mut self, source: &mut Source<R>) -> Result<Loaded, Fault> {
         let version = read_version(source, self.config.choice(id::RDB_VERSION_CHECK) == "relaxed")?;
         self.read_body(source, version)
@@ -238,7 +239,7 @@ impl Loader<'_, '_> {
         Ok(loaded)
     }
 
-    /// Lets other threads pass the gate if it is time.
+    /// Reports the progress and lets other threads in, if it is time.
     fn keep_pace(&mut self, offset: u64, reported: &mut u64) {
         let Some(pace) = self.pace.as_ref().filter(|pace| offset - *reported >= pace.every_bytes) else {
             return;
@@ -367,7 +368,7 @@ impl Loader<'_, '_> {
         Ok(())
     }
 
-    /// Makes the headers of slots say what is in them now.
+    /// Publishes the headers of all slots after the load.
     fn publish(&mut self) {
         let Destination::Keyspace(all) = &mut self.destination else {
             return;
@@ -403,8 +404,8 @@ pub fn delay(config: &Config) {
 
 /// Returns `true` if the value is a hash all of whose fields have expired.
 ///
-/// Other hashes keep their expired fields. Replicas that continue from the dump's position in the history still have
-/// these, and learn of their deletion when it happens here.
+/// Other hashes keep their expired fields. Replicas that continue from the file's replication offset still have these
+/// fields. They receive the deletions when the fields are deleted here.
 fn has_only_expired_fields(value: &RestoredValue<'_>, now_ms: u64) -> bool {
     match value {
         RestoredValue::Object(Value::Hash(hash)) => {

@@ -2,22 +2,22 @@
 //!
 //! ```text
 //! magic and version   "REDIS" and 0001 to 0011, or "VALKEY" and 080
-//! records             a byte for the kind, then
-//!   FA                name, text: a fact about the file (AUX)
-//!   F5                text: a library of functions
+//! records             an opcode or a type, then
+//!   FA                name, text: an auxiliary field about the file (AUX)
+//!   F5                text: a function library
 //!   FE                number: the database of the keys that follow
 //!   FB                numbers: keys and keys with an expiry of that database
 //!   F4                numbers: slot, its keys, those with an expiry
-//!   FD, FC            the next key's expiry: s (4 bytes), ms (8 bytes) since the Unix epoch
-//!   F8, F9            the next key's idle time (number, s), its use frequency (1 byte)
+//!   FD, FC            the expiry of the next key: s (4 bytes), ms (8 bytes) since the epoch
+//!   F8, F9            the idle time of the next key (number, s), its frequency of use (1 byte)
 //!   type              key, value: see the codecs of the types
 //!   FF                the end
-//! checksum            CRC-64 of everything before, little-endian, since version 5; 0 if there is none
+//! checksum            CRC-64 of all preceding bytes, little-endian, since version 5; 0 if there is none
 //! ```
 //!
-//! A file is read through a window ([`source`]) that holds one record at a time: the size of a record is computed first
-//! ([`value_length`]), then the codec of its type gets exactly these bytes. So memory beyond the data itself is bounded
-//! by the largest value, and a truncated or damaged file ends in an error that names the offset.
+//! A file is read through a window ([`source`]) that holds one record at a time. The size of a record is determined
+//! first ([`value_length`]). Then the codec of its type gets exactly these bytes. So the memory needed beyond the data
+//! itself is bounded by the largest value, and a truncated or damaged file results in an error that states the offset.
 
 mod buffered_writer;
 mod error;
@@ -39,64 +39,64 @@ pub use save::{Contents, Format, Head, Key, Style, save, write_database};
 pub use source::Source;
 pub use value_length::{is_empty, module_name, skip_value};
 
-/// Bytes of the magic and the version.
+/// The length of the magic and the version in bytes.
 pub const MAGIC_BYTES: usize = 9;
 
-/// Marks of records that are no keys.
+/// The opcodes of records that are not keys.
 pub mod opcode {
-    /// A migration of slots that was under way.
+    /// A running migration of slots.
     pub const SLOT_IMPORT: u8 = 243;
     /// The number of keys of the next slot.
     pub const SLOT_INFO: u8 = 244;
-    /// A library of functions.
+    /// A function library.
     pub const FUNCTION: u8 = 245;
-    /// A function, in the form before its release.
+    /// A function library in the format used before the first release of functions.
     pub const FUNCTION_BEFORE_RELEASE: u8 = 246;
-    /// Data that a module saved besides keys.
+    /// Data of a module that is not a key.
     pub const MODULE: u8 = 247;
     /// The idle time of the next key.
     pub const IDLE: u8 = 248;
     /// The use frequency of the next key.
     pub const FREQUENCY: u8 = 249;
-    /// A note about the file.
+    /// An auxiliary field about the file.
     pub const AUX: u8 = 250;
     /// The number of keys of the next database.
     pub const DATABASE_SIZE: u8 = 251;
-    /// The expiry of the next key, in ms.
+    /// The expiry of the next key in milliseconds.
     pub const EXPIRY_MS: u8 = 252;
-    /// The expiry of the next key, in s.
+    /// The expiry of the next key in seconds.
     pub const EXPIRY_S: u8 = 253;
     /// The database of the keys that follow.
     pub const DATABASE: u8 = 254;
-    /// The end.
+    /// The end of the file.
     pub const END: u8 = 255;
 }
 
-/// The status of dumps, for INFO and for the decision when the next one is due.
+/// The status of RDB saves and loads. INFO reports it, and it determines when the next save is due.
 pub struct Status {
-    /// The time of the last dump, or of the server's start, in seconds since the Unix epoch.
+    /// The time of the last save or of the start of the server, in seconds since the Unix epoch.
     pub last_save_s: AtomicU64,
-    /// The count of changes when the last dump was written.
+    /// The value of the change counter at the last save.
     changes_saved: AtomicU64,
-    /// Dumps asked for.
+    /// The number of saves started.
     pub saves: AtomicU64,
-    /// Keys that the last load brought.
+    /// The number of keys that the last load read.
     pub keys_loaded: AtomicU64,
-    /// Keys that the last load dropped, as they had expired.
+    /// The number of expired keys that the last load dropped.
     pub keys_expired: AtomicU64,
-    /// Set while a load is under way.
+    /// Set while data is being loaded.
     pub loading: AtomicBool,
-    /// Set if the last background dump failed.
+    /// `true` if the last background save failed.
     pub last_failed: AtomicBool,
-    /// The start of the last background dump, in seconds since the Unix epoch.
+    /// The start of the last background save, in seconds since the Unix epoch.
     pub last_try_s: AtomicU64,
-    /// The duration of the last background dump in seconds; -1 before the first one.
+    /// The duration of the last background save in seconds; -1 before the first one.
     pub last_took_s: AtomicI64,
-    /// Bytes that old states of keys took while it was written.
+    /// The number of bytes that before-images took during the last background save.
     pub last_kept_bytes: AtomicU64,
-    /// Set if a background dump must start as soon as no other snapshot is under way.
+    /// `true` if a background save should start as soon as no other snapshot is running.
     pub scheduled: AtomicBool,
-    /// Set while a background thread is about to start one, because of that or of a save point.
+    /// `true` if a background thread is about to start a save.
     pub asked: AtomicBool,
 }
 
@@ -120,19 +120,19 @@ impl Default for Status {
 }
 
 impl Status {
-    /// Notes that everything up to `changes` changes is in a dump.
+    /// Records that the first `changes` changes are saved.
     pub fn saved(&self, now_s: u64, changes: u64) {
         self.changes_saved.store(changes, Ordering::Relaxed);
         self.last_save_s.store(now_s, Ordering::Relaxed);
         self.last_failed.store(false, Ordering::Relaxed);
     }
 
-    /// Changes that are in no dump, of `changes` in all.
+    /// The number of changes that are not saved, of `changes` in total.
     pub fn unsaved(&self, changes: u64) -> u64 {
         changes.saturating_sub(self.changes_saved.load(Ordering::Relaxed))
     }
 
-    /// Notes what a load brought.
+    /// Records the figures of a load.
     pub fn loaded(&self, loaded: &Loaded) {
         self.keys_loaded.store(loaded.keys, Ordering::Relaxed);
         self.keys_expired.store(loaded.expired, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! From a dump to commands that make the same data.
+//! Conversion of an RDB file to commands that create the same data.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
@@ -16,10 +16,11 @@ use crate::rdb::dump_payload;
 use crate::rdb::rewrite_commands::write_key;
 use crate::rdb::strings::Reader;
 
-/// Writes the data of a dump, which was just written, as commands into another file, and syncs it to disk.
+/// Writes the data of an RDB file, which this server has just written, as commands to another file, and syncs that
+/// file.
 ///
 /// # Errors
-/// If one of the files fails.
+/// If reading or writing one of the files fails.
 pub fn spell_out(dump: &Path, target: &Path, config: &Config) -> io::Result<()> {
     let mut source = Source::new(File::open(dump)?, false);
     let mut out = BufWriter::with_capacity(1 << 20, File::create(target)?);

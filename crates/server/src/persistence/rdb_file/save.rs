@@ -1,4 +1,4 @@
-//! From the keyspace into bytes, and into a file.
+//! Writing of RDB files.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ use crate::rdb::dump_payload::{self, VERSION};
 use crate::rdb::hashes;
 use crate::rdb::strings::{write_integer, write_length, write_string};
 
-/// The version of Valkey that brought the newest format.
+/// The version of Valkey that introduced the newest format.
 const FIRST_WITH_NEWEST: u32 = 0x09_00_00;
 
 /// The number of keys between two checks for write errors.
@@ -26,31 +26,32 @@ const KEYS_A_STEP: usize = 256;
 
 /// The contents of a dump.
 pub struct Contents<'c> {
-    /// The whole keyspace.
+    /// Access to the whole keyspace.
     pub reach: WalkAccess<'c, 'c>,
     /// The counts of its keys.
     pub counts: &'c KeyCounts,
-    /// The records before the keys.
+    /// The header before the keys.
     pub head: Head<'c>,
-    /// Parameters.
+    /// The parameters of the server.
     pub config: &'c Config,
-    /// Understands the access clock of entries.
+    /// Interprets the access clocks of entries.
     pub clock: AccessClock,
 }
 
-/// The version of a dump's format.
+/// The version of the RDB format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
     /// The newest one.
     #[default]
     Newest,
-    /// The last one that Redis has, too. It has no hashes with fields that expire, and is otherwise the same.
+    /// The last version that is shared with Redis. It has no hashes with field expiry. Otherwise both versions are
+    /// identical.
     Shared,
 }
 
 impl Format {
-    /// Returns the newest format that a server of this version understands. The version has two hexadecimal digits per
-    /// part.
+    /// The newest version that a server of this version can read. `version` has two hexadecimal digits for each of its
+    /// parts.
     pub const fn of_version(version: u32) -> Format {
         match version >= FIRST_WITH_NEWEST {
             true => Format::Newest,
@@ -65,31 +66,31 @@ impl Format {
         }
     }
 
-    /// Returns `true` if the format has values of this type.
+    /// Returns `true` if this version has values of this type.
     fn has(self, kind: u8) -> bool {
         self == Format::Newest || kind != hashes::TYPE_EXPIRING
     }
 }
 
-/// The records of a dump before its keys.
+/// The header of an RDB file.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Head<'h> {
-    /// The version.
+    /// The version of the format.
     pub format: Format,
-    /// Libraries of functions.
+    /// The codes of function libraries.
     pub functions: &'h [Vec<u8>],
-    /// Seconds since the epoch.
+    /// The current time in seconds since the Unix epoch.
     pub now_s: u64,
-    /// Bytes that the data takes in memory.
+    /// The memory that the data takes in bytes.
     pub used_memory_bytes: u64,
-    /// Further notes, in their order: names and texts.
+    /// Further auxiliary fields in order: names and texts.
     pub notes: &'h [(&'static str, Vec<u8>)],
-    /// `true` for the base of an append-only file.
+    /// `true` if the file is the base of an append-only file.
     pub is_aof_base: bool,
 }
 
 impl Head<'_> {
-    /// Appends all of it.
+    /// Appends the header.
     pub fn write(&self, out: &mut Vec<u8>, compress: bool) {
         out.extend(self.format.magic().bytes());
         let name = |out: &mut Vec<u8>, name: &str| {
@@ -127,7 +128,7 @@ pub fn write_database(out: &mut Vec<u8>, db: usize, keys: u64, with_expiry: u64)
     write_length(out, with_expiry as usize);
 }
 
-/// The record about its use that a key gets.
+/// The attribute about its use that a key gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AccessNote {
     None,
@@ -135,7 +136,7 @@ enum AccessNote {
     Frequency,
 }
 
-/// The style in which keys are written.
+/// The options for encoding keys.
 #[derive(Clone, Copy, Debug)]
 pub struct Style {
     /// `true` if strings are compressed.
@@ -148,13 +149,13 @@ pub struct Style {
 /// A key and its value.
 #[derive(Clone, Copy)]
 pub struct Key<'k> {
-    /// The name.
+    /// The name of the key.
     pub name: &'k [u8],
-    /// The value.
+    /// The value of the key.
     pub value: ValueRef<'k, Value>,
     /// The expiry, in milliseconds since the Unix epoch.
     pub expire_at_ms: Option<u64>,
-    /// The access clock.
+    /// The access clock of the key.
     pub clock: u32,
 }
 
@@ -184,12 +185,12 @@ impl Style {
         }
     }
 
-    /// Returns the same style for another format.
+    /// The same options for another version of the format.
     pub fn in_format(self, format: Format) -> Self {
         Style { format, ..self }
     }
 
-    /// Appends a key; whether the format has such values.
+    /// Appends a key. Returns `true` if the format can represent its value.
     #[must_use = "a dump that other servers cannot read must not reach them"]
     pub fn write_key(&self, out: &mut Vec<u8>, key: Key<'_>) -> bool {
         if let Some(at_ms) = key.expire_at_ms {
@@ -207,7 +208,7 @@ impl Style {
                 out.push(self.clock.frequency(key.clock) as u8);
             }
         }
-        // The key lies between type and value, which are written as one.
+        // The key is inserted between the type and the value, which are written together.
         let at = out.len();
         dump_payload::write(out, key.value, self.compress);
         let mut name = Vec::with_capacity(key.name.len() + 9);
@@ -217,16 +218,16 @@ impl Style {
     }
 }
 
-/// Saves everything to a file in the working directory.
+/// Saves all data to a file in the working directory.
 ///
 /// # Errors
-/// When a step of that fails.
+/// If a step of saving fails.
 pub fn save(path: &Path, contents: &Contents<'_>) -> Result<(), SaveError> {
     let temporary = PathBuf::from(format!("temp-{}.rdb", std::process::id()));
     write_file(temporary, contents)?.publish(path)
 }
 
-/// Writes a whole file and has it on disk.
+/// Writes a complete file and syncs it.
 pub(crate) fn write_file(path: PathBuf, contents: &Contents<'_>) -> Result<DumpFile, SaveError> {
     let config = contents.config;
     let mut file = DumpFile::create(path, config.boolean(id::RDB_SAVE_INCREMENTAL_FSYNC))?;
@@ -259,7 +260,7 @@ impl Contents<'_> {
             let mut passed = Ok(());
             let stop = walk(&self.reach, db, cursor, KEYS_A_STEP, &mut |_, entry| {
                 if passed.is_ok() {
-                    // The newest format has all there is.
+                    // The newest format can represent every value.
                     let _ = style.write_key(&mut gathering.bytes, entry.into());
                     if gathering.is_much() {
                         passed = file.write(&gathering.take());

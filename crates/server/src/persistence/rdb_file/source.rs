@@ -1,14 +1,14 @@
-//! A file seen through a window that holds the record that is being read.
+//! Reads a file through a window that holds the current record.
 //!
 //! ```text
 //!            start of the record   read so far
 //!                    │                 │
-//!  ── given up ──────▼─────────────────▼───────── read ahead ──── ▶ file
+//!  ── discarded ─────▼─────────────────▼───────── read ahead ──── ▶ file
 //!                    └──────────── window ──────────────┘
 //! ```
 //!
-//! Positions count from the start of the record, so they stay right when the window moves on. What leaves the window
-//! has gone into the checksum.
+//! Positions are relative to the start of the record, so they stay valid when the window moves. Bytes that leave the
+//! window have been added to the checksum.
 
 use std::io::{ErrorKind, Read};
 use std::ops::Range;
@@ -19,26 +19,26 @@ use super::error::Fault;
 use crate::rdb::dump_payload::CRC;
 use crate::rdb::strings::{Loaded, Reader};
 
-/// Bytes read from the file at once.
+/// The number of bytes read from the file at once.
 const CHUNK_BYTES: usize = 256 * 1024;
 
-/// A file on its way through the window.
+/// A file that is read through a window.
 pub struct Source<R> {
     input: R,
     window: Vec<u8>,
     /// The start of the record.
     start: usize,
-    /// Up to where it was read.
+    /// The position in the window up to which it was read.
     at: usize,
-    /// Bytes of the file in front of the window.
+    /// The number of file bytes before the window.
     before: u64,
-    /// Up to where the window is in the checksum.
+    /// The position in the window up to which it was added to the checksum.
     summed: usize,
     digest: Option<Digest<'static, u64, Table<16>>>,
 }
 
 impl<R: Read> Source<R> {
-    /// Creates a source at the start of a file; with `checked`, its checksum is computed.
+    /// Creates a source at the start of a file. `checked` is `true` if its checksum is computed.
     pub fn new(input: R, checked: bool) -> Self {
         Source {
             input,
@@ -51,22 +51,22 @@ impl<R: Read> Source<R> {
         }
     }
 
-    /// Bytes of the file that were read.
+    /// The number of bytes of the file that were read.
     pub fn offset(&self) -> u64 {
         self.before + self.at as u64
     }
 
-    /// Begins a record: what was read before is no longer needed.
+    /// Starts a record. Earlier bytes are no longer needed.
     pub fn begin_record(&mut self) {
         self.start = self.at;
     }
 
-    /// The place in the record.
+    /// The position in the record.
     pub fn position(&self) -> usize {
         self.at - self.start
     }
 
-    /// A part of the record that was read.
+    /// A part of the current record that was read.
     pub fn part(&self, range: Range<usize>) -> &[u8] {
         &self.window[self.start + range.start..self.start + range.end]
     }
@@ -74,7 +74,7 @@ impl<R: Read> Source<R> {
     /// The next `count` bytes.
     ///
     /// # Errors
-    /// When the file ends before, or cannot be read.
+    /// If the file is truncated or cannot be read.
     pub fn take(&mut self, count: usize) -> Result<&[u8], Fault> {
         while self.window.len() - self.at < count {
             self.fill()?;
@@ -102,10 +102,10 @@ impl<R: Read> Source<R> {
         Ok(bytes)
     }
 
-    /// A length.
+    /// The next length.
     ///
     /// # Errors
-    /// When there is none, and as [`Source::take`].
+    /// If the bytes are not a length, and as [`Source::take`].
     pub fn length(&mut self) -> Result<usize, Fault> {
         let from = self.position();
         let mark = self.byte()?;
@@ -121,10 +121,10 @@ impl<R: Read> Source<R> {
             .ok_or_else(|| Fault::damaged(format!("Unknown length encoding {mark} in rdbLoadLen()")))
     }
 
-    /// Passes by a string; where it lies in the record.
+    /// Skips a string. Returns its range in the record.
     ///
     /// # Errors
-    /// When there is none, and as [`Source::take`].
+    /// If the bytes are not a string, and as [`Source::take`].
     pub fn skip_string(&mut self) -> Result<Range<usize>, Fault> {
         let from = self.position();
         let mark = self.byte()?;
@@ -150,19 +150,19 @@ impl<R: Read> Source<R> {
         Ok(from..self.position())
     }
 
-    /// A string.
+    /// The next string.
     ///
     /// # Errors
-    /// When there is none, and as [`Source::take`].
+    /// If the bytes are not a string, and as [`Source::take`].
     pub fn string(&mut self) -> Result<Vec<u8>, Fault> {
         let range = self.skip_string()?;
         self.text(range)
     }
 
-    /// The string that lies there in the record.
+    /// Decodes the string at this range of the record.
     ///
     /// # Errors
-    /// When there is none.
+    /// If the bytes are not a string.
     pub fn text(&self, range: Range<usize>) -> Result<Vec<u8>, Fault> {
         match Reader::new(self.part(range)).string() {
             Some(Loaded::Int(number)) => Ok(number.to_string().into_bytes()),
@@ -177,7 +177,7 @@ impl<R: Read> Source<R> {
         (self.window.split_off(self.at), self.input)
     }
 
-    /// The checksum of all that was read; 0 if it is not wanted.
+    /// The checksum of all bytes that were read; 0 if it is not computed.
     pub fn checksum(&mut self) -> u64 {
         self.sum_up();
         self.digest.clone().map_or(0, |digest| digest.finalize())
@@ -190,7 +190,7 @@ impl<R: Read> Source<R> {
         self.summed = self.at;
     }
 
-    /// Reads ahead.
+    /// Reads more of the file into the window.
     fn fill(&mut self) -> Result<(), Fault> {
         self.move_on();
         let filled = self.window.len();
@@ -209,7 +209,7 @@ impl<R: Read> Source<R> {
         }
     }
 
-    /// Gives up what is in front of the record, if that is most of the window, so that each byte moves once at most.
+    /// Discards the bytes before the record if they are most of the window. So each byte is moved at most once.
     fn move_on(&mut self) {
         if self.start < self.window.len() - self.start {
             return;

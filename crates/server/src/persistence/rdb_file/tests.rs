@@ -1,4 +1,4 @@
-//! Dumps: one that Valkey 9.1.2 wrote, our own of the same data, and damaged ones.
+//! Tests with an RDB file that Valkey 9.1.2 wrote, our own file of the same data, and damaged files.
 
 use std::path::Path;
 
@@ -13,9 +13,9 @@ use crate::keyspace::walk::{Cursor, WalkAccess, walk};
 use crate::keyspace::{Keyspace, Seat};
 use crate::rdb::dump_payload::CRC;
 
-/// Every type in every encoding, two databases, a library of functions, notes about the use of keys.
+/// A file with every type in every encoding, two databases, a function library, and attributes about the use of keys.
 const VALKEY: &[u8] = include_bytes!("tests/valkey.rdb");
-/// What Valkey says about the keys in it: database, name, fingerprint, expiry.
+/// The keys in the file as Valkey reports them: database, name, digest, expiry.
 const KEYS: &str = include_str!("tests/valkey.keys");
 
 const EVERYTHING: SetPermissions = SetPermissions {
@@ -80,7 +80,7 @@ impl Place {
         written.and_then(|file| file.publish(path)).expect("is written");
     }
 
-    /// The keys, as [`KEYS`] shows them. Only of what was published.
+    /// The keys in the format of [`KEYS`]. Only published keys are listed.
     fn keys(&mut self) -> Vec<String> {
         let mut keys = Vec::new();
         let all = self.seat.exclusive();
@@ -108,7 +108,7 @@ impl Place {
     }
 }
 
-/// The same without what it says about itself, which the log would repeat each time.
+/// The file without its auxiliary fields, which would be logged at every load.
 fn without_notes() -> Vec<u8> {
     const LAST_NOTE: &[u8] = b"aof-base\xc0\x00";
     let at = VALKEY.windows(LAST_NOTE.len()).position(|bytes| bytes == LAST_NOTE);
@@ -125,7 +125,7 @@ fn expected() -> Vec<String> {
     keys
 }
 
-/// A file in the temporary directory, removed at the end.
+/// A path in the temporary directory. The file is removed on drop.
 struct Scratch(std::path::PathBuf);
 
 impl Scratch {
@@ -136,7 +136,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // It may not have been made.
+        // The file may not have been created.
         let _ = std::fs::remove_file(&self.0);
     }
 }
@@ -187,7 +187,7 @@ fn damaged_files_are_refused_by_their_checksum_at_the_latest() {
     let (mut place, whole) = (Place::new(), without_notes());
     for _ in 0..5000 {
         let mut damaged = whole.clone();
-        // The checksum itself stays: of eight zeroes it would be none.
+        // The checksum itself is not damaged: a checksum of eight zero bytes would not be verified.
         let at = random.usize(..damaged.len() - 8);
         damaged[at] ^= 1 << random.u8(..8);
         assert!(place.read(&damaged, true).is_err(), "bit flip in byte {at}");
@@ -207,7 +207,7 @@ fn a_key_that_is_there_is_replaced_only_if_that_is_wanted() {
     assert_eq!(place.keyspace.counts.volatile(0), 1);
 }
 
-/// A file of this version with these records, without a checksum.
+/// Returns a file of this version with these records, without a checksum.
 fn file(magic: &[u8], records: &[u8]) -> Vec<u8> {
     [magic, records, &[opcode::END], &[0; 8]].concat()
 }

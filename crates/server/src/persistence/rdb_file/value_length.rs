@@ -7,15 +7,15 @@ use super::source::Source;
 use crate::rdb::strings::{Loaded, Reader};
 use crate::rdb::{dump_payload, hashes, lists, sets, sorted_sets, streams};
 
-/// A value of a module, of before there were any.
+/// The type of a module value in the format used before modules were released.
 const TYPE_EARLY_MODULE: u8 = 6;
-/// A value of a module.
+/// The type of a module value.
 const TYPE_MODULE: u8 = 7;
 
-/// Passes by a value of this type.
+/// Skips a value of this type.
 ///
 /// # Errors
-/// When the file ends before, or has a length that is none, and for types that are not known.
+/// If the file is truncated, has an invalid length, or if the type is unknown.
 pub fn skip_value<R: Read>(source: &mut Source<R>, kind: u8) -> Result<(), Fault> {
     match kind {
         dump_payload::TYPE_STRING
@@ -59,7 +59,7 @@ pub fn skip_value<R: Read>(source: &mut Source<R>, kind: u8) -> Result<(), Fault
     }
 }
 
-/// Passes by as many elements as a length in front says.
+/// Skips elements. Their number is read first.
 fn each<R: Read>(
     source: &mut Source<R>,
     mut skip: impl FnMut(&mut Source<R>) -> Result<(), Fault>,
@@ -75,7 +75,7 @@ fn skip_pair<R: Read>(source: &mut Source<R>) -> Result<(), Fault> {
     source.skip_string().map(drop)
 }
 
-/// A decimal number with its length in front. The three highest lengths stand for values without digits.
+/// Skips a decimal number, which is preceded by its length. The three highest lengths stand for NaN and the infinities.
 fn skip_decimal<R: Read>(source: &mut Source<R>) -> Result<(), Fault> {
     match source.byte()? {
         253..=255 => Ok(()),
@@ -93,7 +93,7 @@ fn skip_lengths<R: Read>(source: &mut Source<R>, count: usize) -> Result<(), Fau
 fn skip_stream<R: Read>(source: &mut Source<R>, version: u8) -> Result<(), Fault> {
     let (second, third) = (version >= streams::TYPE_SECOND, version >= streams::TYPE_THIRD);
     each(source, skip_pair)?;
-    // The length and the last ID; then the first ID, the largest deleted ID, and the number of all entries added.
+    // The length and the last ID, then the first ID, the largest deleted ID, and the number of entries added.
     skip_lengths(source, if second { 3 + 5 } else { 3 })?;
     each(source, |source| {
         source.skip_string()?;
@@ -110,7 +110,7 @@ fn skip_stream<R: Read>(source: &mut Source<R>, version: u8) -> Result<(), Fault
     })
 }
 
-/// The name in the number of a module's type: nine characters of six bits, above ten bits of version.
+/// The name encoded in a module's type id: nine characters of six bits, above a ten-bit version.
 pub fn module_name(id: u64) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     (0..9)
@@ -118,8 +118,8 @@ pub fn module_name(id: u64) -> String {
         .collect()
 }
 
-/// Returns `true` if a value that no codec accepts has no elements: such keys are skipped. `body` is the value without
-/// its type.
+/// Returns `true` if a value that no decoder accepts has no elements. Such keys are skipped. `body` is the value
+/// without its type.
 pub fn is_empty(kind: u8, body: &[u8]) -> bool {
     const EMPTY_LISTPACK: &[u8] = &[7, 0, 0, 0, 0, 0, 0xff];
     const EMPTY_ZIPLIST: &[u8] = &[11, 0, 0, 0, 10, 0, 0, 0, 0, 0, 0xff];
@@ -141,7 +141,7 @@ pub fn is_empty(kind: u8, body: &[u8]) -> bool {
     }
 }
 
-/// Returns `true` if each node of a list equals this one, with or without a container type in front of each.
+/// Returns `true` if every node of a list equals `node`. If `contained` is set, each node is preceded by its container.
 fn nodes_are(body: &[u8], contained: bool, node: &[u8]) -> bool {
     let mut reader = Reader::new(body);
     let Some(count) = reader.length() else {

@@ -1,8 +1,8 @@
-//! Prepares the end of the process: replicas catch up, and the last dump is written.
+//! Shutdown: waits until replicas have caught up, and writes the final RDB file.
 //!
-//! The preparation has a thread of its own, since it may take long and may be aborted. After the last dump nothing is
-//! written, neither by commands nor into the stream. So replicas that have everything can continue with the server that
-//! loads the dump.
+//! It runs on its own thread, because it may take long and may be aborted. After the final save nothing is written,
+//! neither by commands nor to the replication stream. So replicas that have received everything can continue with the
+//! server that loads the file.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,15 +21,15 @@ use crate::state::{Message, PauseReason, Server};
 
 /// The interval between two checks of the replicas' progress.
 const LOOK_PERIOD: Duration = Duration::from_millis(5);
-/// The time that the log thread may take to query them.
+/// The time that the log thread may take to request acknowledgements.
 const ASKING: Duration = Duration::from_millis(100);
 
-/// Ends the process, once that is prepared. A second request waits with the first one.
+/// Ends the process once shutdown is prepared. A second request joins the first.
 pub fn end_process(server: &Arc<Server>, mut how: Shutdown) {
     if !server.shutdown.try_begin() {
         return;
     }
-    // Data that is being loaded is incomplete: it must not replace the existing dump.
+    // The data of an unfinished load is incomplete. It must not replace the existing file.
     if server.repl.state_bits().contains(ReplicationState::LOADING) || server.dumps.loading.load(Ordering::Relaxed) {
         how.save = Save::Never;
     }
@@ -47,7 +47,7 @@ pub fn end_process(server: &Arc<Server>, mut how: Shutdown) {
     }
 }
 
-/// Calls the end off, if it is only being prepared; whether it is.
+/// Aborts a shutdown that is still being prepared. Returns `true` if there was one.
 pub fn call_off(server: &Server) -> bool {
     let called_off = server.shutdown.abort();
     if called_off {
@@ -80,7 +80,7 @@ fn stay(server: &Server) {
     wake_coordinator(server);
 }
 
-/// Signals are handled by the coordinator, which must know that the next one is a first one again.
+/// Wakes the coordinator, which handles signals, so that it treats the next signal as a first one.
 fn wake_coordinator(server: &Server) {
     if let Some(waker) = server.coordinator.get() {
         waker.wake();
@@ -93,11 +93,11 @@ enum ShutdownRefusal {
     Failed,
 }
 
-/// Waits until replicas have everything, for `shutdown-timeout` at most.
+/// Waits until replicas have caught up, for at most `shutdown-timeout`.
 fn wait_for_replicas(server: &Server, how: &Shutdown) -> Result<(), ShutdownRefusal> {
     let repl = &server.repl;
     let timeout = Duration::from_secs(server.config.unsigned(id::SHUTDOWN_TIMEOUT));
-    // No replica is pinged from now on, so a replica that has everything now stays so.
+    // No pings are sent from now on, so a replica that has caught up stays caught up.
     repl.is_shutting_down.store(true, Ordering::SeqCst);
     if !how.now && !timeout.is_zero() && !lagging(server).is_empty() {
         log::notice!("Waiting for replicas before shutting down.");
@@ -129,7 +129,7 @@ fn ask(server: &Server) {
     repl.is_shutting_down.store(true, Ordering::SeqCst);
 }
 
-/// Returns the end of the replication history, or `None` if not all of it is in the backlog yet.
+/// The end offset of the replication history; `None` if not all of it is in the backlog yet.
 fn end_of_history(server: &Server) -> Option<i64> {
     let repl = &server.repl;
     if repl.is_replica() {
@@ -140,7 +140,7 @@ fn end_of_history(server: &Server) -> Option<i64> {
     written.and(backlog.range()).map(|extent| extent.end)
 }
 
-/// The replicas that have not said that they have everything.
+/// The replicas that have not acknowledged everything.
 fn lagging(server: &Server) -> Vec<ReplicaInfo> {
     let end = end_of_history(server);
     let known = server.repl.replicas.infos();
@@ -179,11 +179,11 @@ fn saves(config: &Config, how: &Shutdown) -> bool {
     }
 }
 
-/// Cancels the snapshot under way, and writes the last dump if one is requested.
+/// Ends a snapshot that is being written, and writes the final RDB file if one is required.
 fn write_last_dump(server: &Server, how: &Shutdown) -> Result<(), ShutdownRefusal> {
     let writes_first_log = server.aof.phase() == Phase::Waiting && server.snapshot.purpose() == Some(Purpose::LogBase);
     if writes_first_log && !how.force {
-        // Without it all data would be lost.
+        // Without the first base file all data would be lost.
         log::warning!("Writing initial AOF, can't exit.");
         return Err(ShutdownRefusal::Failed);
     }

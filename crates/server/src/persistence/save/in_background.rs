@@ -22,7 +22,7 @@ use crate::state::{Job, Server};
 
 /// The time after a failed dump during which no dump starts automatically, in seconds.
 const RETRY_S: u64 = 5;
-/// The time for which a shutdown waits for the end of the snapshot under way.
+/// The time that a shutdown waits for a cancelled snapshot to end.
 const FAREWELL: Duration = Duration::from_secs(10);
 
 /// The reason why no dump was started; if necessary it was logged.
@@ -30,14 +30,14 @@ const FAREWELL: Duration = Duration::from_secs(10);
 pub enum CannotStart {
     /// Another snapshot is being written.
     Busy(Purpose),
-    /// The system does not have what is needed.
+    /// The operating system or the keyspace lacks a resource, such as a thread.
     Failed,
 }
 
-/// Begins a dump. Not for workers: it waits for the exclusive mode.
+/// Starts a background save. It waits for exclusive mode, so workers must not call it.
 ///
 /// # Errors
-/// When that is not possible now.
+/// If it cannot start now.
 pub fn begin_now(server: &Arc<Server>) -> Result<(), CannotStart> {
     let (config, target) = (&server.config, path(&server.config));
     let incremental = config.boolean(id::RDB_SAVE_INCREMENTAL_FSYNC);
@@ -99,11 +99,11 @@ fn conclude(server: &Arc<Server>, summary: &Summary, ending: SnapshotOutcome) {
         .last_took_s
         .store(now_s.saturating_sub(summary.began_s) as i64, Ordering::Relaxed);
     dumps.last_kept_bytes.store(summary.kept_bytes, Ordering::Relaxed);
-    // Code that caches whether writes are refused reads it again.
+    // Threads that cache if writes are refused must check again.
     server.config.invalidate_caches();
 }
 
-/// Cancels a dump for BGSAVE CANCEL: one that is being written or is scheduled. Returns `None` if there is neither.
+/// Performs BGSAVE CANCEL: cancels a running or a scheduled save. Returns the reply; `None` if there is neither.
 pub fn cancel(server: &Server) -> Option<&'static str> {
     if server.snapshot.cancel(&[Purpose::Dump, Purpose::Replicas]) {
         log::notice!("Background saving will be aborted due to user request");
@@ -116,15 +116,15 @@ pub fn cancel(server: &Server) -> Option<&'static str> {
     None
 }
 
-/// Ends a dump that is being written because all data is about to go away. For the holder of the exclusive mode: from
-/// now on nothing is kept for it.
+/// Cancels a running save because all data is about to be deleted. The caller holds exclusive mode. From now on no
+/// before-images are kept for it.
 pub fn end_for_flush(server: &Server) {
     if server.snapshot.cancel(&[Purpose::Dump, Purpose::Replicas]) {
         server.keyspace.before_images.abandon();
     }
 }
 
-/// Ends what is being written, as the process ends; the files that it has begun are removed.
+/// Cancels a running snapshot because the process ends. The files that it created are removed.
 pub fn end_for_shutdown(server: &Server) {
     let all = [Purpose::Dump, Purpose::LogBase, Purpose::Replicas];
     if server.snapshot.cancel(&all) {
@@ -138,8 +138,8 @@ pub fn end_for_shutdown(server: &Server) {
     }
 }
 
-/// Starts a dump if one is due, because it was scheduled or a save point is reached. Called by the cron; a background
-/// thread does the work.
+/// Starts a save if one is due, because it was scheduled or a save point is reached. Called by the cron. A background
+/// thread performs the save.
 pub fn begin_due(server: &Arc<Server>) {
     let dumps = &server.dumps;
     if server.snapshot.purpose().is_some() || dumps.asked.load(Ordering::Relaxed) || !is_due(server) {
@@ -147,13 +147,13 @@ pub fn begin_due(server: &Arc<Server>) {
     }
     dumps.asked.store(true, Ordering::Relaxed);
     let job: Job = Box::new(|server, _| {
-        // Busy: it stays due. Failed: the reason was logged.
+        // If another snapshot is running, the save stays due. Failures have been logged.
         if begin_now(server).is_ok() {
             server.dumps.scheduled.store(false, Ordering::Relaxed);
         }
         server.dumps.asked.store(false, Ordering::Relaxed);
     });
-    // The threads are gone only at shutdown.
+    // The receiving threads end only at shutdown.
     let _ = server.background.send(job);
 }
 

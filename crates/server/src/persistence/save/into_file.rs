@@ -9,7 +9,7 @@ use crate::persistence::snapshot_state::Running;
 /// An action on the renamed file.
 pub type OnFileComplete = Box<dyn FnOnce() -> Result<(), ConsumerError> + Send>;
 
-/// Writes a snapshot into a file.
+/// Writes a snapshot to a file.
 pub struct FileConsumer {
     file: DumpFile,
     target: PathBuf,
@@ -17,11 +17,11 @@ pub struct FileConsumer {
 }
 
 impl FileConsumer {
-    /// Makes the file under a `temporary` name; `incremental` has it synced while it is written. When it is whole and
-    /// on the disk it becomes `target`, and `afterwards` happens.
+    /// Creates the file under a `temporary` name. If `incremental` is set, it is synced while it is written. Once it is
+    /// complete and on the disk, it is renamed to `target`, and `afterwards` is called.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// If the file cannot be created.
     pub fn create(
         temporary: PathBuf,
         target: PathBuf,

@@ -1,7 +1,7 @@
-//! Dumps of the running server: written, loaded, and written once more before the process ends.
+//! RDB files of the running server: written, loaded, and written once more before the process ends.
 //!
-//! SAVE, the last dump, and every load run in exclusive mode. A background dump (BGSAVE, save points) is a
-//! [`crate::persistence::snapshot`] that goes into a file.
+//! SAVE, the final save, and every load run in exclusive mode, which blocks all other threads. A background save
+//! (BGSAVE, save points) is a [`crate::snapshot`] that is written to a file.
 
 mod ending;
 mod in_background;
@@ -43,12 +43,12 @@ use crate::state::Server;
 #[derive(Debug)]
 pub struct SaveFailed;
 
-/// Writes a dump.
+/// Writes an RDB file.
 ///
 /// # Errors
-/// When that fails.
+/// If the file cannot be written.
 pub fn save(server: &Server, seat: &mut Seat) -> Result<(), SaveFailed> {
-    // A thread must not wait at the gate for as long as a script runs.
+    // Scripts are excluded first, because a running script could delay the closing of the gate for as long as it runs.
     server.scripts.running.exclude_runs();
     let written = write(server, &mut seat.exclusive());
     server.scripts.running.end_exclusion();
@@ -56,7 +56,7 @@ pub fn save(server: &Server, seat: &mut Seat) -> Result<(), SaveFailed> {
 }
 
 fn write(server: &Server, all: &mut Exclusive<'_>) -> Result<(), SaveFailed> {
-    // Nothing changes before it is known.
+    // Nothing changes before the position is known.
     let notes = backlog_writer::current_position(server).aux_fields();
     write_file(server, all, &path(&server.config), &notes)?;
     log::notice!("DB saved on disk");
@@ -87,21 +87,21 @@ fn write_file(server: &Server, all: &mut Exclusive<'_>, path: &Path, notes: &[Au
     })
 }
 
-/// Writes a dump after all data was deleted, if there are save points, so that the next start does not load the deleted
-/// data.
+/// Writes an RDB file after all data was deleted, if there are save points, so that a restart does not bring back the
+/// old data.
 ///
 /// # Errors
-/// If that fails.
+/// If the file cannot be written.
 pub fn save_after_flush(server: &Server, seat: &mut Seat) -> Result<(), SaveFailed> {
-    // A dump that was being written may be about to be renamed.
+    // A cancelled background save may be about to rename its file to the same name.
     server.snapshot.wait_for_cancelled();
     save(server, seat)
 }
 
-/// Loads the existing dump at startup, and continues the replication history that it contains.
+/// Loads the RDB file at the start of the server, if there is one, and resumes the replication history that it names.
 ///
 /// # Errors
-/// If it cannot be loaded completely.
+/// If the file cannot be loaded completely.
 pub fn load_at_start(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize) -> Result<(), SaveFailed> {
     let started = Instant::now();
     if let Ok(metadata) = std::fs::metadata(path(&server.config)) {
@@ -207,11 +207,11 @@ fn tell(error: &LoadError) {
     }
 }
 
-/// Loads the dump at the start of an append-only file, and returns its end. Keys that have expired are loaded, because
-/// the commands behind the dump may refer to them.
+/// Loads the RDB preamble of an append-only file. Returns the offset at which it ends. Expired keys are loaded, because
+/// later commands in the file may refer to them.
 ///
 /// # Errors
-/// If it cannot be loaded; the reason was logged.
+/// If the preamble cannot be loaded. The reason has been logged.
 pub fn load_preamble(server: &Server, all: &mut Exclusive<'_>, row: usize, path: &Path) -> Result<u64, SaveFailed> {
     let loaded = load_file(server, path, all, row, LoadMode::keeping_expired()).map_err(|error| {
         tell(&error);
@@ -220,10 +220,10 @@ pub fn load_preamble(server: &Server, all: &mut Exclusive<'_>, row: usize, path:
     Ok(loaded.end)
 }
 
-/// Writes a dump as the base of an append-only file.
+/// Writes an RDB file as the base of an append-only file.
 ///
 /// # Errors
-/// If that fails; the reason was logged.
+/// If the file cannot be written. The reason has been logged.
 pub fn write_to(server: &Server, all: &mut Exclusive<'_>, path: &Path) -> Result<(), SaveFailed> {
     write_file(server, all, path, &[])
 }
@@ -232,7 +232,7 @@ pub fn write_to(server: &Server, all: &mut Exclusive<'_>, path: &Path) -> Result
 struct LoadMode<'h> {
     /// `true` if a key of the file replaces one in memory.
     replace: bool,
-    /// The time whose expired keys are dropped; 0 drops none.
+    /// Keys that have expired at this time are dropped, in ms since the Unix epoch; 0 drops none.
     expiry_ms: u64,
     /// Called for them.
     drops: Option<OnKeyDropped<'h>>,
@@ -311,7 +311,8 @@ fn load_file(
     Ok(loaded)
 }
 
-/// Loads the libraries of a dump. One that is loaded already gives way if `replace` is set, as keys do.
+/// Loads the function libraries of an RDB file. If `replace` is set, a library replaces one of the same name, as keys
+/// do.
 fn load_functions(server: &Server, loaded: &Loaded, replace: bool) -> Result<(), LoadError> {
     for code in &loaded.functions {
         let added = load_library(&server.scripts, code, false)
@@ -331,11 +332,11 @@ fn load_functions(server: &Server, loaded: &Loaded, replace: bool) -> Result<(),
 /// The options of writing and loading all data.
 #[derive(Clone, Copy, Debug)]
 pub struct Reload {
-    /// Write a dump first.
+    /// `true` if an RDB file is written first.
     pub save: bool,
-    /// Drop what is in memory before loading.
+    /// `true` if the data in memory is deleted before loading.
     pub flush: bool,
-    /// `true` if a key of the dump replaces one in memory.
+    /// `true` if a key of the file replaces one in memory.
     pub replace: bool,
 }
 
@@ -344,16 +345,16 @@ pub struct Reload {
 pub enum CannotReload {
     /// Data is being loaded already.
     Loading,
-    /// The dump could not be written; nothing changed.
+    /// The file could not be written. Nothing changed.
     Save,
-    /// The dump could not be loaded.
+    /// The file could not be loaded.
     Load,
 }
 
-/// Writes all data and loads it again, as one step.
+/// Writes all data and loads it again, as one atomic step.
 ///
 /// # Errors
-/// If either fails; the reason was logged.
+/// If writing or loading fails. The reason has been logged.
 pub fn reload(server: &Server, seat: &mut Seat, how: Reload) -> Result<(), CannotReload> {
     server.scripts.running.exclude_runs();
     let reloaded = reload_alone(server, seat, how);
@@ -378,7 +379,7 @@ fn reload_alone(server: &Server, seat: &mut Seat, how: Reload) -> Result<(), Can
     if how.flush {
         server.scripts.libraries.flush();
     }
-    // Before loading, since memory may not suffice for both.
+    // Freed before loading, because the memory may not suffice for both.
     drop(taken);
     // Replicas and the append-only file still have the expired keys. They stay until they are deleted, which is logged.
     let is_repeated = keyspace.hooks.now().has(Hooks::LOG);
@@ -399,7 +400,7 @@ fn reload_alone(server: &Server, seat: &mut Seat, how: Reload) -> Result<(), Can
     Ok(())
 }
 
-/// The file that dumps go into.
+/// The path of the RDB file.
 pub fn path(config: &Config) -> PathBuf {
     OsString::from_vec(config.text(id::DBFILENAME).to_vec()).into()
 }

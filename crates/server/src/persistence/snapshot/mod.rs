@@ -1,6 +1,6 @@
-//! Snapshots: all data as of one moment, as the bytes of a dump, written while clients go on.
+//! Snapshots: all data at one moment in the format of an RDB file, written while clients continue.
 //!
-//! A caller fills in a [`SnapshotRequest`] and calls [`start`]:
+//! A caller that needs a snapshot fills in an [`SnapshotRequest`] and calls [`start`]:
 //!
 //! ```text
 //!   caller             "weft-snapshot"                                            "weft-snap-out"
@@ -9,24 +9,24 @@
 //!     ◀── its id ────────────────────────────────────────┘
 //!                      head, databases, end, checksum ── chunks, 256 KiB ───────▶ consumer.take, …
 //!                                                                                 consumer.finish
-//!                      before-images dropped, at_end  ◀── the outcome ────────────┘
+//!                      before-images freed, at_end  ◀── result ───────────────────┘
 //! ```
 //!
-//! 1. One at a time. A second caller is refused with the purpose of the first, and may try again when that has ended. A
-//!    caller prepares for its snapshot only after it has claimed it ([`Claim`]); otherwise two callers might prepare
-//!    the same.
-//! 2. `at_moment` runs in exclusive mode: nothing changes before it returns, and every earlier change is in the
-//!    snapshot. So a log position that it records is exactly the one at which the log continues. It must be quick and
-//!    must not wait. It returns a function that makes the auxiliary fields in front of the keys after exclusive mode.
-//! 3. The consumer has a thread of its own, so that it may wait for disks and peers. Meanwhile the snapshot thread
-//!    reads on, up to a few chunks ahead, and still saves values out of turn for which writers wait
-//!    ([`crate::keyspace::before_image`]).
-//! 4. `at_end` runs once for each successful `start`, on the snapshot's thread, before another snapshot can start.
-//! 5. [`Running::cancel`] ends a snapshot early. A consumer that waits for long checks [`Running::is_cancelled`] at
-//!    intervals. A consumer that has not finished is dropped, and cleans up.
+//! 1. There is one snapshot at a time. A second caller gets the purpose of the first snapshot, and retries when it has
+//!    ended. A caller prepares for its snapshot only after it has claimed it ([`Claim`]). Otherwise two callers could
+//!    prepare the same files.
+//! 2. `at_moment` runs in exclusive mode. Nothing changes before it returns, and every earlier change is in the
+//!    snapshot. So a log position that it records is the one at which the log continues after the snapshot. It must be
+//!    quick and must not wait. The closure that it returns runs after exclusive mode and produces the auxiliary fields
+//!    written before the keys.
+//! 3. The consumer has its own thread, so it may wait for disks and peers. Meanwhile the other thread reads a few
+//!    chunks ahead, and still saves out of turn the values that writers wait for ([`crate::keyspace::before_image`]).
+//! 4. `at_end` runs once for each `start` that succeeded, on the snapshot's thread, before another snapshot can start.
+//! 5. [`Running::cancel`] ends a snapshot soon. A consumer that waits for long must check [`Running::is_cancelled`]
+//!    periodically. A consumer that is not finished is dropped, and removes what it has created.
 //!
-//! Every slot is leased for the time of a few keys. Of a large value only a handle is taken under the lease, and the
-//! value is written without a lease ([`crate::keyspace::pinned`]).
+//! Every slot is leased for the time of a few keys. Of a large value only a handle is taken under the lease. The value
+//! is written without a lease ([`crate::keyspace::pinned`]).
 
 mod saver;
 
@@ -52,47 +52,47 @@ use saver::{Chunk, Database, Saver};
 
 /// The nice value of the threads, below the workers' priority.
 const NICE: i32 = 10;
-/// Chunks that may be ready and not taken.
+/// The number of chunks that may be ready and not yet consumed.
 const CHUNKS_AHEAD: usize = 4;
 
 /// The reason why a consumer takes no more bytes.
 pub type ConsumerError = Box<dyn Error + Send + Sync>;
 
-/// The destination of a snapshot. Its methods run on a thread of its own, which may wait.
+/// The destination of a snapshot. All its methods run on a separate thread, which may wait.
 pub trait Consumer: Send {
     /// Takes the next bytes.
     ///
     /// # Errors
-    /// When it cannot: the snapshot ends.
+    /// If the bytes cannot be taken. The snapshot then ends.
     fn take(&mut self, bytes: &[u8], running: &Running) -> Result<(), ConsumerError>;
 
-    /// Called when all bytes were taken. If the snapshot is cancelled by now, the consumer must not make its result
-    /// visible.
+    /// Completes the output after all bytes were taken. If the snapshot has been cancelled, it must not change anything
+    /// that is visible outside.
     ///
     /// # Errors
-    /// If the bytes are not where they should be.
+    /// If the output could not be completed.
     fn finish(self: Box<Self>, running: &Running) -> Result<(), ConsumerError>;
 }
 
-/// The name and the text of a note in front of the keys.
+/// The name and the text of an auxiliary field written before the keys.
 pub type AuxField = (&'static str, Vec<u8>);
 /// Makes the auxiliary fields after exclusive mode; it may wait for their values.
 pub type AuxFields = Box<dyn FnOnce() -> Vec<AuxField> + Send>;
 
-/// Makes a consumer.
+/// Creates a consumer.
 pub type MakeConsumer = Box<dyn FnOnce() -> Result<Box<dyn Consumer>, ConsumerError> + Send>;
-/// Is called at the snapshot's moment.
+/// A callback for the snapshot's moment.
 pub type OnMoment = Box<dyn FnOnce(&SnapshotMoment<'_>) -> AuxFields + Send>;
-/// Is called at the end.
+/// A callback for the end of the snapshot.
 pub type OnEnd = Box<dyn FnOnce(&Arc<Server>, &Summary, SnapshotOutcome) + Send>;
 
 /// A request for a snapshot.
 pub struct SnapshotRequest {
     /// The purpose.
     pub purpose: Purpose,
-    /// The version of the dump. Values that it lacks end the snapshot.
+    /// The version of the RDB format. A value that this version cannot represent ends the snapshot.
     pub format: Format,
-    /// Makes the consumer, on its thread, when the moment is over.
+    /// Creates the consumer, on the consumer's thread, after the moment.
     pub consumer: MakeConsumer,
     /// Runs at the snapshot's moment.
     pub at_moment: OnMoment,
@@ -100,7 +100,7 @@ pub struct SnapshotRequest {
     pub at_end: OnEnd,
 }
 
-/// The moment of which a snapshot is. Nobody else runs.
+/// The moment of a snapshot. No other thread accesses the keyspace.
 pub struct SnapshotMoment<'m> {
     /// The server.
     pub server: &'m Server,
@@ -108,26 +108,26 @@ pub struct SnapshotMoment<'m> {
 
 /// The outcome of a snapshot.
 pub enum SnapshotOutcome {
-    /// The consumer has everything.
+    /// The consumer has taken everything.
     Done,
-    /// Somebody called it off.
+    /// The snapshot was cancelled.
     Cancelled,
     /// The consumer failed.
     Failed(ConsumerError),
 }
 
-/// The figures of a snapshot at its end.
+/// The figures of a snapshot, available at its end.
 #[derive(Clone, Copy, Debug)]
 pub struct Summary {
-    /// Changes until its moment.
+    /// The number of changes before its moment.
     pub changes: u64,
-    /// Keys written.
+    /// The number of keys written.
     pub keys: u64,
-    /// Bytes that old states of keys took.
+    /// The number of bytes that before-images took.
     pub kept_bytes: u64,
     /// The snapshot's moment.
     pub began: Instant,
-    /// The same, in seconds since the Unix epoch.
+    /// The time of its moment in seconds since the Unix epoch.
     pub began_s: u64,
 }
 
@@ -136,22 +136,22 @@ pub struct Summary {
 pub enum SnapshotRefusal {
     /// Another snapshot is being written.
     Busy(Purpose),
-    /// The system does not have what is needed.
+    /// The operating system or the keyspace lacks a resource, such as a thread.
     System(io::Error),
 }
 
-/// Starts a snapshot; returns the identity of its thread when the moment is over. Not for a thread that is inside the
-/// gate, as it waits for the exclusive mode.
+/// Starts a snapshot. Returns the id of its thread when the moment is over. It waits for exclusive mode, so the calling
+/// thread must not be inside the gate.
 ///
 /// # Errors
-/// When none can be started now; then nothing of the order was called.
+/// If no snapshot can start now. No callback of the order was called then.
 pub fn start(server: &Arc<Server>, order: SnapshotRequest) -> Result<i32, SnapshotRefusal> {
     let claim = Claim::new(server, order.purpose).map_err(SnapshotRefusal::Busy)?;
     claim.start(order).map_err(SnapshotRefusal::System)
 }
 
-/// The right to take the next snapshot. A caller that changes shared state before its snapshot starts, such as a file,
-/// claims first. Dropping the claim releases it.
+/// The right to start the next snapshot. A caller that changes shared state before its snapshot starts, such as a file,
+/// claims first. Dropping the claim releases the right.
 pub struct Claim<'s> {
     server: &'s Arc<Server>,
     purpose: Purpose,
@@ -176,11 +176,11 @@ impl<'s> Claim<'s> {
     /// Starts the snapshot, as [`start`] does.
     ///
     /// # Errors
-    /// When the system lacks a thread or a seat; then nothing of the order was called.
+    /// If a thread or a seat cannot be obtained. No callback of the order was called then.
     pub fn start(mut self, order: SnapshotRequest) -> io::Result<i32> {
         debug_assert_eq!(self.purpose, order.purpose);
         let thread = start_claimed(self.server, order)?;
-        // From now on the snapshot's thread releases it.
+        // From now on the snapshot's thread releases the claim.
         self.has_started = true;
         Ok(thread)
     }
@@ -256,7 +256,7 @@ struct CapturedState {
 fn take_moment(server: &Server, seat: &mut Seat, at_moment: OnMoment) -> CapturedState {
     let keyspace = &server.keyspace;
     keyspace.before_images.prepare(&keyspace.slots);
-    // A thread must not wait at the gate for as long as a script runs.
+    // Scripts are excluded first, because a running script could delay the closing of the gate for as long as it runs.
     server.scripts.running.exclude_runs();
     let closing = Instant::now();
     let taken = {
@@ -305,7 +305,7 @@ fn note_moment(server: &Server, closing: Instant, taken: &CapturedState) {
     server.snapshot.keys_total.store(keys, Ordering::Relaxed);
 }
 
-/// Writes everything, and has the consumer finish; how many keys that were.
+/// Writes everything and lets the consumer finish. Returns the number of keys and the result.
 fn write(
     server: &Arc<Server>,
     seat: &mut Seat,
@@ -341,7 +341,7 @@ fn write(
         is_aof_base: server.snapshot.purpose() == Some(Purpose::LogBase),
     };
     let mut saver = Saver::new(server, seat, style, chunks);
-    // The consumer knows why it stopped, or it was cancelled.
+    // The consumer's result holds the reason for the stop, or the snapshot was cancelled.
     let _ = saver.save(&head, &taken.databases);
     let (keys, fits) = (saver.keys(), saver.fits());
     drop(saver);
@@ -355,7 +355,7 @@ fn write(
     }
 }
 
-/// Returns the parameters for reading the access clocks of entries.
+/// The parameters for interpreting the access clocks of entries.
 pub fn clock(config: &Config, now_s: u64) -> AccessClock {
     AccessClock {
         now_s,
@@ -365,7 +365,8 @@ pub fn clock(config: &Config, now_s: u64) -> AccessClock {
     }
 }
 
-/// The calling thread steps back behind the workers, to the CPUs of `bgsave-cpulist` or `aof-rewrite-cpulist`.
+/// Lowers the priority of the calling thread below the workers, and moves it to the CPUs of `bgsave-cpulist` or
+/// `aof-rewrite-cpulist`.
 fn enter_background(server: &Server) {
     if let Err(error) = lower_priority(NICE) {
         log::debug!("snapshots are written as urgently as commands run: {error}");

@@ -1,9 +1,10 @@
-//! The thread that reads the keyspace as of a snapshot's moment and produces chunks of a dump.
+//! The thread that reads the keyspace as of a snapshot's moment and encodes it as chunks of an RDB file.
 //!
-//! A writer that wants to change a large value waits while it is being written. Writing takes several times as long as
-//! copying, and compressing a long string even longer. So a value that a writer waits for is copied, unpinned, and
-//! written afterwards, unless the copy would take too much memory; and a long string is copied in any case. A value
-//! that is often changed is requested soon after the snapshot's moment, so the walker finds it saved.
+//! A command that wants to change a large value waits while the value is being written. Writing takes several times as
+//! long as copying, and compressing a long string takes even longer. So a value that a command waits for is copied,
+//! unpinned, and written afterwards, unless the copy would take too much memory. A long string is always copied before
+//! it is compressed. A value that is changed often is requested soon after the snapshot's moment, so it has been saved
+//! before the walker reaches it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,34 +23,34 @@ use crate::state::Server;
 
 /// The time after which a slot that was leased by a writer is tried again.
 const RETRY: Duration = Duration::from_micros(50);
-/// The interval between two checks if the consumer takes more, or if a writer waits for a key.
+/// The interval between checks for space at the consumer and for keys that writers wait for.
 const LOOK: Duration = Duration::from_millis(1);
-/// Values of more bytes are not copied even if a writer waits.
+/// The largest size of a value that is copied for a waiting writer, in bytes.
 const LONGEST_COPY_BYTES: usize = 256 << 20;
-/// Strings of more bytes are copied before they are compressed.
+/// The size of a string above which it is copied before it is compressed, in bytes.
 const LONG_STRING_BYTES: usize = 512 << 10;
-/// The number of keys visited within one passage of the gate.
+/// The number of keys visited in one passage of the gate.
 const KEYS_A_PASS: u64 = 256;
 
 /// A message to the consumer.
 pub enum Chunk {
     /// The next bytes.
     Bytes(Vec<u8>),
-    /// There is nothing more.
+    /// The end of the snapshot.
     End,
 }
 
-/// A database as it was.
+/// A database at the snapshot's moment.
 pub struct Database {
-    /// Its number.
+    /// The number of the database.
     pub number: usize,
     /// The number of its keys.
     pub keys: u64,
-    /// Those that expire.
+    /// The number of its keys with an expiry.
     pub with_expiry: u64,
 }
 
-/// The snapshot was cancelled, the consumer failed, or the format lacks a type.
+/// The snapshot stopped: it was cancelled, the consumer failed, or the format lacks a value.
 pub struct SaveStopped;
 
 /// A large value, of which a handle was taken under a lease.
@@ -58,7 +59,7 @@ struct LargeValue {
     value: Handle,
     expire_at_ms: Option<u64>,
     clock: u32,
-    // Behind the handle: that is dropped first.
+    // Declared after the handle, so that it is dropped after it.
     pin: Option<Pin>,
 }
 
@@ -68,7 +69,7 @@ enum Handle {
 }
 
 impl LargeValue {
-    /// The value of an entry, if it is large and can be shared.
+    /// Takes a handle of an entry's value if it is large and can be shared.
     fn of(keyspace: &Keyspace, slot: u16, entry: EntryRef<'_, Value>) -> Option<LargeValue> {
         let is_large = match entry.value() {
             ValueRef::Object(object) => object.allocated_bytes() > LARGE_BYTES,
@@ -92,7 +93,7 @@ impl LargeValue {
         })
     }
 
-    /// Bytes of the value.
+    /// The size of the value in bytes.
     fn bytes(&self) -> usize {
         match &self.value {
             Handle::Object(object) => object.allocated_bytes(),
@@ -100,7 +101,7 @@ impl LargeValue {
         }
     }
 
-    /// Exchanges the handle for a copy, so that the value may be changed.
+    /// Replaces the handle with a copy and unpins the value, so that the original may be changed.
     fn give_back(&mut self) {
         self.value = match &self.value {
             Handle::Object(object) => Handle::Object(Shared::new(Value::clone(object))),
@@ -113,7 +114,7 @@ impl LargeValue {
         matches!(&self.value, Handle::Blob(blob) if blob.len() > LONG_STRING_BYTES)
     }
 
-    /// Appends it; whether the format has such values.
+    /// Appends the key and the value to `out`. Returns `true` if the format can represent the value.
     fn write(&self, out: &mut Vec<u8>, style: &Style) -> bool {
         let value = match &self.value {
             Handle::Object(object) => ValueRef::Object(&**object),
@@ -129,14 +130,14 @@ impl LargeValue {
     }
 }
 
-/// Entries that were visited and not passed on yet.
+/// Visited keys that are not sent yet.
 struct PendingEntries<'s> {
     keyspace: &'s Keyspace,
     style: Style,
     gathering: BufferedWriter,
     large: Vec<LargeValue>,
     keys: u64,
-    /// `true` if the format has all types so far.
+    /// `true` while the format could represent every value.
     fits: bool,
 }
 
@@ -155,14 +156,14 @@ impl SnapshotVisitor for PendingEntries<'_> {
     }
 }
 
-/// Reads, and makes chunks.
+/// Reads the keyspace and produces chunks.
 pub struct Saver<'s> {
     server: &'s Arc<Server>,
     seat: &'s mut Seat,
     visited: PendingEntries<'s>,
     /// Requested values that are not written yet.
     taken: Vec<(AwaitedKey, LargeValue)>,
-    /// Large values that were visited and are not written yet, the next one last.
+    /// Large values that were visited and are not written yet. The next one is last.
     rest: Vec<LargeValue>,
     chunks: SyncSender<Chunk>,
 }
@@ -188,12 +189,12 @@ impl<'s> Saver<'s> {
         }
     }
 
-    /// Keys visited.
+    /// The number of keys visited.
     pub fn keys(&self) -> u64 {
         self.visited.keys
     }
 
-    /// Returns `true` if the format has all types that were written.
+    /// Returns `true` if the format could represent all values so far.
     pub fn fits(&self) -> bool {
         self.visited.fits
     }
@@ -220,7 +221,7 @@ impl<'s> Saver<'s> {
         self.send(Chunk::End)
     }
 
-    /// Saves some keys; whether there are more.
+    /// Saves some keys. Returns `true` if there are more.
     fn step(&mut self, walker: &mut Walker<'_>) -> Result<bool, SaveStopped> {
         let before = self.visited.keys;
         let last = self.visit_some(walker);
@@ -263,7 +264,7 @@ impl<'s> Saver<'s> {
         }
     }
 
-    /// Writes the visited large values. Each is unpinned before the consumer is waited for.
+    /// Writes the large values that were visited. Each is unpinned before the thread waits for anything.
     fn write_large(&mut self) -> Result<(), SaveStopped> {
         self.rest.extend(self.visited.large.drain(..).rev());
         while let Some(mut large) = self.rest.pop() {
@@ -318,7 +319,7 @@ impl<'s> Saver<'s> {
         Ok(())
     }
 
-    /// Saves values out of turn that writers want to change. All of them are taken before any is written.
+    /// Saves the values that writers wait for. All of them are taken before the first is written.
     fn serve_wanted(&mut self) -> Result<(), SaveStopped> {
         self.check()?;
         loop {
@@ -327,7 +328,7 @@ impl<'s> Saver<'s> {
                 return Ok(());
             };
             let mut style = self.visited.style;
-            // Without a pin it is a copy, for which no writer waits.
+            // Without a pin the value is a copy, which no writer waits for.
             style.compress &= large.pin.is_none();
             let mut record = Vec::new();
             self.visited.fits &= large.write(&mut record, &style);
@@ -335,7 +336,7 @@ impl<'s> Saver<'s> {
         }
     }
 
-    /// Takes what is wanted, as copies. Their slots are not passed before they are written.
+    /// Takes the values that writers wait for, as copies. The walker does not pass their slots before they are written.
     fn take_wanted(&mut self) -> Result<(), SaveStopped> {
         let keyspace = &self.server.keyspace;
         while let Some(wanted) = keyspace.before_images.next_wanted() {
@@ -357,13 +358,13 @@ impl<'s> Saver<'s> {
         Ok(())
     }
 
-    /// Waits as `rdb-key-save-delay` wants it after so many keys.
+    /// Waits as required by `rdb-key-save-delay` after this number of keys.
     fn delay(&mut self, keys: u64) -> Result<(), SaveStopped> {
         let delay = self.server.config.integer(id::RDB_KEY_SAVE_DELAY);
         if delay == 0 || keys == 0 {
             return Ok(());
         }
-        // Below 0: 1 µs after every so many keys.
+        // Below 0: a delay of 1 µs after that many keys.
         let us = if delay > 0 {
             keys.saturating_mul(delay.unsigned_abs())
         } else {

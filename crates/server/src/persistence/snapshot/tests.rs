@@ -1,4 +1,4 @@
-//! What whoever orders a snapshot may rely on.
+//! Tests of the guarantees that a snapshot gives to its caller.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
@@ -24,7 +24,7 @@ fn server(keys: usize, bytes: usize) -> Arc<Server> {
     let server = crate::start::server(Config::defaults(), 1, (jobs, scripts), orders, supply).expect("a server");
     let mut seat = server.keyspace.slots.join().expect("a seat");
     for number in 0..keys {
-        // Nothing that could be compressed.
+        // Random bytes, which cannot be compressed.
         let value: Vec<u8> = std::iter::repeat_with(|| fastrand::u8(..)).take(bytes).collect();
         put(&server.keyspace, &mut seat, &name(number), &value);
     }
@@ -48,7 +48,7 @@ fn put(keyspace: &Keyspace, seat: &mut Seat, name: &[u8], value: &[u8]) {
     keyspace.counts.add(row, 0, 1, 0);
 }
 
-/// What a consumer tells.
+/// An event that a consumer reports.
 #[derive(Debug, PartialEq, Eq)]
 enum Told {
     Moment,
@@ -58,7 +58,7 @@ enum Told {
     Ended(String),
 }
 
-/// A consumer that tells everything, and before each take waits until it may.
+/// A consumer that reports every event, and waits for a permission before each take.
 struct Telling {
     told: Sender<Told>,
     may_take: Receiver<Result<(), ConsumerError>>,
@@ -114,7 +114,7 @@ fn order(purpose: Purpose) -> (SnapshotRequest, Receiver<Told>, Sender<Permissio
     (order, hears, permits)
 }
 
-/// Everything that is told to the end, bytes as one.
+/// Collects all events up to the end, with the bytes concatenated.
 fn all_of(hears: &Receiver<Told>) -> (Vec<Told>, Vec<u8>) {
     let (mut told, mut bytes) = (Vec::new(), Vec::new());
     loop {
@@ -214,7 +214,7 @@ fn a_consumer_that_fails_ends_the_snapshot() {
 
 #[test]
 fn a_consumer_that_waits_makes_nobody_else_wait() {
-    // More than what is read ahead.
+    // More than the saver reads ahead.
     let server = server(200, 100_000);
     let (order, hears, permits) = order(Purpose::Replicas);
     start(&server, order).expect("starts");
@@ -229,7 +229,7 @@ fn a_consumer_that_waits_makes_nobody_else_wait() {
             hash,
             slot: slot as u16,
         };
-        // As a writer that is put off: it comes back until the value is saved.
+        // Acts as a deferred writer that retries until the value is saved.
         let must_wait = |seat: &mut Seat| {
             let pass = seat.enter();
             let Some(lease) = pass.try_write(slot) else { return true };

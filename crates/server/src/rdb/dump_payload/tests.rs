@@ -1,10 +1,10 @@
-//! Payloads against those of Valkey, and damaged ones.
+//! Tests of payloads against those of Valkey, and damaged ones.
 
 use super::*;
 
 use weft_table::Blob;
 
-/// Payloads as Valkey 9.1.2 makes them.
+/// Values, and their payloads as Valkey 9.1.2 creates them.
 const DUMPS: &[(&[u8], &[u8])] = &[
     (b"1", b"\x00\xc0\x01P\x00\xe9R.'OSv\x08"),
     (b"128", b"\x00\xc1\x80\x00P\x00$Pz$\x8e\x9d,\x91"),
@@ -17,7 +17,7 @@ const DUMPS: &[(&[u8], &[u8])] = &[
     ),
 ];
 
-/// Loads under the default limits.
+/// Loads a payload under the default limits.
 fn load_by_default(payload: &[u8]) -> Option<RestoredValue<'_>> {
     load(payload, &Config::defaults())
 }

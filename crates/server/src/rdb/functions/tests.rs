@@ -1,11 +1,11 @@
-//! Payloads of libraries.
+//! Tests of payloads of function libraries.
 
 use super::{dump, load};
 use crate::rdb::dump_payload::verify;
 
 #[test]
 fn a_payload_of_valkey_is_read() {
-    // FUNCTION DUMP of Valkey 9.1.2 with one short library.
+    // The output of FUNCTION DUMP of Valkey 9.1.2 with one short library.
     let mut payload = b"\xf56#!lua name=a\nredis.register_function(1,function() end)".to_vec();
     crate::rdb::dump_payload::seal(&mut payload, 80);
     assert!(verify(&payload, false));

@@ -1,4 +1,4 @@
-//! Hashes against those of Valkey, under other limits, and damaged ones.
+//! Tests of hashes against those of Valkey, under different limits, and damaged ones.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ const NARROW: HashLimits = HashLimits {
     value_bytes: 3,
 };
 
-/// Values and expiries by field.
+/// The value and the expiry of each field.
 type Fields = BTreeMap<Vec<u8>, (Vec<u8>, Option<u64>)>;
 
 fn view(hash: &Read) -> HashRef<'_> {
@@ -116,7 +116,7 @@ fn limits_decide_the_form_as_in_valkey() {
     let persistent = b"\x16\x01\x01a\xc0\x01\xff\xff\xff\xff\xff\xff\xff\xff";
     assert!(read_whole(listpack, ROOMY).is_none(), "three elements are no pairs");
     let cases: &[(&[u8], &str, &str)] = &[
-        // Only the number of fields counts in a listpack, and nothing in a table with expiries.
+        // For a listpack only the number of fields counts. For a table with expiries no limit counts.
         (one, "listpack", "listpack"),
         (short, "listpack", "listpack"),
         (long, "listpack", "hashtable"),

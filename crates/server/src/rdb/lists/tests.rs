@@ -1,4 +1,4 @@
-//! Lists through their encodings and back, from old ones, and damaged.
+//! Tests of writing and reading lists, of old encodings, and of damaged ones.
 
 use std::ops::ControlFlow;
 

@@ -1,4 +1,4 @@
-//! Sets against those of Valkey, under other limits, and damaged ones.
+//! Tests of sets against those of Valkey, under different limits, and damaged ones.
 
 use std::collections::BTreeSet;
 
@@ -117,7 +117,7 @@ fn broken_sets_are_refused() {
         b"\x02\x00",
         b"\x02\x02\x01a",
         b"\x02\x81\xff\xff\xff\xff\xff\xff\xff\xff\x01a",
-        // No integers; two that are one; descending; a wrong count; a wrong width; a short one.
+        // No integers; two equal ones; descending; a wrong count; a wrong width; truncated.
         b"\x0b\x08\x02\x00\x00\x00\x00\x00\x00\x00",
         b"\x0b\x0c\x02\x00\x00\x00\x02\x00\x00\x00\x01\x00\x01\x00",
         b"\x0b\x0c\x02\x00\x00\x00\x02\x00\x00\x00\x02\x00\x01\x00",
@@ -125,7 +125,7 @@ fn broken_sets_are_refused() {
         b"\x0b\x0b\x03\x00\x00\x00\x01\x00\x00\x00\x01\x00\x00",
         b"\x0b\x07\x02\x00\x00\x00\x01\x00\x00",
         b"\x0b\xc0\x05",
-        // No members; one twice, in two forms; a wrong length; no listpack at all.
+        // No members; a duplicate in two encodings; a wrong length; not a listpack.
         b"\x14\x07\x07\x00\x00\x00\x00\x00\xff",
         b"\x14\x0b\x0b\x00\x00\x00\x02\x00\x05\x01\x05\x01\xff",
         b"\x14\x0c\x0c\x00\x00\x00\x02\x00\x05\x01\x815\x02\xff",

@@ -1,4 +1,4 @@
-//! Sorted sets there and back, old forms, and damaged ones.
+//! Tests of writing and reading sorted sets, of old encodings, and of damaged ones.
 
 use super::*;
 

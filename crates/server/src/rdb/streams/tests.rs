@@ -1,10 +1,10 @@
-//! Streams in files against what Valkey writes, and damaged ones.
+//! Tests of streams against those that Valkey writes, and of damaged ones.
 
 use weft_resp::number::format_i64;
 
 use super::*;
 
-/// What DUMP of Valkey 9.1.2 makes of a stream of three blocks with a deleted entry, and three groups: `7` without
+/// The output of DUMP of Valkey 9.1.2 for a stream of three blocks with a deleted entry, and three groups: `7` without
 /// consumers, `idle`, and `readers` with three consumers and three pending entries.
 const DUMP: &[u8] = b"\
       \x15\x03\x10\x00\x00\x00\x00\x00\x00\x03\xe9\x00\x00\x00\x00\x00\x00\x00\x01\xc3@L@Y\x1fY\x00\x00\x00\x18\
@@ -146,7 +146,7 @@ fn older_versions_are_read_and_what_they_lack_is_found_out() {
 fn what_contradicts_itself_is_refused() {
     let older = write_older(&known(), TYPE_SECOND);
     assert!(read_whole(&older, TYPE_SECOND).is_some());
-    // The consumer has something pending that the group has not, or not what the group has.
+    // A consumer has a pending entry that the group lacks, or lacks one that the group has.
     let at = older.len() - 1;
     let mut other = older.clone();
     other[at] ^= 1;
@@ -154,7 +154,7 @@ fn what_contradicts_itself_is_refused() {
     let mut none = older[..at - 16].to_vec();
     none.push(0);
     assert!(read_whole(&none, TYPE_SECOND).is_none());
-    // The same consumer, or the same group, twice.
+    // The same consumer, or the same group, occurs twice.
     let mut twice = older.clone();
     let consumer_at = older.len() - (2 + 8 + 1 + 16);
     assert_eq!(older[consumer_at - 1], 1);

@@ -1,4 +1,4 @@
-//! Strings and lengths as dumps write them, and damaged ones.
+//! Tests of strings and lengths in the encoding of RDB files, and of damaged ones.
 
 use super::*;
 

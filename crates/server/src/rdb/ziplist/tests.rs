@@ -1,8 +1,8 @@
-//! Ziplists of every kind of entry, and damaged ones.
+//! Tests of ziplists with every kind of entry, and of damaged ones.
 
 use super::*;
 
-/// Makes ziplists, in each entry the encoding that it is told.
+/// Builds ziplists from entries in the given encodings.
 #[derive(Default)]
 struct Builder {
     entries: Vec<u8>,
@@ -164,7 +164,7 @@ fn no_mutation_upsets_the_reader() {
             let at = random.usize(..bytes.len());
             bytes[at] = random.u8(..);
         }
-        // What passes the check is read to its end.
+        // A ziplist that passes the check is read to its end.
         let _ = elements(&bytes);
     }
 }

@@ -1,4 +1,4 @@
-//! Sound zipmaps and damaged ones.
+//! Tests of valid and damaged zipmaps.
 
 use super::*;
 
@@ -59,7 +59,7 @@ fn no_mutation_upsets_the_reader() {
             let at = random.usize(..bytes.len());
             bytes[at] = random.u8(..);
         }
-        // What passes the check is read to its end.
+        // A zipmap that passes the check is read to its end.
         let _ = pairs(&bytes);
     }
 }

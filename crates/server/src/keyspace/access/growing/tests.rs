@@ -1,4 +1,4 @@
-//! Leases that come one after the other.
+//! Tests of leases that are added one by one.
 
 use super::{GrowingLeases, WholeKeyspace};
 use crate::keyspace::access::{HeldLeases, Lease};

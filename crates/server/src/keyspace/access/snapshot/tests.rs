@@ -1,4 +1,4 @@
-//! Snapshots: what they show, when they no longer hold, and how what was done to them is done for real.
+//! Tests of what snapshots show, when they stop being current, and how their writes are applied to the real keys.
 
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ impl Scene {
         }
     }
 
-    /// Runs `work` on the real keys at a time.
+    /// Runs `work` on the real keys at the given time.
     fn at<R>(&mut self, now_ms: u64, work: impl FnOnce(&mut Keys<'_, '_>, &Keyspace) -> R) -> R {
         let clock = AccessClock::default();
         let mut all = self.seat.exclusive();
@@ -95,7 +95,7 @@ impl Scene {
         self.now(|keys, _| snapshot.still_holds(keys))
     }
 
-    /// Runs `work` on a snapshot's keys, as a handler; returns the record.
+    /// Runs `work` on a snapshot's keys, as a handler would. Returns the record of its effects.
     fn draft(&mut self, snapshot: &mut Snapshot, work: impl FnOnce(&mut Keys<'_, '_>)) -> Effects {
         let clock = AccessClock::default();
         let mut effects = Effects {
@@ -322,7 +322,7 @@ fn what_was_done_to_a_snapshot_is_done_to_the_keys() {
         (2, 0)
     );
 
-    // And a deletion.
+    // A deletion is stored as well.
     let mut snapshot = scene.snapshot();
     let record = scene.draft(&mut snapshot, |keys| {
         let mut key = keys.write(1);
@@ -366,7 +366,7 @@ fn commands_that_change_in_place_or_copy_much_get_none() {
     };
     assert!(attempt(&mut scene, &USES));
     assert!(!attempt(&mut scene, &[KeyUse::Read, KeyUse::Change]));
-    // Twenty times the same long string.
+    // The same long string, twenty times.
     scene.planned = vec![scene.planned[0]; 20];
     let uses = vec![KeyUse::Read; 20];
     assert!(matches!(

@@ -1,4 +1,4 @@
-//! Tests of what refuses writes, and what lets them in again.
+//! Tests of the errors after which writes are refused, and of their recovery.
 
 use std::os::unix::fs::OpenOptionsExt;
 
@@ -15,7 +15,7 @@ fn links() -> Links {
     }
 }
 
-/// A file that can be synced, and one of which every sync fails: a descriptor that only names it.
+/// Returns a file that can be synced, and one whose syncs always fail: a descriptor opened with `O_PATH`.
 fn files() -> (Arc<File>, Arc<File>) {
     let path = std::env::temp_dir().join(format!("weft-appender-{}", std::process::id()));
     let good = File::create(&path).expect("creates");
@@ -28,7 +28,7 @@ fn files() -> (Arc<File>, Arc<File>) {
     (Arc::new(good), Arc::new(bad))
 }
 
-/// Has the sync thread's loop sync these files, one after the other.
+/// Runs the sync thread's loop on these files, one after the other.
 fn sync_each(links: &Links, files: &[&Arc<File>]) {
     let (sender, jobs) = mpsc::channel();
     for file in files {
@@ -79,7 +79,7 @@ fn a_failed_write_is_forgotten_by_a_write_and_by_no_sync() {
     assert!(!status.fails.load(Ordering::Acquire));
 }
 
-/// Bytes of an increment that a rewrite has left behind are written before anything that came later.
+/// The remaining bytes of an increment that a rewrite replaced are written before anything later.
 #[test]
 fn what_an_earlier_increment_lacks_comes_first_unless_a_base_has_it() {
     for is_covered in [false, true] {

@@ -1,8 +1,8 @@
-//! Tests of the reader of commands.
+//! Tests of the command reader.
 
 use super::*;
 
-/// Gives its bytes one at a time.
+/// A reader that returns one byte at a time.
 struct Slow<'a>(&'a [u8]);
 
 impl Read for Slow<'_> {
@@ -16,7 +16,7 @@ impl Read for Slow<'_> {
 
 const TEXT: &[u8] = b"#TS:1\r\n*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$0\r\n\r\n#TS:2\r\n";
 
-/// Words, and where their command ends.
+/// The arguments of a command, and the offset of its end.
 type Found = (Vec<Vec<u8>>, u64);
 
 fn read_all(input: impl Read) -> Result<Vec<Found>, Fault> {
