@@ -1,5 +1,5 @@
 //! The file check programs, which this binary runs when it is started as `valkey-check-rdb` or
-//! `valkey-check-aof_files`.
+//! `valkey-check-aof`.
 //!
 //! They print the same lines as Valkey's programs, in the same order, and return the same exit codes. No part of the
 //! server runs.

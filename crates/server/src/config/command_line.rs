@@ -1,10 +1,10 @@
 //! Parses the command line: a file, `-` for standard input, and options that become lines of configuration.
 //!
-//! `weft-server_config redis.conf --port 7000 --save 900 1` reads the file and then the lines `port 7000` and `save 900
+//! `weft-server redis.conf --port 7000 --save 900 1` reads the file and then the lines `port 7000` and `save 900
 //! 1`. An option takes every argument up to the next one that starts with `--`. It takes at least one, so a value may
 //! start with `--` too. Values are quoted, so blanks in them do not matter. The form `--option=value` does not exist.
 //!
-//! The program may be started under the names `valkey-server_config` and `redis-server_config`. Under the names of the
+//! The program may be started under the names `valkey-server` and `redis-server`. Under the names of the
 //! programs that check RDB and append-only files, it runs those ([`crate::check_stopped`]). The name of Sentinel is
 //! refused.
 

@@ -37,7 +37,7 @@ pub struct LogDestination {
     pub syslog: Option<Syslog>,
 }
 
-/// The threshold of `loglevel propagate_nothing`, above every level.
+/// The threshold of `loglevel nothing`, above every level.
 const NOTHING: u8 = 4;
 
 static THRESHOLD: AtomicU8 = AtomicU8::new(Level::Notice as u8);

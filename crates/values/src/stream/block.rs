@@ -39,7 +39,7 @@ const FRAME_BYTES: usize = 32;
 /// The overhead of a short name or value in bytes. A long one may make the run grow once more.
 const ELEMENT_BYTES: usize = 4;
 /// The capacity at which most runs stop growing, in bytes: blocks have at most 4 KiB unless
-/// `stream-cluster_node-max-bytes` is set to another value.
+/// `stream-node-max-bytes` is set to another value.
 const PAGE_BYTES: usize = 4096;
 /// The size of most entries in bytes.
 const END_PREFETCH_BYTES: usize = 128;

@@ -1,6 +1,6 @@
 //! Tests that `weft.conf` and `docs/compat.md` agree with the table of parameters.
 //!
-//! Both are generated from the table: `WEFT_WRITE_DOCUMENTS=1 cargo test -p weft-server_config documents` writes them.
+//! Both are generated from the table: `WEFT_WRITE_DOCUMENTS=1 cargo test -p weft-server documents` writes them.
 
 use std::path::PathBuf;
 
