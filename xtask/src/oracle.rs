@@ -16,7 +16,7 @@ pub struct ValkeyOracle {
 /// `cargo xtask oracle`: sets up the environment and prints the path of the server.
 ///
 /// # Errors
-/// Fails like [`ensure`].
+/// Fails like [`ensure_installed`].
 pub fn main(words: &[String]) -> Result<(), String> {
     crate::options::Options::parse(words, &[], &[])?;
     println!("{}", ensure_installed()?.server.display());

@@ -218,7 +218,7 @@ pub struct MatchedReply {
     pub is_miss: bool,
 }
 
-/// An [`Expect`] with the bytes it implies for one value size.
+/// An [`ExpectedReply`] with the bytes it implies for one value size.
 #[derive(Debug, Clone)]
 pub struct ReplyChecker {
     expect: ExpectedReply,
@@ -359,8 +359,8 @@ impl ReplyChecker {
         matches!(header.kind, b'*' | b'~' | b'%') && !header.is_null && right_number
     }
 
-    /// Compares the content of a reply that [`Checker::find`] accepted with what its request drew from a keyspace of
-    /// `keys` keys.
+    /// Compares the content of a reply that [`ReplyChecker::find`] accepted with what its request drew from a keyspace
+    /// of `keys` keys.
     ///
     /// # Errors
     /// Fails if the content differs from the stored data.

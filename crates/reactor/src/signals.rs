@@ -59,7 +59,7 @@ impl SignalReceiver {
             // SAFETY: rule 2; see `note`.
             unsafe { signal_action::handle(signal, on_shutdown_signal, libc::SA_RESTART)? };
         }
-        // SAFETY: rule 2; see `ask_for_report`.
+        // SAFETY: rule 2; see `on_report_signal`.
         unsafe { signal_action::handle(libc::SIGALRM, on_report_signal, libc::SA_RESTART)? };
         Ok(Self(()))
     }

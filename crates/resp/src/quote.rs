@@ -27,7 +27,7 @@ pub fn split_arguments(line: &[u8]) -> Option<Vec<Vec<u8>>> {
     }
 }
 
-/// The outcome of [`plain_arguments`]: `Yes` if it could split the line.
+/// The outcome of [`split_plain_arguments`]: `Yes` if it could split the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PlainSplit {
     Yes,

@@ -5,7 +5,7 @@ use weft_values::Value;
 
 use crate::commands::server::digest;
 use crate::config::Config;
-use crate::keyspace::string_encoding::stored;
+use crate::keyspace::string_encoding::encode_string;
 use crate::rdb::dump_payload;
 
 /// Loads `body`, a value without version and checksum, as RESTORE would. An accepted value is dumped, and the dump must
@@ -15,16 +15,16 @@ use crate::rdb::dump_payload;
 /// If the dump is refused or loads as a different value.
 pub fn check_restore(body: &[u8]) {
     let mut sealed = body.to_vec();
-    dump_payload::seal(&mut sealed, dump_payload::VERSION);
+    dump_payload::append_footer(&mut sealed, dump_payload::VERSION);
     assert!(
-        dump_payload::verify(&sealed, false),
+        dump_payload::is_valid(&sealed, false),
         "a payload that was just made is not sound"
     );
     let config = Config::defaults();
     let Some((fingerprint, dump)) = with_loaded(&sealed, &config, fingerprint_and_dump) else {
         return;
     };
-    assert!(dump_payload::verify(&dump, false), "a dump is not sound: {dump:?}");
+    assert!(dump_payload::is_valid(&dump, false), "a dump is not sound: {dump:?}");
     let (again, second_dump) = reload(&dump, &config);
     assert_eq!(fingerprint, again, "a dump is loaded as something else: {dump:?}");
     // A value whose encoding in the payload is too large for it is loaded into the encoding for its size, and keeps
@@ -63,7 +63,8 @@ fn fingerprint_and_dump(entry: EntryRef<'_, Value>) -> (String, Vec<u8>) {
 /// Loads a payload as a key and calls `look` with its entry; `None` if the payload is refused.
 fn with_loaded<R>(sealed: &[u8], config: &Config, look: impl FnOnce(EntryRef<'_, Value>) -> R) -> Option<R> {
     let mut table = Table::new();
-    dump_payload::load(sealed, config)?.with_new(stored, |value| drop(table.insert(1, b"key", value, None, 0)));
+    dump_payload::parse_payload(sealed, config)?
+        .insert_with(encode_string, |value| drop(table.insert(1, b"key", value, None, 0)));
     table.find(1, b"key").map(look)
 }
 

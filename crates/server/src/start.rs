@@ -26,7 +26,7 @@ use crate::commands::context::Binding;
 use crate::commands::permission;
 use crate::commands::registry::{Registry, RenameError};
 use crate::config::{Config, ParameterId, StartAction, StartError, id};
-use crate::keyspace::hash::{KeyHasher, secrets_of};
+use crate::keyspace::hash::{KeyHasher, secrets_from_seed};
 use crate::keyspace::lazyfree::LazyFree;
 use crate::keyspace::{Exclusive, Keyspace};
 use crate::net::listeners::{ListenError, ListenerKinds, Listeners};
@@ -201,7 +201,7 @@ fn serve(config: Config, ground: Foundation) -> Result<(), StartFailed> {
     // Workers take the first seats; the tuner counts on that.
     let made = make_workers(&server)?;
     log::notice!("Server initialized");
-    server.dumps.saved(server.started_unix_s, 0);
+    server.dumps.record_save(server.started_unix_s, 0);
     let loading = Loading::begin(&server)?;
     // The ownership of slots depends on the loaded data, and must be settled before the first client.
     let loading = if server.cluster.is_some() {
@@ -401,7 +401,7 @@ fn hasher(config: &Config) -> KeyHasher {
     if seed.is_empty() {
         return KeyHasher::from_os(clustered);
     }
-    let secrets = secrets_of(&seed);
+    let secrets = secrets_from_seed(&seed);
     weft_values::records::set_hash_secrets(secrets);
     KeyHasher::with_secrets(secrets, clustered)
 }
@@ -494,7 +494,7 @@ fn end(server: &Arc<Server>, how: &Shutdown, supervisor: &Supervisor, threads: V
         let patience = if how.now { 0 } else { patience };
         crate::cluster_node::topology::fail_over_on_shutdown(server, Duration::from_secs(patience));
     }
-    crate::persistence::save::end_for_shutdown(server);
+    crate::persistence::save::cancel_for_shutdown(server);
     server.scripts.running.stop_all();
     let config = &server.config;
     let timeout = Duration::from_secs(config.unsigned(id::SHUTDOWN_TIMEOUT));

@@ -78,7 +78,7 @@ impl IntegerType {
         available[..count].copy_from_slice(&filled.to_be_bytes()[..count]);
     }
 
-    /// Returns the number to store for SET with `value`. Returns `None` on overflow with [`Overflow::Fail`].
+    /// Returns the number to store for SET with `value`. Returns `None` on overflow with [`OverflowBehavior::Fail`].
     pub fn value_to_set(self, value: i64, overflow: OverflowBehavior) -> Option<i64> {
         // For an unsigned type, a negative value means the large number with the same bits.
         let wide = if self.signed {
@@ -98,7 +98,7 @@ impl IntegerType {
     }
 
     /// Returns the number to store for INCRBY, which adds `increment` to `value`. Returns `None` on overflow with
-    /// [`Overflow::Fail`].
+    /// [`OverflowBehavior::Fail`].
     pub fn value_to_increment(self, value: i64, increment: i64, overflow: OverflowBehavior) -> Option<i64> {
         self.apply_overflow(i128::from(value) + i128::from(increment), overflow)
     }

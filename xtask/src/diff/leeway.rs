@@ -69,7 +69,7 @@ const MAX_ORDERED_ELEMENTS: usize = 100;
 pub struct ObservedAnswers<'a> {
     /// The command.
     pub words: &'a [Vec<u8>],
-    /// The servers' answers to the command of [`Leeway::before`].
+    /// The servers' answers to the command of [`AllowedDifference::before`].
     pub before: Option<&'a ServerPair<ServerAnswer>>,
     /// The servers' answers to the command.
     pub answers: &'a ServerPair<ServerAnswer>,
@@ -193,7 +193,7 @@ impl AllowedDifference {
         }
     }
 
-    /// Returns the rules for comparing the answers to the command of [`Leeway::before`].
+    /// Returns the rules for comparing the answers to the command of [`AllowedDifference::before`].
     pub fn rules_before(self) -> Vec<ComparisonRule> {
         match self {
             Self::RandomDraw("HGETALL") => vec![ComparisonRule::UnorderedPairs],

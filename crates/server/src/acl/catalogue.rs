@@ -63,7 +63,7 @@ impl CommandCatalogue {
         self.ids.get(name.as_str()).copied()
     }
 
-    /// Returns the entry of an id that [`Catalogue::find`] has returned.
+    /// Returns the entry of an id that [`CommandCatalogue::find`] has returned.
     pub fn entry(&self, id: CommandId) -> &CatalogueEntry {
         &self.entries[usize::from(id)]
     }

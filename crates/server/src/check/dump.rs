@@ -6,9 +6,9 @@ use weft_reactor::unix_ms;
 
 use super::statistics::{CountedKey, RdbStatistics};
 use crate::config::Config;
-use crate::persistence::rdb_file::{Fault, MAGIC_BYTES, Source, is_empty, module_name, opcode, skip_value};
+use crate::persistence::rdb_file::{MAGIC_BYTES, RdbFault, RdbSource, is_empty_value, module_name, opcode, skip_value};
 use crate::rdb::dump_payload::{self, FOREIGN_VERSIONS, VERSION};
-use crate::rdb::strings::Reader;
+use crate::rdb::strings::RdbReader;
 
 /// The first version with a checksum.
 const FIRST_VERSION_WITH_CHECKSUM: u32 = 5;
@@ -49,10 +49,10 @@ const TYPES: [&str; 23] = [
 /// A description of an error, for the report.
 struct DumpFault(String);
 
-impl From<Fault> for DumpFault {
-    fn from(fault: Fault) -> Self {
+impl From<RdbFault> for DumpFault {
+    fn from(fault: RdbFault) -> Self {
         DumpFault(match fault {
-            Fault::Damaged(what) => format!("Internal error in RDB reading -> {what}"),
+            RdbFault::Damaged(what) => format!("Internal error in RDB reading -> {what}"),
             _ => "Unexpected EOF reading RDB file".to_owned(),
         })
     }
@@ -64,7 +64,7 @@ fn rdb_error<T>(what: impl Into<String>) -> Result<T, DumpFault> {
 
 /// A check under way.
 pub struct RdbCheck<'o, R> {
-    source: Source<R>,
+    source: RdbSource<R>,
     out: &'o mut dyn Write,
     /// The part being read, for error reports.
     current_step: &'static str,
@@ -84,7 +84,7 @@ impl<'o, R: Read> RdbCheck<'o, R> {
     /// Creates a check of a file. `counts` is `true` if statistics are required.
     pub fn new(input: R, counts: bool, out: &'o mut dyn Write) -> Self {
         RdbCheck {
-            source: Source::new(input, true),
+            source: RdbSource::new(input, true),
             out,
             current_step: "start",
             key: None,
@@ -185,7 +185,7 @@ impl<'o, R: Read> RdbCheck<'o, R> {
                     expire_at_ms = Some(i64::from_le_bytes(self.source.array()?));
                 }
                 opcode::FREQUENCY => drop(self.source.byte()?),
-                opcode::IDLE => drop(self.source.length()?),
+                opcode::IDLE_TIME => drop(self.source.length()?),
                 opcode::END => break,
                 opcode::DATABASE => {
                     self.current_step = "read-len";
@@ -326,15 +326,15 @@ impl<'o, R: Read> RdbCheck<'o, R> {
         } else {
             let from = self.source.position();
             skip_value(&mut self.source, kind)?;
-            let body = self.source.part(from..self.source.position());
-            match dump_payload::read(kind, &mut Reader::new(body), &self.config) {
+            let body = self.source.record_bytes(from..self.source.position());
+            match dump_payload::parse_value(kind, &mut RdbReader::new(body), &self.config) {
                 Some(value) => {
                     if let Some(statistics) = &mut self.statistics {
                         statistics.add(&found(Some(value.content())));
                     }
                 }
-                None if is_empty(kind, body) => return Err(Fault::Short.into()),
-                None => return Err(Fault::damaged(format!("{} integrity check failed.", type_name(kind))).into()),
+                None if is_empty_value(kind, body) => return Err(RdbFault::Truncated.into()),
+                None => return Err(RdbFault::damaged(format!("{} integrity check failed.", type_name(kind))).into()),
             }
         }
         self.expired += u64::from(expired);

@@ -17,7 +17,7 @@ use crate::cluster::{Cluster, LockedState};
 use crate::config::id;
 use crate::keyspace::access::WholeKeyspace;
 use crate::keyspace::effects::{Effects, Hooks};
-use crate::keyspace::flush::{DetachedTables, take};
+use crate::keyspace::flush::{DetachedTables, take_databases};
 use crate::keyspace::slot_drop;
 use crate::keyspace::{Exclusive, Seat};
 use crate::notify::messages::{NotificationSender, wake};
@@ -42,7 +42,7 @@ pub struct SlotKeyCounts<'a, 'p> {
 impl SlotKeyCounts<'_, '_> {
     /// Returns the number of keys of a slot, in all databases.
     pub fn count_in_slot(&self, slot: u16) -> usize {
-        slot_drop::count(self.all.cell(usize::from(slot)))
+        slot_drop::count_keys_of_slot(self.all.cell(usize::from(slot)))
     }
 
     /// Requests the deletion of all keys once the change is in place.
@@ -117,7 +117,7 @@ fn propagate_to_replicas(server: &Arc<Server>, seat: &mut Seat, words: &[&[u8]])
     let ticket = {
         let _all = seat.exclusive();
         let mut log_writer = server.propagation.log_writer();
-        if server.keyspace.hooks.now().has(Hooks::LOG_REPLICAS) {
+        if server.keyspace.hooks.current().intersects(Hooks::LOG_REPLICAS) {
             log_writer.propagate_before(LogTarget::REPLICAS, 0, words);
             log_writer.commit();
         }
@@ -152,8 +152,8 @@ pub fn propagate_and_wait(server: &Arc<Server>, seat: &mut Seat, words: &[&[u8]]
     }
 }
 
-/// Does the same as [`repeat_first`] without blocking a thread. `then` is called later with the result, and returns the
-/// job that continues.
+/// Does the same as [`propagate_and_wait`] without blocking a thread. `then` is called later with the result, and
+/// returns the job that continues.
 pub fn propagate_then(
     server: &Arc<Server>,
     seat: &mut Seat,
@@ -323,12 +323,12 @@ fn flush_all(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize) -> Detac
     let keyspace = &server.keyspace;
     let mut effects = Effects {
         log_writer: server.propagation.log_writer(),
-        ..Effects::of(keyspace)
+        ..Effects::for_keyspace(keyspace)
     };
-    effects.hooks = keyspace.hooks.now();
+    effects.hooks = keyspace.hooks.current();
     let databases = 0..keyspace.counts.databases();
-    let taken = take(&mut WholeKeyspace::Alone(all), databases, keyspace, row);
-    if effects.logs() {
+    let taken = take_databases(&mut WholeKeyspace::Exclusive(all), databases, keyspace, row);
+    if effects.is_logging() {
         effects.log_also(0, &[b"FLUSHALL"]);
         effects.log_writer.commit();
     }

@@ -9,7 +9,7 @@ use super::context::{Binding, CommandResult, Context, SPLICE_BYTES, leased};
 use super::error::CommandError;
 use crate::commands::string::bytes::{HeldString, before_change, with_bytes};
 use crate::config::id;
-use crate::keyspace::access::{Expiry, KeyWrite};
+use crate::keyspace::access::{ExpiryUpdate, KeyWrite};
 use crate::notify::keyspace_event::Event;
 
 /// The bitmap commands and their handlers.
@@ -54,7 +54,7 @@ fn string_bytes<R>(key: &mut KeyWrite<'_>, length: usize, change: impl FnOnce(&m
     const EXACT_BYTES: usize = 1024;
     if !key.exists() {
         let length = if length > EXACT_BYTES { length } else { 0 };
-        key.set(NewValue::Bytes(&vec![0; length]), Expiry::Never);
+        key.set(NewValue::Bytes(&vec![0; length]), ExpiryUpdate::Remove);
     }
     key.entry_mut().map(|mut entry| change(entry.bytes_mut(length)))
 }
@@ -280,7 +280,7 @@ fn bitop(ctx: &mut Context<'_, '_>) -> CommandResult {
             ..=SPLICE_BYTES => NewValue::Bytes(&result),
             _ => NewValue::Blob(Blob::from(result)),
         };
-        key.set(value, Expiry::Never);
+        key.set(value, ExpiryUpdate::Remove);
         // A string that was made of bits is raw, however short it is.
         string_bytes(&mut key, 0, |_| ());
         key.changed(Event::string("set"));

@@ -81,7 +81,7 @@ pub fn wait(ctx: &mut Context<'_, '_>, operation: Operation, keys: Range<usize>,
         }
         return;
     }
-    if !keys.clone().all(|index| ctx.keys.is_written(index)) {
+    if !keys.clone().all(|index| ctx.keys.is_writable(index)) {
         ctx.after = NextStep::AsWriter;
         return;
     }
@@ -105,10 +105,10 @@ pub fn wait(ctx: &mut Context<'_, '_>, operation: Operation, keys: Range<usize>,
         },
     }));
     for key in &waiter.keys {
-        let Some((_, slot)) = ctx.keys.held.written_slot(key.slot) else {
+        let Some((_, slot)) = ctx.keys.held.writable_slot(key.slot) else {
             unreachable!("the slot was found to be held for writing");
         };
-        slot.change_waiting(key.hash, |waiting| waiting.add(key, &waiter, &ctx.server.blocked));
+        slot.change_blocked(key.hash, |waiting| waiting.add(key, &waiter, &ctx.server.blocked));
     }
     ctx.after = NextStep::Block(Box::new(Blocked {
         waiter,

@@ -206,7 +206,7 @@ impl<'a> Context<'a, '_> {
     /// not the current time, because nothing expires for them.
     #[inline]
     pub fn alive_ms(&self) -> u64 {
-        self.keys.access.now_ms
+        self.keys.context.now_ms
     }
 
     /// Replies with these lines, as the HELP subcommands do.
@@ -255,8 +255,8 @@ impl<'a> Context<'a, '_> {
         debug_assert!(self.may_leave, "only what may leave leaves");
         self.after = match self.keys.snapshot(&self.uses(), &self.server.keyspace) {
             SnapshotAttempt::Taken(snapshot) => NextStep::Leave(Some(snapshot)),
-            SnapshotAttempt::Unfit => NextStep::Leave(None),
-            SnapshotAttempt::Wanted => NextStep::Defer,
+            SnapshotAttempt::NotPossible => NextStep::Leave(None),
+            SnapshotAttempt::Deferred => NextStep::Defer,
         };
     }
 
@@ -276,7 +276,7 @@ impl<'a> Context<'a, '_> {
         if !waits && !matches!(spec.group, Group::Scripting | Group::Connection | Group::Server) {
             walk(spec, &self.args, &mut |position| uses.push(position.flags));
         }
-        let use_of = |(key, flags): (&PlannedKey, KeyFlags)| match (key.write, flags.replaces()) {
+        let use_of = |(key, flags): (&PlannedKey, KeyFlags)| match (key.is_write, flags.replaces()) {
             (false, _) => KeyUse::Read,
             (true, true) => KeyUse::Replace,
             (true, false) => KeyUse::Change,

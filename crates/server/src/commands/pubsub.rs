@@ -123,7 +123,7 @@ fn confirm(ctx: &mut Context<'_, '_>, kind: SubscriptionKind, word: &[u8], name:
         return write(&mut ctx.reply);
     }
     let bytes = super::context::reply_bytes(ctx.client.protocol, write);
-    let seat = ctx.keys.access.seat;
+    let seat = ctx.keys.context.thread_index;
     NotificationSender::new(ctx.server, ctx.keys.effects, seat).push(ctx.client.id, bytes);
 }
 
@@ -139,7 +139,7 @@ fn spublish(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 fn publish_to(ctx: &mut Context<'_, '_>, space: ChannelNamespace) -> CommandResult {
     let (channel, payload) = (ctx.arg(1), ctx.arg(2));
-    let seat = ctx.keys.access.seat;
+    let seat = ctx.keys.context.thread_index;
     let receivers = NotificationSender::new(ctx.server, ctx.keys.effects, seat).publish(space, channel, payload);
     match &ctx.server.cluster {
         // Replicas hear it as all nodes do.

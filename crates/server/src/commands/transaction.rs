@@ -47,7 +47,7 @@ pub fn discard_all(ctx: &mut Context<'_, '_>) {
 
 fn forget_watches(ctx: &mut Context<'_, '_>) {
     if let Some(watches) = ctx.client.watches.take() {
-        ctx.keys.effects.unwatched.extend(watches.keys);
+        ctx.keys.effects.removed_watches.extend(watches.keys);
     }
 }
 
@@ -76,7 +76,7 @@ fn watch_key(ctx: &mut Context<'_, '_>, index: usize) {
     if watches.contains(db, key.hash, name) {
         return;
     }
-    let Some((_, slot)) = ctx.keys.held.written_slot(key.slot) else {
+    let Some((_, slot)) = ctx.keys.held.writable_slot(key.slot) else {
         unreachable!("WATCH is bound as a writer of its keys");
     };
     let entry = slot.table(db).and_then(|table| table.find(key.hash, name));

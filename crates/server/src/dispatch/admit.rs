@@ -163,7 +163,7 @@ fn obey_unsaved(thread: &Thread, client: &Client, command: &Command<Binding>) {
 
 /// Returns the error of a write command while the append-only file cannot be written.
 pub fn not_appended(server: &Server) -> CommandError {
-    let reason = server.aof.failure().unwrap_or_default();
+    let reason = server.aof.failure_reason().unwrap_or_default();
     CommandError::text(format!("MISCONF Errors writing to the AOF file: {reason}"))
 }
 

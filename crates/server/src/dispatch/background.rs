@@ -65,10 +65,10 @@ use crate::commands::registry::Command;
 use crate::commands::spec::Flags as CommandFlags;
 use crate::commands::spec::Group;
 use crate::keyspace::Seat;
-use crate::keyspace::access::{HeldLeases, Lease, PlannedKey, Snapshot, has_written, note_misses};
+use crate::keyspace::access::{HeldLeases, KeySnapshot, Lease, PlannedKey, has_written, record_misses};
 use crate::keyspace::effects::{Change, Effects, Hooks};
 use crate::keyspace::expiry;
-use crate::keyspace::pinned::Reservation;
+use crate::keyspace::pinned::SlotReservation;
 use crate::net::client::Client;
 use crate::net::connection::Connection;
 use crate::notify::messages::{NotificationSender, wake};
@@ -105,12 +105,12 @@ pub struct Detached {
     request: Vec<u8>,
     ranges: Vec<ArgRange>,
     keys: Vec<PlannedKey>,
-    snapshot: Option<Box<Snapshot>>,
+    snapshot: Option<Box<KeySnapshot>>,
     client: Client,
     /// The number of refused attempts so far.
     failures: u32,
     /// Set once the command has gone to the end of the queue: no value of its keys may be pinned until it has run.
-    reservation: Option<Reservation>,
+    reservation: Option<SlotReservation>,
 }
 
 /// The result of one turn on a background thread.
@@ -138,7 +138,7 @@ impl Detached {
     pub fn new(
         request: &Request<'_>,
         keys: &[PlannedKey],
-        snapshot: Option<Box<Snapshot>>,
+        snapshot: Option<Box<KeySnapshot>>,
         connection: &Connection,
     ) -> Box<Self> {
         let plan = request.plan;
@@ -274,13 +274,13 @@ fn reserve(
     server: &Server,
     thread: &Thread,
     keys: &[PlannedKey],
-    reservation: Option<Reservation>,
-) -> Option<Reservation> {
+    reservation: Option<SlotReservation>,
+) -> Option<SlotReservation> {
     if thread.for_script || server.pause.holds_writes(unix_ms()) {
         return None;
     }
-    let slots = || keys.iter().filter(|key| key.write).map(|key| key.slot).collect();
-    Some(reservation.unwrap_or_else(|| server.keyspace.lent.reserve(slots())))
+    let slots = || keys.iter().filter(|key| key.is_write).map(|key| key.slot).collect();
+    Some(reservation.unwrap_or_else(|| server.keyspace.pinned.reserve(slots())))
 }
 
 /// Sends the result of a command to the worker of its client.
@@ -348,15 +348,15 @@ fn run_on_snapshot(
     seat: &mut Seat,
     request: &Request<'_>,
     keys: &mut [PlannedKey],
-    mut snapshot: Snapshot,
+    mut snapshot: KeySnapshot,
     connection: &mut Connection,
 ) -> Option<NextStep> {
     thread.begin(snapshot.now_ms());
-    let outcome = if keys.iter().any(|key| key.write) {
+    let outcome = if keys.iter().any(|key| key.is_write) {
         let draft = draft(thread, request, keys, &mut snapshot, connection)?;
         publish(thread, seat, request, keys, snapshot, draft, connection)?
     } else {
-        let outcome = run(thread, None, request, keys, snapshot.held(), connection);
+        let outcome = run(thread, None, request, keys, snapshot.held_slots(), connection);
         settle_effects(thread);
         outcome
     };
@@ -385,17 +385,17 @@ fn draft(
     thread: &mut Thread,
     request: &Request<'_>,
     keys: &[PlannedKey],
-    snapshot: &mut Snapshot,
+    snapshot: &mut KeySnapshot,
     connection: &mut Connection,
 ) -> Option<Draft> {
     let hooks = thread.effects.hooks;
-    let logged = thread.server.keyspace.hooks.now().and(Hooks::LOG);
-    thread.effects.hooks = Hooks::REPEAT.or(logged);
+    let logged = thread.server.keyspace.hooks.current().intersection(Hooks::LOG);
+    thread.effects.hooks = Hooks::ON_SNAPSHOT.union(logged);
     let Connection {
         client, input, output, ..
     } = connection;
     let db = client.db;
-    let (held, counts) = snapshot.writable();
+    let (held, counts) = snapshot.writable_slots();
     let call = Call {
         command: request.command,
         args: request.args(input),
@@ -404,7 +404,7 @@ fn draft(
         pass: None,
     };
     let mut context = thread.split().0.context(call, client, output);
-    (context.keys.access.counts, context.keys.access.seat) = (counts, 0);
+    (context.keys.context.counts, context.keys.context.thread_index) = (counts, 0);
     let result = (request.binding.run)(&mut context);
     let after = std::mem::take(&mut context.after);
     drop(context);
@@ -437,7 +437,7 @@ fn publish(
     seat: &mut Seat,
     request: &Request<'_>,
     keys: &mut [PlannedKey],
-    mut snapshot: Snapshot,
+    mut snapshot: KeySnapshot,
     draft: Draft,
     connection: &mut Connection,
 ) -> Option<Outcome> {
@@ -449,7 +449,7 @@ fn publish(
         thread.ticks = thread.timer.raw() - draft.ticks;
         count_lookups(&mut thread.effects);
         let answer = |context: &mut Context<'_, '_>| {
-            note_misses(context.keys.effects, &draft.changes);
+            record_misses(context.keys.effects, &draft.changes);
             context.reply.out.extend_from_slice(&draft.reply);
             draft.result
         };
@@ -481,14 +481,14 @@ fn publish(
         // The recorded time of the command includes its work, not its waits.
         thread.ticks = thread.timer.raw() - draft.ticks;
         let store = |context: &mut Context<'_, '_>| {
-            if !snapshot.still_holds(&context.keys) {
+            if !snapshot.is_current(&context.keys) {
                 context.after = NextStep::Defer;
                 return Ok(());
             }
             if leased.finds_expired {
                 context.keys.delete_expired();
             }
-            snapshot.store(&mut context.keys, &draft.changes, draft.dirty);
+            snapshot.apply_changes(&mut context.keys, &draft.changes, draft.dirty);
             count_lookups(context.keys.effects);
             context.keys.effects.log_writer.restore_rewritten(draft.said);
             context.reply.out.extend_from_slice(&draft.reply);
@@ -567,7 +567,7 @@ pub(super) fn conclude(thread: &mut Thread, seat: &mut Seat) {
         let row = thread.seat;
         let tell = &mut |effects: &mut Effects| NotificationSender::new(&server, effects, row).tell(0);
         let may_delete = || server.may_delete_expired(thread.now_ms);
-        expiry::delete_found(
+        expiry::delete_keys_found_expired(
             &server.keyspace,
             seat,
             thread.now_ms,
@@ -578,5 +578,7 @@ pub(super) fn conclude(thread: &mut Thread, seat: &mut Seat) {
         release(&mut thread.effects, &server);
         thread.keep_ready();
     }
-    thread.effects.count(&server.keyspace, &server.metrics, thread.seat);
+    thread
+        .effects
+        .add_to_metrics(&server.keyspace, &server.metrics, thread.seat);
 }

@@ -11,7 +11,7 @@ use crate::commands::registry::{Command, Lookup};
 use crate::commands::spec::Flags as CommandFlags;
 use crate::keyspace::access::{Lease, PlannedKey};
 use crate::keyspace::effects::Effects;
-use crate::keyspace::expiry::{delete_found_within, forget_found};
+use crate::keyspace::expiry::{delete_keys_found_expired_in_pass, discard_keys_found_expired};
 use crate::keyspace::{GatePassage, Seat};
 use crate::net::client::ClientFlags;
 use crate::net::connection::{Connection, ConnectionState};
@@ -57,10 +57,12 @@ pub fn run(thread: &mut Thread, seat: &mut Seat, plans: &mut Plans, connections:
     }
     thread.effects.log_writer.wake();
     let server = &thread.server;
-    thread.effects.count(&server.keyspace, &server.metrics, thread.seat);
+    thread
+        .effects
+        .add_to_metrics(&server.keyspace, &server.metrics, thread.seat);
     thread.batches = thread.batches.wrapping_add(1);
     if thread.batches.is_multiple_of(BATCHES_A_SAMPLE) {
-        thread.reach.learn_anew();
+        thread.reach.start_sample();
     }
     let metrics = &thread.server.metrics;
     metrics.add(thread.seat, Counter::Batches, 1);
@@ -154,7 +156,7 @@ fn run_until_exclusive(
         if let Some(after) = settle(plan, connection, outcome) {
             connections.after(plan.token, after);
         }
-        if thread.effects.has_notices() {
+        if thread.effects.has_deliveries() {
             connections.notify(thread);
         }
     }
@@ -170,9 +172,9 @@ fn delete_expired(thread: &mut Thread, pass: &GatePassage<'_>) {
     let row = thread.seat;
     let tell = &mut |effects: &mut Effects| NotificationSender::new(server, effects, row).tell(0);
     if thread.standing.expiry_is_remote() || server.pause.holds_writes(thread.now_ms) {
-        forget_found(&mut thread.effects, tell);
+        discard_keys_found_expired(&mut thread.effects, tell);
     }
-    delete_found_within(&server.keyspace, pass, row, thread.now_ms, &mut thread.effects, tell);
+    delete_keys_found_expired_in_pass(&server.keyspace, pass, row, thread.now_ms, &mut thread.effects, tell);
     release(&mut thread.effects, server);
     thread.keep_ready();
 }
@@ -182,7 +184,7 @@ fn delete_expired(thread: &mut Thread, pass: &GatePassage<'_>) {
 #[cold]
 fn make_room(thread: &mut Thread, pass: &GatePassage<'_>, connections: &mut dyn Connections) {
     memory_limit::make(thread, pass);
-    if thread.effects.has_notices() {
+    if thread.effects.has_deliveries() {
         connections.notify(thread);
     }
 }
@@ -257,7 +259,7 @@ fn run_one_exclusive(
     connections.pass_ends();
     drop(all);
     server.scripts.running.end_exclusion();
-    if thread.effects.has_notices() {
+    if thread.effects.has_deliveries() {
         connections.notify(thread);
     }
 }

@@ -8,7 +8,7 @@
 use weft_values::Value;
 
 use crate::config::id;
-use crate::keyspace::effects::{Cause, Effects};
+use crate::keyspace::effects::{Effects, RemovalCause};
 use crate::state::Server;
 
 /// Values of more bytes take long to free.
@@ -24,7 +24,7 @@ pub fn release(effects: &mut Effects, server: &Server) {
     }
     for garbage in effects.garbage.drain(..) {
         if let Some((objects, bytes)) = long_work(garbage.bytes(), garbage.object())
-            && in_background(Cause::Command, server)
+            && in_background(RemovalCause::Command, server)
         {
             server.lazyfree.free(objects, bytes, Box::new(garbage));
         }
@@ -57,13 +57,13 @@ fn long_work(bytes: usize, object: Option<&Value>) -> Option<(u64, usize)> {
 }
 
 /// Returns `true` if long work of this cause goes to the lazyfree thread.
-fn in_background(cause: Cause, server: &Server) -> bool {
+fn in_background(cause: RemovalCause, server: &Server) -> bool {
     let parameter = match cause {
-        Cause::Unlink => return true,
-        Cause::Del => id::LAZYFREE_LAZY_USER_DEL,
-        Cause::Command => id::LAZYFREE_LAZY_SERVER_DEL,
-        Cause::Expiry => id::LAZYFREE_LAZY_EXPIRE,
-        Cause::Eviction => id::LAZYFREE_LAZY_EVICTION,
+        RemovalCause::Unlink => return true,
+        RemovalCause::Del => id::LAZYFREE_LAZY_USER_DEL,
+        RemovalCause::Command => id::LAZYFREE_LAZY_SERVER_DEL,
+        RemovalCause::Expiry => id::LAZYFREE_LAZY_EXPIRE,
+        RemovalCause::Eviction => id::LAZYFREE_LAZY_EVICTION,
     };
     server.config.boolean(parameter)
 }

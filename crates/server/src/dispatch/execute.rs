@@ -12,7 +12,7 @@ use crate::cluster::view::ClusterView;
 use crate::commands::context::{Binding, CommandResult, Context, Mode, NextStep};
 use crate::commands::error::CommandError;
 use crate::commands::registry::Command;
-use crate::keyspace::access::{AccessContext, HeldLeases, Keys, Lease, PlannedKey, SLIDING_KEYS, Snapshot};
+use crate::keyspace::access::{AccessContext, HeldLeases, KeySnapshot, Keys, Lease, PREFETCH_WINDOW_KEYS, PlannedKey};
 use crate::keyspace::clock::AccessClock;
 use crate::keyspace::effects::{Effects, Hooks};
 use crate::keyspace::prefetch_policy::PrefetchPolicy;
@@ -110,7 +110,7 @@ impl Thread {
         let timer = quanta::Clock::new();
         let effects = Effects {
             log_writer: server.propagation.log_writer(),
-            ..Effects::of(&server.keyspace)
+            ..Effects::for_keyspace(&server.keyspace)
         };
         Thread {
             seat,
@@ -228,8 +228,8 @@ impl<'a> ThreadFrame<'a> {
             now_ms: self.expiry_ms,
             clock: self.clock,
             counts: &self.server.keyspace.counts,
-            seat: self.seat,
-            touch: !client.flags.contains(ClientFlags::NO_TOUCH),
+            thread_index: self.seat,
+            should_touch: !client.flags.contains(ClientFlags::NO_TOUCH),
             sees_expired: client.flags.contains(ClientFlags::IMPORT_SOURCE)
                 && self.server.config.boolean(crate::config::id::IMPORT_MODE),
         }
@@ -243,9 +243,9 @@ impl<'a> ThreadFrame<'a> {
             planned: call.planned,
             held: call.held,
             db: client.db,
-            access: self.access(client),
+            context: self.access(client),
             effects: self.effects,
-            reach: None,
+            prefetch_policy: None,
         }
     }
 
@@ -322,7 +322,7 @@ pub(super) fn lease<'p>(
     order.extend(
         keys.iter()
             .enumerate()
-            .map(|(index, key)| (key.slot, key.write, index as u32)),
+            .map(|(index, key)| (key.slot, key.is_write, index as u32)),
     );
     // Slots ascend. Within a slot the writers sort behind the readers, so the last entry decides the kind of lease.
     order.sort_unstable();
@@ -348,7 +348,7 @@ pub(super) fn lease<'p>(
         for (_, _, index) in &order[at..end] {
             keys[*index as usize].lease = many.len() as u32;
         }
-        meets_loans |= held.meets_loans();
+        meets_loans |= held.has_pinned_or_unsaved_values();
         many.push(held);
         at = end;
     }
@@ -393,7 +393,7 @@ pub fn run_leased<'p>(
     let outcome = run_leased_once(thread, pass, request, keys, many, connection);
     if matches!(outcome, Outcome::After(NextStep::AsWriter)) {
         for key in keys.iter_mut() {
-            key.write = true;
+            key.is_write = true;
         }
         return run_leased_once(thread, pass, request, keys, many, connection);
     }
@@ -411,13 +411,13 @@ fn run_leased_once<'p>(
 ) -> Outcome {
     let outcome = match keys {
         [key] => {
-            let mut lease = lease_one(pass, key.slot as usize, key.write, connection.lease_failures);
+            let mut lease = lease_one(pass, key.slot as usize, key.is_write, connection.lease_failures);
             // Borrowed in its place, not moved: see `HeldLeases::One`.
             let Some(lease) = &mut lease else {
                 return Outcome::Contended;
             };
             let leased = SourceLeases {
-                meets_loans: lease.meets_loans(),
+                meets_loans: lease.has_pinned_or_unsaved_values(),
                 finds_expired: false,
             };
             run_held(
@@ -436,7 +436,7 @@ fn run_leased_once<'p>(
             };
             run_held(thread, pass, request, keys, (HeldLeases::Nothing, leased), connection)
         }
-        _ if keys.len() > SLIDING_KEYS && has_many_keys(thread, request.command, keys.len()) => {
+        _ if keys.len() > PREFETCH_WINDOW_KEYS && has_many_keys(thread, request.command, keys.len()) => {
             return detach(thread, request, keys, None, connection);
         }
         _ => {
@@ -496,7 +496,7 @@ pub fn run_exclusive(
     connection: &mut Connection,
 ) -> Outcome {
     thread.server.metrics.add(thread.seat, Counter::ExclusiveCommands, 1);
-    let held = HeldLeases::Everything(all);
+    let held = HeldLeases::Exclusive(all);
     if let Err(error) = settle_moving(thread, request, keys, &held, connection) {
         return refuse_moving(thread, (request, keys), connection, error);
     }
@@ -607,7 +607,7 @@ pub(super) fn run_as<'p>(
     let lookups = (thread.effects.hits, thread.effects.misses);
     let dirty = thread.effects.dirty;
     // Read under the leases: a client that registered interest in one of the keys did so under leases, too.
-    thread.effects.hooks = thread.server.keyspace.hooks.now();
+    thread.effects.hooks = thread.server.keyspace.hooks.current();
     let (frame, served) = thread.split();
     let server = frame.server;
     let call = Call {
@@ -621,7 +621,7 @@ pub(super) fn run_as<'p>(
     let (result, after, unserved) = {
         let mut context = frame.context(call, client, output);
         let result = handler(&mut context);
-        if context.keys.effects.logs() {
+        if context.keys.effects.is_logging() {
             propagate::end_call(&mut context.keys, &context.after, dirty);
             context.keys.effects.log_writer.end_measured_unit();
         }
@@ -630,7 +630,7 @@ pub(super) fn run_as<'p>(
         } else {
             serve::serve_ready(&mut context.keys, pass, server, served)
         };
-        if context.keys.effects.hooks.has(Hooks::TELLS) {
+        if context.keys.effects.hooks.intersects(Hooks::NOTIFIES_CLIENTS) {
             let runs_again = context.after.is_restarted();
             announce(&mut context, runs_again, Caller::Client);
         }
@@ -717,7 +717,7 @@ fn detach(
     thread: &mut Thread,
     request: &Request<'_>,
     keys: &[PlannedKey],
-    snapshot: Option<Box<Snapshot>>,
+    snapshot: Option<Box<KeySnapshot>>,
     connection: &mut Connection,
 ) -> Outcome {
     connection.client.last_command = request.command.full_name;

@@ -56,7 +56,7 @@ pub(super) fn lease_sources<'p>(
 ) -> Option<SourceLeases> {
     let meets_loans = lease(pass, keys, &mut thread.order, many, failures)?;
     let mut expired = Vec::new();
-    if keys.iter().any(|key| !key.write) && deletes_expired(thread, command) {
+    if keys.iter().any(|key| !key.is_write) && deletes_expired(thread, command) {
         let held = HeldLeases::Many(many);
         let is_found = |key| has_expired(&held, key, (args, db), thread.expiry_ms);
         expired.extend((0..keys.len()).filter(|index| is_found(&keys[*index])));
@@ -102,7 +102,7 @@ pub(super) fn lease_transaction<'p>(
 
 /// Returns `true` if a key that is only read exists and has expired.
 fn has_expired(held: &HeldLeases<'_, '_>, key: &PlannedKey, (args, db): (Args<'_>, usize), now_ms: u64) -> bool {
-    if key.write {
+    if key.is_write {
         return false;
     }
     let table = held.slot(key).and_then(|slot| slot.table(db));
@@ -123,8 +123,8 @@ fn lease_as_writer<'p>(
     failures: u32,
 ) -> Option<bool> {
     many.clear();
-    expired.iter().for_each(|index| keys[*index].write = true);
+    expired.iter().for_each(|index| keys[*index].is_write = true);
     let leased = lease(pass, keys, &mut thread.order, many, failures);
-    expired.iter().for_each(|index| keys[*index].write = false);
+    expired.iter().for_each(|index| keys[*index].is_write = false);
     leased
 }

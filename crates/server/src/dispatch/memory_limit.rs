@@ -23,8 +23,8 @@ use weft_values::Value;
 
 use crate::config::id;
 use crate::keyspace::GatePassage;
-use crate::keyspace::effects::{Cause, Effects};
-use crate::keyspace::eviction::{Chooser, EvictionAttempt, EvictionContext, Policy};
+use crate::keyspace::effects::{Effects, RemovalCause};
+use crate::keyspace::eviction::{EvictionAttempt, EvictionContext, EvictionPolicy, EvictionPool};
 use crate::notify::messages::NotificationSender;
 use crate::observability::memory;
 use crate::observability::metrics::Counter;
@@ -56,7 +56,7 @@ pub struct MemoryLimit {
     batch: u32,
     /// The time spent on eviction in that batch.
     spent: Duration,
-    chooser: Chooser,
+    chooser: EvictionPool,
     /// Set while memory usage is above the limit and nothing can be evicted.
     pub is_full: bool,
     /// Set while memory usage is above the limit and eviction goes on between batches.
@@ -168,7 +168,7 @@ fn may_evict(thread: &Thread) -> bool {
 }
 
 /// Evicts until `wanted` bytes are free, memory usage is within the limit, or the time is over.
-fn evict(thread: &mut Thread, pass: &GatePassage<'_>, policy: Policy, wanted: u64) -> LimitState {
+fn evict(thread: &mut Thread, pass: &GatePassage<'_>, policy: EvictionPolicy, wanted: u64) -> LimitState {
     let limit = thread.tunables.eviction_time;
     // A limit of zero still evicts a few keys, since the clock is not read before.
     if thread.room.spent > limit.saturating_mul(SHARES_A_BATCH) || thread.effects.log_writer.is_backlogged() {
@@ -182,7 +182,7 @@ fn evict(thread: &mut Thread, pass: &GatePassage<'_>, policy: Policy, wanted: u6
     let found = loop {
         match evict_one(thread, pass, policy) {
             (EvictionAttempt::Evicted, bytes) => (keys, busy, freed) = (keys + 1, 0, freed + bytes),
-            (EvictionAttempt::Nothing, _) => break LimitState::Full,
+            (EvictionAttempt::NoCandidate, _) => break LimitState::Full,
             (EvictionAttempt::Busy, _) => busy += 1,
         }
         // The messages about evicted keys take memory for a moment. No key is evicted for that.
@@ -206,7 +206,7 @@ fn evict(thread: &mut Thread, pass: &GatePassage<'_>, policy: Policy, wanted: u6
 }
 
 /// Evicts one key if possible. Also returns the bytes that were freed.
-fn evict_one(thread: &mut Thread, pass: &GatePassage<'_>, policy: Policy) -> (EvictionAttempt, u64) {
+fn evict_one(thread: &mut Thread, pass: &GatePassage<'_>, policy: EvictionPolicy) -> (EvictionAttempt, u64) {
     let start = Instant::now();
     let server = &thread.server;
     let around = EvictionContext {
@@ -215,7 +215,7 @@ fn evict_one(thread: &mut Thread, pass: &GatePassage<'_>, policy: Policy) -> (Ev
         row: thread.seat,
         clock: thread.clock,
         samples: thread.tunables.eviction_samples,
-        lazy: thread.tunables.lazy_eviction,
+        is_lazy: thread.tunables.lazy_eviction,
     };
     let tell = &mut |effects: &mut Effects| NotificationSender::new(server, effects, thread.seat).tell(0);
     let attempt = thread.room.chooser.evict(policy, &around, &mut thread.effects, tell);
@@ -229,7 +229,7 @@ fn evict_one(thread: &mut Thread, pass: &GatePassage<'_>, policy: Policy) -> (Ev
 }
 
 /// Returns the bytes that entries take, with their values.
-fn removed_bytes(removed: &[(Removed<Value>, Cause)]) -> usize {
+fn removed_bytes(removed: &[(Removed<Value>, RemovalCause)]) -> usize {
     let bytes = |entry: &Removed<Value>| match entry.value() {
         ValueRef::Object(object) => entry.allocated_bytes() + object.allocated_bytes(),
         _ => entry.allocated_bytes(),

@@ -34,8 +34,8 @@ pub(super) fn announce(ctx: &mut Context<'_, '_>, runs_again: bool, caller: Call
         ctx.keys.effects.changes.clear();
         return;
     }
-    let (seat, by) = (ctx.keys.access.seat, ctx.client.id);
-    let shows = ctx.keys.effects.hooks.has(Hooks::MONITOR) && is_shown(ctx.command.spec.flags);
+    let (seat, by) = (ctx.keys.context.thread_index, ctx.client.id);
+    let shows = ctx.keys.effects.hooks.intersects(Hooks::MONITOR) && is_shown(ctx.command.spec.flags);
     let shown = shows.then(|| command_line(ctx, caller));
     let mut post = NotificationSender::new(ctx.server, ctx.keys.effects, seat);
     post.tell(by);

@@ -52,10 +52,10 @@ pub fn changes_lent(
     let is_frozen = |key: &PlannedKey| {
         let name = args.argument(key.argument as usize);
         let is_it = || match anywhere {
-            true => keyspace.lent.is_frozen_anywhere(key.slot, name),
-            false => keyspace.lent.is_frozen(key.slot, db, name),
+            true => keyspace.pinned.is_frozen_in_any_database(key.slot, name),
+            false => keyspace.pinned.is_frozen(key.slot, db, name),
         };
-        key.write && is_it()
+        key.is_write && is_it()
     };
     if keys.iter().any(is_frozen) {
         return true;
@@ -70,7 +70,7 @@ pub fn changes_lent(
     let changed = keys
         .iter()
         .zip(&flags)
-        .filter(|(key, flags)| key.write && in_place(flags));
+        .filter(|(key, flags)| key.is_write && in_place(flags));
     let waits = |key: &PlannedKey| {
         let entry = held.entry(key, db, args).filter(|entry| is_large(*entry));
         entry.is_some_and(|entry| is_wanted(keyspace, key, args, entry, db))
@@ -82,8 +82,8 @@ pub fn changes_lent(
 /// it.
 fn is_wanted(keyspace: &Keyspace, key: &PlannedKey, args: Args<'_>, entry: EntryRef<'_, Value>, db: usize) -> bool {
     let header = keyspace.slots.header(usize::from(key.slot));
-    if header.is_lent() && entry.is_shared() {
-        keyspace.lent.want(key.slot);
+    if header.has_pinned_values() && entry.is_shared() {
+        keyspace.pinned.reserve_briefly(key.slot);
         return true;
     }
     let named = NamedKey {

@@ -8,7 +8,7 @@ use weft_resp::{ArgRange, Args, ParseOutcome, ProtocolError, RequestLimits};
 use crate::commands::context::{ALL_MEMBERS, Binding, HEAD_ELEMENTS, TAIL_ELEMENTS};
 use crate::commands::registry::{Command, Lookup};
 use crate::keyspace::Keyspace;
-use crate::keyspace::access::{PlannedKey, SLIDING_KEYS};
+use crate::keyspace::access::{PREFETCH_WINDOW_KEYS, PlannedKey};
 use crate::net::connection::Connection;
 
 use super::prefetch::{Member, Probe};
@@ -207,14 +207,14 @@ impl Planner<'_> {
                 keys::walk(command.spec, &args, &mut |position: keys::KeyPosition| {
                     let hash = self.keyspace.hasher.hash_in::<CLUSTERED>(args.argument(position.index));
                     let write = binding.writes_all_keys || !position.flags.is_read_only();
-                    plans.keys.push(PlannedKey::of_argument(position.index, hash, write));
+                    plans.keys.push(PlannedKey::from_argument(position.index, hash, write));
                 });
                 Kind::Command(command, binding)
             }
             _ => Kind::Unknown,
         };
         let new_keys = plans.keys.len() - first_key;
-        if self.prefetch && new_keys <= SLIDING_KEYS {
+        if self.prefetch && new_keys <= PREFETCH_WINDOW_KEYS {
             let member = member(&kind, &args);
             for key in &plans.keys[first_key..] {
                 self.keyspace.slots.prefetch(key.slot as usize);
@@ -268,6 +268,6 @@ fn rewrite_as_multibulk(input: &mut Vec<u8>, position: usize, consumed: usize, a
 pub fn plan_to_write(keyspace: &Keyspace, command: &Command<Binding>, args: Args<'_>, planned: &mut Vec<PlannedKey>) {
     keys::walk(command.spec, &args, &mut |position: keys::KeyPosition| {
         let hash = keyspace.hasher.hash(args.argument(position.index));
-        planned.push(PlannedKey::of_argument(position.index, hash, true));
+        planned.push(PlannedKey::from_argument(position.index, hash, true));
     });
 }

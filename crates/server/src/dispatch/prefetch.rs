@@ -155,7 +155,7 @@ impl Prefetcher {
             from,
             block: block.clamp(1, BLOCK_KEYS),
             turns: 0,
-            steps: match (reaches_behind && reach.needs_behind(), reach.needs_values()) {
+            steps: match (reaches_behind && reach.needs_indirect_data(), reach.needs_values()) {
                 (true, _) => &STEPS,
                 (false, true) => &STEPS[..3],
                 (false, false) => &STEPS[..2],
@@ -206,13 +206,15 @@ impl Prefetcher {
                 }
                 Step::Value => {
                     let reach = &mut self.reach;
-                    find_places(pass, block, places, |table, probe| reach.value_place(table, probe.hash))
+                    find_places(pass, block, places, |table, probe| {
+                        reach.value_location(table, probe.hash)
+                    })
                 }
                 Step::Index => {
                     let reach = &mut self.reach;
                     find_places_behind(pass, block, places, |value, member| {
                         let place = PrefetchTarget::behind(value.and_then(|value| member.first_place(value)));
-                        reach.note_behind(!place.is_nowhere());
+                        reach.record_indirect_data(!place.is_nowhere());
                         place
                     })
                 }

@@ -35,7 +35,7 @@ pub(super) fn commit(effects: &mut Effects) -> u64 {
 
 /// Ends the operation of a served client. It is a unit of its own, behind the command that served the client.
 pub(super) fn end_served(effects: &mut Effects, db: usize, dirty: u64) {
-    if !effects.logs() {
+    if !effects.is_logging() {
         return;
     }
     let changed = effects.dirty > dirty;

@@ -17,8 +17,8 @@ use crate::keyspace::access::{HeldLeases, PlannedKey};
 use crate::net::client::{Client, ClientFlags};
 use crate::net::connection::Connection;
 use crate::observability::log;
-use crate::persistence::aof_files::reader::{Commands, Fault};
-use crate::persistence::rdb_file::delay;
+use crate::persistence::aof_files::reader::{AofReadError, AofReader};
+use crate::persistence::rdb_file::delay_load;
 use crate::replication::ReplicationState;
 use crate::state::{Replayed, Server};
 
@@ -33,7 +33,7 @@ use super::{script, serve};
 const COMMANDS_A_TICK: u64 = 1024;
 
 /// Runs all commands of a file. `row` is the thread's row of counters.
-pub fn replay(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize, commands: &mut Commands<File>) -> Replayed {
+pub fn replay(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize, commands: &mut AofReader<File>) -> Replayed {
     let mut player = ReplayClient::new(server, row);
     let starts = server.repl.state_bits().contains(ReplicationState::LOADING);
     player.lets_in = starts;
@@ -61,14 +61,14 @@ pub fn replay(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize, command
             return Replayed::Unknown(name);
         };
         let Some(binding) = command.handler.filter(|_| command.spec.accepts_arg_count(args.len())) else {
-            return Replayed::Failed(Fault::Format, valid_up_to);
+            return Replayed::Failed(AofReadError::Format, valid_up_to);
         };
         if command.full_name == "multi" {
             before_multi = valid_up_to;
         }
         player.play(all, (command, binding), commands);
         valid_up_to = commands.offset();
-        delay(&server.config);
+        delay_load(&server.config);
         if starts && player.played.is_multiple_of(COMMANDS_A_TICK) {
             progress.loaded_bytes.store(before + valid_up_to, Ordering::Relaxed);
             if player.connection.client.transaction.is_none() {
@@ -108,7 +108,7 @@ impl ReplayClient {
         &mut self,
         all: &mut Exclusive<'_>,
         (command, binding): (&'static Command<Binding>, Binding),
-        commands: &Commands<File>,
+        commands: &AofReader<File>,
     ) {
         if self.played.is_multiple_of(COMMANDS_A_TICK) {
             self.thread.begin(unix_ms());
@@ -147,7 +147,7 @@ impl ReplayClient {
             Role::Exec { .. } => drop(transaction::run_exclusive(thread, all, &request, connection)),
             Role::Alone if binding.mode == Mode::Script => {
                 let Connection { client, output, .. } = &mut *connection;
-                let held = HeldLeases::Everything(all);
+                let held = HeldLeases::Exclusive(all);
                 thread.lets_in = *lets_in;
                 script::run_inside(thread, None, command, args, held, client, output);
                 thread.lets_in = false;
@@ -182,6 +182,6 @@ impl Drop for ReplayClient {
         let effects = &mut self.thread.effects;
         (effects.hits, effects.misses) = (0, 0);
         let server = &self.thread.server;
-        effects.count(&server.keyspace, &server.metrics, self.thread.seat);
+        effects.add_to_metrics(&server.keyspace, &server.metrics, self.thread.seat);
     }
 }

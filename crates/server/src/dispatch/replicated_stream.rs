@@ -206,7 +206,7 @@ impl Stream {
     /// everything.
     pub fn synced(&mut self) -> Option<i64> {
         let server = &self.thread.server;
-        if !server.aof.is_whole() {
+        if !server.aof.is_complete() {
             return None;
         }
         let reached = server.propagation.milestone_sequence(LogMilestone::Synced);

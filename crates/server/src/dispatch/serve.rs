@@ -25,7 +25,7 @@ use crate::commands::permission::{self, Unpermitted};
 use crate::config::Config;
 use crate::keyspace::access::{AccessContext, HeldLeases, KeyWrite, Keys, Lease, NamedKey, is_expired};
 use crate::keyspace::effects::Effects;
-use crate::keyspace::ready_keys::{ReadyKey, kind_of};
+use crate::keyspace::ready_keys::{ReadyKey, blocking_kind_of};
 use crate::keyspace::{GatePassage, Seat, Slot, SlotHeader, WriteLease};
 use crate::notify::messages::NotificationSender;
 use crate::observability::metrics::Counter;
@@ -78,9 +78,9 @@ pub fn serve_ready<'p>(
         access: AccessContext {
             // The command may have taken long. The settings of its client do not apply to waiting clients.
             now_ms: unix_ms(),
-            touch: true,
+            should_touch: true,
             sees_expired: false,
-            ..keys.access
+            ..keys.context
         },
         effects: keys.effects,
         server,
@@ -156,12 +156,12 @@ impl<'p> ServingWaiter<'_, '_, '_, 'p> {
         let now_ms = self.service.access.now_ms;
         let table = self.slot(slot).and_then(|(_, slot)| slot.table(db));
         let entry = table.and_then(|table| table.find(hash, name));
-        kind_of(entry.filter(|entry| !is_expired(entry.expire_at_ms(), now_ms)))
+        blocking_kind_of(entry.filter(|entry| !is_expired(entry.expire_at_ms(), now_ms)))
     }
 
     fn concerned(&mut self, key: &ReadyKey, kind: Kind) -> Vec<Line> {
         self.slot(key.slot)
-            .and_then(|(_, slot)| slot.waiting())
+            .and_then(|(_, slot)| slot.blocked())
             .map_or(Vec::new(), |waiting| waiting.affected_queues(key.db, &key.name, kind))
     }
 
@@ -175,7 +175,7 @@ impl<'p> ServingWaiter<'_, '_, '_, 'p> {
             }
             let waiter = self
                 .slot(key.slot)
-                .and_then(|(_, slot)| slot.waiting())
+                .and_then(|(_, slot)| slot.blocked())
                 .and_then(|waiting| waiting.next(key.db, &key.name, line, behind))
                 .cloned();
             let Some(waiter) = waiter else {
@@ -226,7 +226,7 @@ impl<'p> ServingWaiter<'_, '_, '_, 'p> {
     fn forget(&mut self, waiter: &Waiter, key: &ReadyKey) {
         let server = self.service.server;
         if let Some((_, slot)) = self.slot(key.slot) {
-            slot.change_waiting(key.hash, |waiting| waiting.remove(&key.name, waiter, &server.blocked));
+            slot.change_blocked(key.hash, |waiting| waiting.remove(&key.name, waiter, &server.blocked));
         }
     }
 
@@ -277,7 +277,7 @@ impl<'p> ServingWaiter<'_, '_, '_, 'p> {
     fn write_error(&self, error: &CommandError, out: &mut Vec<u8>) {
         error.write(out);
         let ServingLeases { server, access, .. } = &*self.service;
-        server.metrics.add(access.seat, Counter::ErrorReplies, 1);
+        server.metrics.add(access.thread_index, Counter::ErrorReplies, 1);
         server.errors.count(error.code());
     }
 }
@@ -289,8 +289,8 @@ fn held_slot<'l>(
     slot: u16,
 ) -> Option<(&'l SlotHeader, &'l mut Slot)> {
     // The lookup is repeated because the borrow checker extends a returned borrow to the end of the function.
-    if held.written_slot(slot).is_some() {
-        return held.written_slot(slot);
+    if held.writable_slot(slot).is_some() {
+        return held.writable_slot(slot);
     }
     let lease = further.iter_mut().find(|lease| lease.cell() == slot as usize)?;
     Some(lease.parts_mut())
@@ -376,15 +376,15 @@ fn attempt(thread: &mut Thread, pass: &GatePassage<'_>, mut unserved: UnservedKe
             now_ms: thread.now_ms,
             clock: &thread.clock,
             counts: &thread.server.keyspace.counts,
-            seat: thread.seat,
-            touch: true,
+            thread_index: thread.seat,
+            should_touch: true,
             sees_expired: false,
         },
         effects: &mut thread.effects,
         server: &thread.server,
         served: &mut thread.served,
     };
-    service.effects.hooks = thread.server.keyspace.hooks.now();
+    service.effects.hooks = thread.server.keyspace.hooks.current();
     let left = serve(unserved.ready, &mut service);
     propagate::commit(&mut thread.effects);
     NotificationSender::new(&thread.server, &mut thread.effects, thread.seat).tell(0);
@@ -426,8 +426,8 @@ pub fn forget(seat: &mut Seat, server: &Server, over: &mut Vec<Arc<Waiter>>) {
                 return true;
             };
             // Checked first, so that a slot without waiters stays small.
-            if lease.waiting().is_some() {
-                lease.change_waiting(key.hash, |waiting| waiting.remove(&key.name, waiter, &server.blocked));
+            if lease.blocked().is_some() {
+                lease.change_blocked(key.hash, |waiting| waiting.remove(&key.name, waiter, &server.blocked));
             }
             false
         });

@@ -39,7 +39,7 @@ use crate::commands::error::CommandError;
 use crate::commands::permission::{self, CommandPermission};
 use crate::commands::registry::Command;
 use crate::commands::spec::Flags as CommandFlags;
-use crate::keyspace::access::{GrowingLeases, HeldLeases, Lease, PlannedKey, is_expired};
+use crate::keyspace::access::{HeldLeases, Lease, PlannedKey, ScriptLeases, is_expired};
 use crate::keyspace::effects::Hooks;
 use crate::keyspace::{Exclusive, GatePassage, Seat};
 use crate::net::client::{BufferFigures, Client, ClientFlags};
@@ -152,7 +152,7 @@ pub fn queue_here(
 /// Ends a client's transaction, and with it what it watches.
 fn end(thread: &mut Thread, client: &mut Client) -> Option<Box<Transaction>> {
     if let Some(watches) = client.watches.take() {
-        thread.effects.unwatched.extend(watches.keys);
+        thread.effects.removed_watches.extend(watches.keys);
     }
     client.flags.set(ClientFlags::MULTI, false);
     client.transaction.take()
@@ -257,7 +257,7 @@ pub fn run_leased<'p>(
     let scripts = transaction.runs_script;
     if scripts {
         // Their writes in a slot are not known in advance, and a read lease cannot become a write lease.
-        transaction.keys.iter_mut().for_each(|key| key.write = true);
+        transaction.keys.iter_mut().for_each(|key| key.is_write = true);
         if !thread.server.scripts.try_take_token() {
             return Outcome::Contended;
         }
@@ -270,12 +270,12 @@ pub fn run_leased<'p>(
         (false, _) => Outcome::Contended,
         (true, false) => run(thread, Some(pass), request, HeldLeases::Many(many), connection, start),
         (true, true) => {
-            let mut leases = GrowingLeases::new(std::mem::take(many));
+            let mut leases = ScriptLeases::new(std::mem::take(many));
             run(
                 thread,
                 Some(pass),
                 request,
-                HeldLeases::Growing(&mut leases),
+                HeldLeases::Script(&mut leases),
                 connection,
                 start,
             )
@@ -307,7 +307,7 @@ pub fn run_exclusive(
         }
     };
     keep_back(true);
-    let outcome = run(thread, None, request, HeldLeases::Everything(all), connection, start);
+    let outcome = run(thread, None, request, HeldLeases::Exclusive(all), connection, start);
     settle_effects(thread);
     keep_back(false);
     outcome
@@ -328,7 +328,7 @@ fn must_wait(server: &Server, transaction: &Transaction, many: &mut Vec<Lease<'_
 fn planned(watch: &Watch) -> PlannedKey {
     PlannedKey {
         // To take the watch out.
-        write: true,
+        is_write: true,
         ..PlannedKey::unnamed(watch.hash)
     }
 }
@@ -391,7 +391,7 @@ fn finish_exec(
 ) -> u64 {
     connection.client.last_command = request.command.full_name;
     notifications::forget_caching(&mut connection.client);
-    if thread.server.keyspace.hooks.now().has(Hooks::MONITOR) {
+    if thread.server.keyspace.hooks.current().intersects(Hooks::MONITOR) {
         let word = connection.input[request.plan.start..request.plan.end].to_vec();
         let ranges = &request.ranges[request.plan.args.0 as usize..request.plan.args.1 as usize];
         let word = std::iter::once(Args::new(&word, ranges).argument(0));
@@ -460,7 +460,7 @@ fn run<'p>(
 /// Returns `true` if a watched key has expired since its watch began. A deleted key has marked the watch.
 fn any_expired(watches: &Watches, held: &mut HeldLeases<'_, '_>, now_ms: u64) -> bool {
     watches.keys.iter().any(|watch| {
-        let slot = held.written_slot(watch.slot).map(|(_, slot)| slot);
+        let slot = held.writable_slot(watch.slot).map(|(_, slot)| slot);
         let entry = slot
             .as_deref()
             .and_then(|slot| slot.table(watch.db)?.find(watch.hash, &watch.name));
@@ -470,7 +470,7 @@ fn any_expired(watches: &Watches, held: &mut HeldLeases<'_, '_>, now_ms: u64) ->
 
 fn take_out(watches: &Watches, held: &mut HeldLeases<'_, '_>, server: &Server) {
     for watch in &watches.keys {
-        if let Some((_, slot)) = held.written_slot(watch.slot) {
+        if let Some((_, slot)) = held.writable_slot(watch.slot) {
             slot.change_watching(watch.hash, |watching| watching.remove(watch, &server.watched));
         }
     }
@@ -491,8 +491,8 @@ fn run_all<'p>(
     for queued in &transaction.commands {
         let held = match held {
             HeldLeases::Many(leases) => HeldLeases::Many(leases),
-            HeldLeases::Growing(leases) => HeldLeases::Growing(leases),
-            HeldLeases::Everything(all) => HeldLeases::Everything(all),
+            HeldLeases::Script(leases) => HeldLeases::Script(leases),
+            HeldLeases::Exclusive(all) => HeldLeases::Exclusive(all),
             HeldLeases::One(_) | HeldLeases::Private(_) | HeldLeases::Nothing => HeldLeases::Nothing,
         };
         let after = run_queued(thread, pass, transaction, queued, held, connection);
@@ -557,7 +557,7 @@ fn run_queued<'p>(
         held,
         pass,
     };
-    thread.effects.hooks = thread.server.keyspace.hooks.now();
+    thread.effects.hooks = thread.server.keyspace.hooks.current();
     let dirty = thread.effects.dirty;
     let deletes_expired = expired_sources::deletes_expired(thread, command);
     let mut context = thread.split().0.context(call, client, output);
@@ -566,10 +566,10 @@ fn run_queued<'p>(
     }
     let result = (binding.run)(&mut context);
     let after = std::mem::take(&mut context.after);
-    if context.keys.effects.logs() {
+    if context.keys.effects.is_logging() {
         propagate::end_call(&mut context.keys, &after, dirty);
     }
-    if context.keys.effects.hooks.has(Hooks::TELLS) {
+    if context.keys.effects.hooks.intersects(Hooks::NOTIFIES_CLIENTS) {
         notifications::announce(&mut context, after.is_restarted(), Caller::Transaction);
     }
     drop(context);
@@ -735,7 +735,7 @@ fn serve_all<'p>(
     };
     let mut keys = frame.keys(call, client);
     let unserved = serve::serve_ready(&mut keys, pass, server, served);
-    let seat = keys.access.seat;
+    let seat = keys.context.thread_index;
     NotificationSender::new(server, keys.effects, seat).tell(client.id);
     unserved
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::config::{ClientClass, Config, OutputBufferLimit, id};
 use crate::keyspace::clock::AccessClock;
-use crate::keyspace::eviction::Policy;
+use crate::keyspace::eviction::EvictionPolicy;
 use crate::state::Server;
 
 use super::memory_limit;
@@ -34,7 +34,7 @@ pub struct Tunables {
     /// `maxmemory-clients`, in bytes; 0 for no limit.
     pub client_memory: u64,
     /// `maxmemory-policy`; `None` if nothing is evicted.
-    pub eviction: Option<Policy>,
+    pub eviction: Option<EvictionPolicy>,
     /// `maxmemory-samples`.
     pub eviction_samples: usize,
     /// `maxmemory-eviction-tenacity`, as the time that eviction may take before a command.
@@ -79,7 +79,7 @@ fn client_memory(config: &Config, max_memory: u64) -> u64 {
 
 /// Refuses writes so that an operator who relies on dumps notices that they fail.
 fn refuses_writes(server: &Server) -> bool {
-    server.dumps.last_failed.load(Ordering::Relaxed)
+    server.dumps.has_last_save_failed.load(Ordering::Relaxed)
         && server.config.boolean(id::STOP_WRITES_ON_BGSAVE_ERROR)
         && !server.config.save_points().is_empty()
 }
@@ -108,8 +108,8 @@ impl Tunables {
         let max_memory = config.unsigned(id::MAXMEMORY);
         let refuses_writes = refuses_writes(server);
         Tunables {
-            guarded: max_memory > 0 || refuses_writes || server.aof.fails.load(Ordering::Relaxed),
-            aof_fails: server.aof.fails.load(Ordering::Relaxed),
+            guarded: max_memory > 0 || refuses_writes || server.aof.is_failing.load(Ordering::Relaxed),
+            aof_fails: server.aof.is_failing.load(Ordering::Relaxed),
             refuses_writes,
             generation: config.generation(),
             prefetch_depth: bytes(id::PREFETCH_BATCH_MAX_SIZE),
@@ -120,14 +120,14 @@ impl Tunables {
             lazy_expire: config.boolean(id::LAZYFREE_LAZY_EXPIRE),
             max_memory,
             client_memory: client_memory(config, max_memory),
-            eviction: Policy::named(policy),
+            eviction: EvictionPolicy::from_name(policy),
             eviction_samples: bytes(id::MAXMEMORY_SAMPLES),
             eviction_time: memory_limit::time_limit(config.integer(id::MAXMEMORY_EVICTION_TENACITY)),
             lazy_eviction: config.boolean(id::LAZYFREE_LAZY_EVICTION),
             timeout_s: config.integer(id::TIMEOUT).max(0) as u64,
             clock: AccessClock {
                 now_s: 0,
-                lfu: policy.ends_with("lfu"),
+                is_lfu: policy.ends_with("lfu"),
                 lfu_log_factor: config.integer(id::LFU_LOG_FACTOR),
                 lfu_decay_minutes: config.integer(id::LFU_DECAY_TIME),
             },

@@ -23,7 +23,7 @@ fn seeds() -> Vec<(String, Vec<u8>)> {
 
 fn with_footer(body: &[u8]) -> Vec<u8> {
     let mut sealed = body.to_vec();
-    dump_payload::seal(&mut sealed, dump_payload::VERSION);
+    dump_payload::append_footer(&mut sealed, dump_payload::VERSION);
     sealed
 }
 

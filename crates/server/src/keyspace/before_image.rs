@@ -24,7 +24,7 @@
 //!    by slot.
 //! 4. A large value that is about to be changed in place would have to be copied because of the handle. So the writer
 //!    is deferred, and the value is *wanted*: the snapshot's thread saves it out of turn
-//!    ([`BeforeImages::next_wanted`]).
+//!    ([`BeforeImages::next_urgent_key`]).
 //! 5. A database that is emptied hands over its unsaved tables as they are. Keys added to it from then on are not part
 //!    of the snapshot. Databases that are swapped are tracked by number. Neither operation waits for the snapshot.
 //! 6. A slot's images are protected by a lock of their own. Writers and the walker do not contend for it: a writer
@@ -46,22 +46,22 @@ use super::{Exclusive, GatePassage, SLOTS, SlotTable, Slots};
 use crate::observability::lock;
 
 /// The number of keys visited under one lease.
-const KEYS_A_STEP: usize = 16;
+const KEYS_PER_STEP: usize = 16;
 /// The size above which a value is not written under a lease but through its handle, in bytes.
 pub const LARGE_BYTES: usize = 16 << 10;
 /// The cursor when everything is saved, or when there is no snapshot.
-const BEHIND_EVERYTHING: u64 = u64::MAX;
+const END_OF_SNAPSHOT: u64 = u64::MAX;
 /// Marks a database that is not part of the snapshot.
-const NONE: u32 = u32::MAX;
+const NOT_IN_SNAPSHOT: u32 = u32::MAX;
 
 /// The numbers of bits of a position for the place in a slot, and for the slot.
 const POSITION_BITS: u32 = 27;
 const SLOT_BITS: u32 = SLOTS.trailing_zeros();
 /// The number of databases that a cursor can distinguish.
-pub const MOST_DATABASES: usize = 1 << (u64::BITS - POSITION_BITS - SLOT_BITS);
+pub const MAX_DATABASES: usize = 1 << (u64::BITS - POSITION_BITS - SLOT_BITS);
 
 /// A position in the order in which a snapshot is saved.
-const fn place(database: u32, slot: usize, position: u32) -> u64 {
+const fn save_position(database: u32, slot: usize, position: u32) -> u64 {
     // The end of the last slot equals the start of the next database.
     (((database as u64) << SLOT_BITS) + slot as u64) << POSITION_BITS | position as u64
 }
@@ -84,11 +84,11 @@ struct DatabaseImages {
     /// The old states of keys.
     before: SlotTable,
     /// Keys that need no further saving: they did not exist, or are among the records. Their values are placeholders.
-    settled: SlotTable,
+    done: SlotTable,
     /// The serialized records of keys that were saved out of turn.
     records: Vec<Vec<u8>>,
     /// The rest of the table, if the database was emptied.
-    whole: SlotTable,
+    rest_of_table: SlotTable,
     /// The bytes that the old states take.
     weight: ImageBytes,
 }
@@ -96,14 +96,14 @@ struct DatabaseImages {
 /// The memory used by one set of images, which is part of a shared total.
 #[derive(Default)]
 struct ImageBytes {
-    all: Option<Arc<AtomicU64>>,
+    total: Option<Arc<AtomicU64>>,
     bytes: u64,
 }
 
 impl ImageBytes {
     fn add(&mut self, all: &Arc<AtomicU64>, bytes: u64) {
         self.bytes += bytes;
-        self.all
+        self.total
             .get_or_insert_with(|| all.clone())
             .fetch_add(bytes, Ordering::Relaxed);
     }
@@ -111,28 +111,28 @@ impl ImageBytes {
 
 impl Drop for ImageBytes {
     fn drop(&mut self) {
-        if let Some(all) = &self.all {
+        if let Some(all) = &self.total {
             all.fetch_sub(self.bytes, Ordering::Relaxed);
         }
     }
 }
 
 impl DatabaseImages {
-    fn has(&self, hash: u64, name: &[u8]) -> bool {
-        self.before.find(hash, name).is_some() || self.settled.find(hash, name).is_some()
+    fn contains(&self, hash: u64, name: &[u8]) -> bool {
+        self.before.find(hash, name).is_some() || self.done.find(hash, name).is_some()
     }
 
-    fn any(&self) -> bool {
-        !self.before.is_empty() || !self.settled.is_empty()
+    fn has_keys(&self) -> bool {
+        !self.before.is_empty() || !self.done.is_empty()
     }
 
-    fn settle(&mut self, hash: u64, name: &[u8]) {
-        drop(self.settled.insert(hash, name, NewValue::Int(0), None, 0));
+    fn mark_done(&mut self, hash: u64, name: &[u8]) {
+        drop(self.done.insert(hash, name, NewValue::Int(0), None, 0));
     }
 
     fn keep(&mut self, hash: u64, name: &[u8], entry: Option<EntryRef<'_, Value>>) {
         let Some(entry) = entry else {
-            return self.settle(hash, name);
+            return self.mark_done(hash, name);
         };
         let value = match (entry.value(), entry.share()) {
             (_, Some(object)) => NewValue::Shared(object),
@@ -151,9 +151,9 @@ impl DatabaseImages {
 
 /// A slot's images, by database. Few slots have more than one.
 #[derive(Default)]
-struct SlotImages(Vec<DatabaseImages>);
+struct BeforeImagesOfSlot(Vec<DatabaseImages>);
 
-impl SlotImages {
+impl BeforeImagesOfSlot {
     fn of(&self, database: u32) -> Option<&DatabaseImages> {
         self.0.iter().find(|images| images.database == database)
     }
@@ -195,11 +195,11 @@ pub struct BeforeImages {
     /// For each current database, its number at the snapshot's moment.
     origins: Box<[AtomicU32]>,
     /// For each database of the snapshot, its current number.
-    places: Box<[AtomicU32]>,
+    current_numbers: Box<[AtomicU32]>,
     /// Allocated for the first snapshot.
-    slots: OnceLock<Box<[Mutex<SlotImages>]>>,
-    wanted: Mutex<VecDeque<AwaitedKey>>,
-    any_wanted: AtomicBool,
+    slots: OnceLock<Box<[Mutex<BeforeImagesOfSlot>]>>,
+    urgent: Mutex<VecDeque<AwaitedKey>>,
+    has_urgent: AtomicBool,
     kept_bytes: AtomicU64,
     /// The number of bytes kept at the moment, including values that only a handle keeps alive.
     held_bytes: Arc<AtomicU64>,
@@ -208,14 +208,14 @@ pub struct BeforeImages {
 impl BeforeImages {
     /// Creates an empty store for `databases` databases.
     pub fn new(databases: usize) -> Self {
-        let none = || (0..databases).map(|_| AtomicU32::new(NONE)).collect();
+        let none = || (0..databases).map(|_| AtomicU32::new(NOT_IN_SNAPSHOT)).collect();
         BeforeImages {
-            cursor: AtomicU64::new(BEHIND_EVERYTHING),
+            cursor: AtomicU64::new(END_OF_SNAPSHOT),
             origins: none(),
-            places: none(),
+            current_numbers: none(),
             slots: OnceLock::new(),
-            wanted: Mutex::default(),
-            any_wanted: AtomicBool::new(false),
+            urgent: Mutex::default(),
+            has_urgent: AtomicBool::new(false),
             kept_bytes: AtomicU64::new(0),
             held_bytes: Arc::default(),
         }
@@ -225,17 +225,17 @@ impl BeforeImages {
     /// Stores the before-image of a key in a marked slot, if the key is not saved yet. The caller holds the slot's
     /// write lease and has not changed the key yet.
     #[cold]
-    pub fn keep(&self, db: usize, key: NamedKey<'_>, table: &SlotTable) {
-        let Some(database) = self.unsaved(db, key.slot.into(), key.hash) else {
+    pub fn keep_before_image(&self, db: usize, key: NamedKey<'_>, table: &SlotTable) {
+        let Some(database) = self.unsaved_database(db, key.slot.into(), key.hash) else {
             return;
         };
         let mut images = self.lock(key.slot.into());
         // The check is repeated because the end of a snapshot takes this lock, too.
-        if self.unsaved(db, key.slot.into(), key.hash).is_none() {
+        if self.unsaved_database(db, key.slot.into(), key.hash).is_none() {
             return;
         }
         let images = images.of_mut(database);
-        if !images.has(key.hash, key.name) {
+        if !images.contains(key.hash, key.name) {
             let entry = table.find(key.hash, key.name);
             let bytes = entry.map_or(key.name.len(), |entry| entry.allocated_bytes());
             self.kept_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
@@ -268,11 +268,11 @@ impl BeforeImages {
     /// for saving then.
     #[cold]
     pub fn must_save_first(&self, db: usize, key: NamedKey<'_>, entry: EntryRef<'_, Value>) -> bool {
-        let Some(database) = self.unsaved(db, key.slot.into(), key.hash) else {
+        let Some(database) = self.unsaved_database(db, key.slot.into(), key.hash) else {
             return false;
         };
         if let Some(images) = self.lock(key.slot.into()).of(database) {
-            let is_settled = images.settled.find(key.hash, key.name).is_some();
+            let is_settled = images.done.find(key.hash, key.name).is_some();
             // The value may have been replaced since its image was stored. Then no handle shares it.
             let is_free = images.before.find(key.hash, key.name).is_some() && !entry.is_shared();
             if is_settled || is_free {
@@ -285,10 +285,10 @@ impl BeforeImages {
             hash: key.hash,
             name: key.name.into(),
         };
-        let mut wanted = lock(&self.wanted);
+        let mut wanted = lock(&self.urgent);
         if !wanted.contains(&key) {
             wanted.push_back(key);
-            self.any_wanted.store(true, Ordering::Release);
+            self.has_urgent.store(true, Ordering::Release);
         }
         true
     }
@@ -297,59 +297,59 @@ impl BeforeImages {
     /// already or is not part of a snapshot.
     pub fn take_over(&self, db: usize, slot: usize, table: SlotTable) -> Option<SlotTable> {
         // The cursor may be in the middle of the slot.
-        let Some(database) = self.unsaved_slot(db, slot) else {
+        let Some(database) = self.unsaved_database_of_slot(db, slot) else {
             return Some(table);
         };
-        self.lock(slot).of_mut(database).whole = table;
+        self.lock(slot).of_mut(database).rest_of_table = table;
         None
     }
 
     /// Records that database `db` was emptied and its tables were taken over. Keys added from now on are not part of a
     /// snapshot.
-    pub fn emptied(&self, db: usize) {
-        let database = self.origins[db].swap(NONE, Ordering::Relaxed);
-        if let Some(place) = self.places.get(database as usize) {
-            place.store(NONE, Ordering::Relaxed);
+    pub fn record_emptied(&self, db: usize) {
+        let database = self.origins[db].swap(NOT_IN_SNAPSHOT, Ordering::Relaxed);
+        if let Some(place) = self.current_numbers.get(database as usize) {
+            place.store(NOT_IN_SNAPSHOT, Ordering::Relaxed);
         }
     }
 
     /// Records that two databases were swapped.
-    pub fn swapped(&self, one: usize, other: usize) {
+    pub fn record_swapped(&self, one: usize, other: usize) {
         let database = self.origins[one].load(Ordering::Relaxed);
         let database = self.origins[other].swap(database, Ordering::Relaxed);
         self.origins[one].store(database, Ordering::Relaxed);
         for db in [one, other] {
             let database = self.origins[db].load(Ordering::Relaxed);
-            if let Some(place) = self.places.get(database as usize) {
+            if let Some(place) = self.current_numbers.get(database as usize) {
                 place.store(db as u32, Ordering::Relaxed);
             }
         }
     }
 
     /// Stops keeping before-images, because the snapshot is cancelled.
-    pub fn abandon(&self) {
-        self.cursor.store(BEHIND_EVERYTHING, Ordering::Release);
+    pub fn cancel(&self) {
+        self.cursor.store(END_OF_SNAPSHOT, Ordering::Release);
     }
 
     /// The number that a database had at the snapshot's moment, if this key of it is not saved.
-    fn unsaved(&self, db: usize, slot: usize, hash: u64) -> Option<u32> {
+    fn unsaved_database(&self, db: usize, slot: usize, hash: u64) -> Option<u32> {
         let database = self.origins[db].load(Ordering::Relaxed);
-        let is_unsaved = place(database, slot, scan_position(hash)) >= self.cursor.load(Ordering::Acquire);
-        (database != NONE && is_unsaved).then_some(database)
+        let is_unsaved = save_position(database, slot, scan_position(hash)) >= self.cursor.load(Ordering::Acquire);
+        (database != NOT_IN_SNAPSHOT && is_unsaved).then_some(database)
     }
 
     /// Like [`Self::unsaved`], for any key of the slot.
-    fn unsaved_slot(&self, db: usize, slot: usize) -> Option<u32> {
+    fn unsaved_database_of_slot(&self, db: usize, slot: usize) -> Option<u32> {
         let database = self.origins[db].load(Ordering::Relaxed);
-        let is_unsaved = place(database, slot + 1, 0) > self.cursor.load(Ordering::Acquire);
-        (database != NONE && is_unsaved).then_some(database)
+        let is_unsaved = save_position(database, slot + 1, 0) > self.cursor.load(Ordering::Acquire);
+        (database != NOT_IN_SNAPSHOT && is_unsaved).then_some(database)
     }
 
-    fn lock(&self, slot: usize) -> MutexGuard<'_, SlotImages> {
-        lock(&self.all()[slot])
+    fn lock(&self, slot: usize) -> MutexGuard<'_, BeforeImagesOfSlot> {
+        lock(&self.slots()[slot])
     }
 
-    fn all(&self) -> &[Mutex<SlotImages>] {
+    fn slots(&self) -> &[Mutex<BeforeImagesOfSlot>] {
         self.slots
             .get_or_init(|| (0..SLOTS).map(|_| Mutex::default()).collect())
     }
@@ -357,7 +357,7 @@ impl BeforeImages {
     // ---- for the snapshot's thread ---------------------------------------------------------------------------------
     /// Marks all slots, so that writers check for unsaved keys. Called before the snapshot's moment.
     pub fn prepare(&self, slots: &Slots) {
-        self.all();
+        self.slots();
         for slot in 0..SLOTS {
             slots.header(slot).set_unsaved(true);
         }
@@ -365,12 +365,12 @@ impl BeforeImages {
 
     /// Starts the snapshot. From this moment on, the state of everything in these databases is kept until it is saved.
     pub fn begin(&self, _alone: &Exclusive<'_>, databases: &[usize]) {
-        for number in self.origins.iter().chain(&*self.places) {
-            number.store(NONE, Ordering::Relaxed);
+        for number in self.origins.iter().chain(&*self.current_numbers) {
+            number.store(NOT_IN_SNAPSHOT, Ordering::Relaxed);
         }
         for db in databases {
             self.origins[*db].store(*db as u32, Ordering::Relaxed);
-            self.places[*db].store(*db as u32, Ordering::Relaxed);
+            self.current_numbers[*db].store(*db as u32, Ordering::Relaxed);
         }
         self.kept_bytes.store(0, Ordering::Relaxed);
         self.cursor.store(0, Ordering::Release);
@@ -378,33 +378,33 @@ impl BeforeImages {
 
     /// Ends the snapshot, whether it succeeded or failed.
     pub fn end(&self, slots: &Slots) {
-        self.abandon();
+        self.cancel();
         for slot in 0..SLOTS {
             slots.header(slot).set_unsaved(false);
             // Freed after the lock is released. The guard ends with this statement.
             let images = std::mem::take(&mut *self.lock(slot));
             drop(images);
         }
-        let wanted = std::mem::take(&mut *lock(&self.wanted));
+        let wanted = std::mem::take(&mut *lock(&self.urgent));
         drop(wanted);
-        self.any_wanted.store(false, Ordering::Relaxed);
+        self.has_urgent.store(false, Ordering::Relaxed);
         self.kept_bytes.store(0, Ordering::Relaxed);
     }
 
     /// Removes and returns a key that has to be saved out of turn.
-    pub fn next_wanted(&self) -> Option<AwaitedKey> {
-        if !self.any_wanted.load(Ordering::Acquire) {
+    pub fn next_urgent_key(&self) -> Option<AwaitedKey> {
+        if !self.has_urgent.load(Ordering::Acquire) {
             return None;
         }
-        let mut wanted = lock(&self.wanted);
+        let mut wanted = lock(&self.urgent);
         let next = wanted.pop_front();
-        self.any_wanted.store(!wanted.is_empty(), Ordering::Relaxed);
+        self.has_urgent.store(!wanted.is_empty(), Ordering::Relaxed);
         next
     }
 
     /// Passes a wanted key as it was at the snapshot's moment to `share`, under a lease of its slot. If `share` takes a
     /// handle, the key counts as saved from then on. Returns `None` if another thread is writing the slot.
-    pub fn settle_wanted<R>(
+    pub fn save_urgent_key<R>(
         &self,
         pass: &GatePassage<'_>,
         wanted: &AwaitedKey,
@@ -417,23 +417,23 @@ impl BeforeImages {
             name,
         } = wanted;
         let lease = pass.read_spinning(usize::from(*slot))?;
-        let place_now = place(*database, usize::from(*slot), scan_position(*hash));
+        let place_now = save_position(*database, usize::from(*slot), scan_position(*hash));
         if place_now < self.cursor.load(Ordering::Acquire) {
             return Some(None);
         }
         let mut guard = self.lock(usize::from(*slot));
         let images = guard.of_mut(*database);
-        if images.settled.find(*hash, name).is_some() {
+        if images.done.find(*hash, name).is_some() {
             return Some(None);
         }
-        let table = self.table_now(*database, &lease);
+        let table = self.current_table(*database, &lease);
         let image = images.before.find(*hash, name);
         let entry = image.or_else(|| table.and_then(|table| table.find(*hash, name)));
         let shared = entry.and_then(|entry| share(*slot, entry));
         let mut removed = None;
         if shared.is_some() {
             removed = images.before.remove(*hash, name);
-            images.settle(*hash, name);
+            images.mark_done(*hash, name);
         }
         // The image is freed after the lock and the lease are released.
         drop(guard);
@@ -449,9 +449,9 @@ impl BeforeImages {
     }
 
     /// The current table of a database of the snapshot, in a slot that the caller has leased.
-    fn table_now<'s>(&self, database: u32, slot: &'s super::Slot) -> Option<&'s SlotTable> {
-        match self.places[database as usize].load(Ordering::Relaxed) {
-            NONE => None,
+    fn current_table<'s>(&self, database: u32, slot: &'s super::Slot) -> Option<&'s SlotTable> {
+        match self.current_numbers[database as usize].load(Ordering::Relaxed) {
+            NOT_IN_SNAPSHOT => None,
             db => slot.table(db as usize),
         }
     }
@@ -460,17 +460,17 @@ impl BeforeImages {
 /// The callbacks of a walker. Those under a lease must return quickly.
 pub trait SnapshotVisitor {
     /// Receives a key, under a lease of its slot or when no other thread can reach it.
-    fn key(&mut self, slot: u16, entry: EntryRef<'_, Value>);
+    fn visit_key(&mut self, slot: u16, entry: EntryRef<'_, Value>);
     /// Receives the record of a key that was saved out of turn.
-    fn record(&mut self, record: &[u8]);
+    fn visit_record(&mut self, record: &[u8]);
 }
 
 /// The outcome of a step.
-pub enum Step {
+pub enum WalkerStep {
     /// There are more keys.
     More,
     /// The images of a slot that was passed. They are visited outside the pass.
-    Left(Box<RemainingImages>),
+    Images(Box<RemainingImages>),
     /// Another thread is writing the slot.
     Contended,
     /// The database is saved.
@@ -478,7 +478,7 @@ pub enum Step {
 }
 
 /// Walks over one database of a snapshot. Databases are walked in ascending order of their numbers.
-pub struct Walker<'w> {
+pub struct SnapshotWalker<'w> {
     before_images: &'w BeforeImages,
     hasher: &'w KeyHasher,
     database: u32,
@@ -495,13 +495,13 @@ pub struct RemainingImages {
     /// The walker's position when the rest of the table was taken over.
     position: u32,
     /// Keeps the values pinned: images may share them with keys that the slot's mark no longer protects.
-    _loan: Option<Pin>,
+    _pin: Option<Pin>,
 }
 
-impl<'w> Walker<'w> {
+impl<'w> SnapshotWalker<'w> {
     /// Creates a walker at the start of a database.
     pub fn new(before_images: &'w BeforeImages, hasher: &'w KeyHasher, database: usize, is_last: bool) -> Self {
-        Walker {
+        SnapshotWalker {
             before_images,
             hasher,
             database: database as u32,
@@ -512,17 +512,22 @@ impl<'w> Walker<'w> {
     }
 
     /// Visits the next keys. `lend` pins values of a slot.
-    pub fn step(&mut self, pass: &GatePassage<'_>, lend: &dyn Fn(u16) -> Pin, visit: &mut dyn SnapshotVisitor) -> Step {
+    pub fn step(
+        &mut self,
+        pass: &GatePassage<'_>,
+        pin: &dyn Fn(u16) -> Pin,
+        visit: &mut dyn SnapshotVisitor,
+    ) -> WalkerStep {
         let mut visited = 0;
         while self.slot < SLOTS {
-            match self.step_in_slot(pass, lend, visit, &mut visited) {
-                None => return Step::Contended,
-                Some(Some(left)) => return Step::Left(left),
-                Some(None) if visited >= KEYS_A_STEP || pass.gate_is_closing() => return Step::More,
+            match self.step_in_slot(pass, pin, visit, &mut visited) {
+                None => return WalkerStep::Contended,
+                Some(Some(left)) => return WalkerStep::Images(left),
+                Some(None) if visited >= KEYS_PER_STEP || pass.gate_is_closing() => return WalkerStep::More,
                 Some(None) => {}
             }
         }
-        Step::End
+        WalkerStep::End
     }
 
     /// Visits some keys of a slot. Returns `None` if the slot is being written. At the slot's end, returns the images
@@ -544,25 +549,25 @@ impl<'w> Walker<'w> {
         let mut all = before_images.lock(slot);
         let table = lease
             .as_deref()
-            .and_then(|slot| before_images.table_now(self.database, slot));
-        let images = all.of(self.database).filter(|images| images.any());
+            .and_then(|slot| before_images.current_table(self.database, slot));
+        let images = all.of(self.database).filter(|images| images.has_keys());
         let next = table.and_then(|table| {
-            table.scan(self.position, KEYS_A_STEP, &mut |entry| {
+            table.scan(self.position, KEYS_PER_STEP, &mut |entry| {
                 *visited += 1;
-                if images.is_none_or(|images| !images.has(self.hasher.hash(entry.key()), entry.key())) {
-                    visit.key(slot as u16, entry);
+                if images.is_none_or(|images| !images.contains(self.hasher.hash(entry.key()), entry.key())) {
+                    visit.visit_key(slot as u16, entry);
                 }
             })
         });
         if let Some(position) = next {
             self.position = position;
-            self.move_cursor(place(self.database, slot, position));
+            self.move_cursor(save_position(self.database, slot, position));
             return Some(None);
         }
         let left = all.take(self.database).map(|images| {
             let any_large = images.before.iter().any(|image| is_large(image.value()));
             Box::new(RemainingImages {
-                _loan: any_large.then(|| lend(slot as u16)),
+                _pin: any_large.then(|| lend(slot as u16)),
                 slot: slot as u16,
                 images,
                 position: self.position,
@@ -570,7 +575,7 @@ impl<'w> Walker<'w> {
         });
         self.slot += 1;
         self.position = 0;
-        self.move_cursor(place(self.database, self.slot, 0));
+        self.move_cursor(save_position(self.database, self.slot, 0));
         if self.is_last {
             header.set_unsaved(false);
         }
@@ -585,18 +590,18 @@ impl<'w> Walker<'w> {
     }
 
     /// Visits the images that a step returned.
-    pub fn visit_left(&self, left: &RemainingImages, visit: &mut dyn SnapshotVisitor) {
+    pub fn visit_images(&self, left: &RemainingImages, visit: &mut dyn SnapshotVisitor) {
         let images = &left.images;
         let mut position = Some(left.position);
         while let Some(from) = position {
-            position = images.whole.scan(from, KEYS_A_STEP, &mut |entry| {
-                if !images.has(self.hasher.hash(entry.key()), entry.key()) {
-                    visit.key(left.slot, entry);
+            position = images.rest_of_table.scan(from, KEYS_PER_STEP, &mut |entry| {
+                if !images.contains(self.hasher.hash(entry.key()), entry.key()) {
+                    visit.visit_key(left.slot, entry);
                 }
             });
         }
-        images.before.iter().for_each(|entry| visit.key(left.slot, entry));
-        images.records.iter().for_each(|record| visit.record(record));
+        images.before.iter().for_each(|entry| visit.visit_key(left.slot, entry));
+        images.records.iter().for_each(|record| visit.visit_record(record));
     }
 }
 

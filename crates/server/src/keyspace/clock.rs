@@ -14,7 +14,7 @@ pub struct AccessClock {
     /// The current time in seconds since the Unix epoch.
     pub now_s: u64,
     /// `true` if `maxmemory-policy` is an LFU policy.
-    pub lfu: bool,
+    pub is_lfu: bool,
     /// `lfu-log-factor`.
     pub lfu_log_factor: i64,
     /// `lfu-decay-time`, in minutes.
@@ -24,8 +24,8 @@ pub struct AccessClock {
 impl AccessClock {
     /// The clock of an entry created now.
     #[inline]
-    pub fn of_new_entry(&self) -> u32 {
-        if self.lfu {
+    pub fn for_new_entry(&self) -> u32 {
+        if self.is_lfu {
             (self.minutes() << 8) | LFU_INITIAL
         } else {
             self.now_s as u32 & MASK
@@ -36,7 +36,7 @@ impl AccessClock {
     #[inline]
     pub fn touch(&self, entry: EntryRef<'_, Value>) {
         let before = entry.clock();
-        let after = if self.lfu {
+        let after = if self.is_lfu {
             self.count_use(before)
         } else {
             self.now_s as u32 & MASK

@@ -2,25 +2,25 @@
 
 use weft_table::{OldArrays, Table};
 
-use super::{GatePassage, SLOTS, Seat, Slot, publish};
+use super::{GatePassage, SLOTS, Seat, Slot, publish_header};
 
 /// The number of old arrays that are collected before they are dropped. Dropped one by one, each would be the
 /// allocator's choice for the next array.
-const OLD_ARRAYS: usize = 512;
+const MAX_OLD_ARRAYS: usize = 512;
 
 /// The number of slots moved in one passage of the gate, so that a worker in exclusive mode is seldom delayed.
-const SLOTS_A_PASS: usize = 64;
+const SLOTS_PER_PASS: usize = 64;
 
 /// Moves the arrays of all tables, slot by slot. Slots that are leased at the moment are skipped.
 pub fn compact(seat: &mut Seat) {
-    let mut old = Vec::with_capacity(OLD_ARRAYS);
-    for first in (0..SLOTS).step_by(SLOTS_A_PASS) {
+    let mut old = Vec::with_capacity(MAX_OLD_ARRAYS);
+    for first in (0..SLOTS).step_by(SLOTS_PER_PASS) {
         let pass = seat.enter();
-        for index in first..first + SLOTS_A_PASS {
+        for index in first..first + SLOTS_PER_PASS {
             compact_slot(&pass, index, &mut old);
         }
         drop(pass);
-        if old.len() >= OLD_ARRAYS {
+        if old.len() >= MAX_OLD_ARRAYS {
             old.clear();
         }
     }
@@ -38,10 +38,10 @@ fn compact_slot(pass: &GatePassage<'_>, index: usize, old: &mut Vec<OldArrays>) 
         // One step: a table larger than that has outgrown the sizes that leave many holes.
         let _ = Table::relocate(slot.table_mut(db), 0, old);
     }
-    publish(header, slot);
+    publish_header(header, slot);
 }
 
-const _: () = assert!(SLOTS.is_multiple_of(SLOTS_A_PASS));
+const _: () = assert!(SLOTS.is_multiple_of(SLOTS_PER_PASS));
 
 #[cfg(test)]
 mod tests;

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::access::{NamedKey, PlannedKey};
 use super::before_image::BeforeImages;
 use super::ready_keys::ReadyKey;
-use super::writable_replica_keys::LocalKey;
+use super::writable_replica_keys::LocalExpiry;
 use super::{Keyspace, SlotTable};
 use crate::clients_waiting::watch::Watch;
 use crate::notify::keyspace_event::Event;
@@ -31,7 +31,7 @@ impl Hooks {
     /// Some client tracks keys.
     pub const TRACKING: Hooks = Hooks(1 << 2);
     /// The command works on a snapshot. Its writes are applied to the real keys afterwards.
-    pub const REPEAT: Hooks = Hooks(1 << 3);
+    pub const ON_SNAPSHOT: Hooks = Hooks(1 << 3);
     /// The append-only file is on.
     pub const LOG_FILE: Hooks = Hooks(1 << 4);
     /// There are replicas, or there may be again.
@@ -41,9 +41,10 @@ impl Hooks {
     /// Writes are logged for at least one target.
     pub const LOG: Hooks = Hooks(Hooks::LOG_FILE.0 | Hooks::LOG_REPLICAS.0);
     /// Other clients are notified of what commands do.
-    pub const TELLS: Hooks = Hooks(Hooks::EVENTS.0 | Hooks::MONITOR.0 | Hooks::TRACKING.0 | Hooks::REPEAT.0);
+    pub const NOTIFIES_CLIENTS: Hooks =
+        Hooks(Hooks::EVENTS.0 | Hooks::MONITOR.0 | Hooks::TRACKING.0 | Hooks::ON_SNAPSHOT.0);
     /// Events are recorded.
-    pub const NOTED: Hooks = Hooks(Hooks::EVENTS.0 | Hooks::REPEAT.0);
+    pub const RECORDS_EVENTS: Hooks = Hooks(Hooks::EVENTS.0 | Hooks::ON_SNAPSHOT.0);
 
     /// Returns `true` if any hook is set.
     #[inline]
@@ -53,23 +54,23 @@ impl Hooks {
 
     /// Returns `true` if all of `other` are set.
     #[inline]
-    pub const fn has(self, other: Hooks) -> bool {
+    pub const fn intersects(self, other: Hooks) -> bool {
         self.0 & other.0 != 0
     }
 
     /// Returns the union of both.
-    pub const fn or(self, other: Hooks) -> Hooks {
+    pub const fn union(self, other: Hooks) -> Hooks {
         Hooks(self.0 | other.0)
     }
 
     /// Returns the intersection of both.
-    pub const fn and(self, other: Hooks) -> Hooks {
+    pub const fn intersection(self, other: Hooks) -> Hooks {
         Hooks(self.0 & other.0)
     }
 
     /// The targets that writes are logged for.
     pub fn log_target(self) -> LogTarget {
-        let part = |hook, target| if self.has(hook) { target } else { LogTarget::NONE };
+        let part = |hook, target| if self.intersects(hook) { target } else { LogTarget::NONE };
         part(Hooks::LOG_FILE, LogTarget::FILE).union(part(Hooks::LOG_REPLICAS, LogTarget::REPLICAS))
     }
 }
@@ -82,12 +83,12 @@ pub struct SharedHooks(AtomicU32);
 impl SharedHooks {
     /// The hooks at this moment.
     #[inline]
-    pub fn now(&self) -> Hooks {
+    pub fn current(&self) -> Hooks {
         Hooks(self.0.load(Ordering::Acquire))
     }
 
     /// Switches a hook on or off.
-    pub fn put(&self, hook: Hooks, on: bool) {
+    pub fn set(&self, hook: Hooks, on: bool) {
         if on {
             self.0.fetch_or(hook.0, Ordering::AcqRel);
         } else {
@@ -104,7 +105,7 @@ pub struct Change {
     /// The key's name.
     pub name: Box<[u8]>,
     /// The kind of change.
-    pub what: ChangeKind,
+    pub kind: ChangeKind,
 }
 
 /// A kind of change.
@@ -122,13 +123,13 @@ pub enum ClientNotification {
     /// A message for subscribers.
     Published(Arc<Publication>),
     /// A message for these subscribers of the thread's own. They receive it even if they unsubscribe meanwhile.
-    Received(Box<(Arc<Publication>, Vec<Recipient>)>),
+    PublishedTo(Box<(Arc<Publication>, Vec<Recipient>)>),
     /// Tracking clients must drop their copies.
     Invalidated(Arc<Invalidation>),
     /// The invalidation messages of one client, redirected to another.
     Redirected(Box<RedirectedInvalidation>),
     /// A line for monitors.
-    Line(Arc<[u8]>),
+    MonitorLine(Arc<[u8]>),
     /// Bytes for one client, regardless of its CLIENT REPLY mode.
     Push(Box<(u64, Vec<u8>)>),
 }
@@ -144,12 +145,12 @@ pub struct ExpiredKey {
     /// The key's name.
     pub name: Vec<u8>,
     /// `true` if the reader's miss of the key is to be published.
-    pub missed: bool,
+    pub should_publish_miss: bool,
 }
 
 /// The cause for which an entry or a value was removed; parameters decide by it on which thread large values are freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
+pub enum RemovalCause {
     /// DEL.
     Del,
     /// UNLINK.
@@ -188,26 +189,26 @@ pub struct Effects {
     /// Workers that have mail and are woken once the leases have ended.
     pub wakes: Vec<usize>,
     /// A worker that was sent more mail than it can read at the moment.
-    pub crowded: Option<usize>,
+    pub full_mailbox: Option<usize>,
     /// Keys whose blocked clients may be served now.
     pub ready: Vec<ReadyKey>,
     /// Keys that readers found expired.
     pub expired: Vec<ExpiredKey>,
     /// Keys that clients of a writable replica gave an expiry.
-    pub local: Vec<LocalKey>,
+    pub local_expiries: Vec<LocalExpiry>,
     /// Watches that are no longer needed and are still listed in their slots.
-    pub unwatched: Vec<Arc<Watch>>,
+    pub removed_watches: Vec<Arc<Watch>>,
     /// Memory to free after the leases end.
     pub garbage: Vec<Garbage<Value>>,
     /// Entries to free after the leases end, and the reasons for their removal.
-    pub removed: Vec<(Removed<Value>, Cause)>,
+    pub removed: Vec<(Removed<Value>, RemovalCause)>,
     /// The store of before-images for a snapshot; `None` for threads that write no keys visible to others.
     pub before_images: Option<Arc<BeforeImages>>,
 }
 
 impl Effects {
     /// Creates the record of a thread that works on this keyspace.
-    pub fn of(keyspace: &Keyspace) -> Self {
+    pub fn for_keyspace(keyspace: &Keyspace) -> Self {
         Effects {
             before_images: Some(keyspace.before_images.clone()),
             ..Effects::default()
@@ -216,10 +217,10 @@ impl Effects {
 
     /// Stores the before-image of a key in a slot that a snapshot has not saved yet, before the key changes.
     #[cold]
-    pub fn keep(&self, db: usize, key: NamedKey<'_>, table: &SlotTable) {
+    pub fn keep_before_image(&self, db: usize, key: NamedKey<'_>, table: &SlotTable) {
         match &self.before_images {
-            Some(before_images) => before_images.keep(db, key, table),
-            None => unreachable!("who writes keys of the keyspace knows where their old states are kept"),
+            Some(before_images) => before_images.keep_before_image(db, key, table),
+            None => unreachable!("a thread that writes keys of the keyspace has a store of before-images"),
         }
     }
 
@@ -232,63 +233,63 @@ impl Effects {
     }
 
     /// Keeps a removed entry until the leases have ended, and frees it then.
-    pub fn discard_removed(&mut self, removed: Removed<Value>, cause: Cause) {
+    pub fn discard_removed(&mut self, removed: Removed<Value>, cause: RemovalCause) {
         self.removed.push((removed, cause));
     }
 
     /// Queues a key for deletion by a writer. `noticed` is `true` if the reader's miss of the key is an event.
     #[cold]
-    pub fn queue_expired(&mut self, db: usize, key: &PlannedKey, name: &[u8], noticed: bool) {
+    pub fn queue_expired(&mut self, db: usize, key: &PlannedKey, name: &[u8], is_miss_published: bool) {
         self.expired.push(ExpiredKey {
             db,
             slot: key.slot,
             hash: key.hash,
             name: name.to_vec(),
-            missed: noticed && self.hooks.has(Hooks::EVENTS),
+            should_publish_miss: is_miss_published && self.hooks.intersects(Hooks::EVENTS),
         });
     }
 
     /// Returns `true` if writes are logged. A handler that has to be logged as another command then records that
     /// command.
     #[inline]
-    pub fn logs(&self) -> bool {
-        self.hooks.has(Hooks::LOG)
+    pub fn is_logging(&self) -> bool {
+        self.hooks.intersects(Hooks::LOG)
     }
 
     /// Logs this command instead of the command that runs.
     pub fn log_instead(&mut self, words: &[&[u8]]) {
-        if self.logs() {
+        if self.is_logging() {
             self.log_writer.propagate_instead(words);
         }
     }
 
     /// Propagates nothing of the command that runs, except commands added with [`Self::log_also`].
     pub fn log_nothing(&mut self) {
-        if self.logs() {
+        if self.is_logging() {
             self.log_writer.propagate_nothing();
         }
     }
 
     /// Logs, instead of the command that runs, the deletion of a key whose new expiry is in the past.
-    pub fn log_passed(&mut self, name: &[u8]) {
-        let word = self.expiry_word();
+    pub fn log_past_expiry(&mut self, name: &[u8]) {
+        let word = self.expiry_command();
         self.log_instead(&[word, name]);
     }
 
-    fn expiry_word(&self) -> &'static [u8] {
+    fn expiry_command(&self) -> &'static [u8] {
         if self.log_writer.lazy_expire { b"UNLINK" } else { b"DEL" }
     }
 
     /// Logs the command that runs for the given targets even if it changes nothing.
     pub fn log_for(&mut self, target: LogTarget) {
-        if self.logs() {
+        if self.is_logging() {
             self.log_writer.force_propagation(target);
         }
     }
 
     /// Logs this command before the command that runs.
     pub fn log_also(&mut self, db: usize, words: &[&[u8]]) {
-        if self.logs() {
+        if self.is_logging() {
             self.log_writer.propagate_before(self.hooks.log_target(), db, words);
         }
     }
@@ -296,49 +297,49 @@ impl Effects {
     /// Propagates the expiry of a key.
     #[cold]
     pub fn log_expired(&mut self, db: usize, name: &[u8]) {
-        if self.hooks.has(Hooks::REPEAT) {
+        if self.hooks.intersects(Hooks::ON_SNAPSHOT) {
             // This deletes a copy of the key. The deletion of the real key is logged when it happens.
             return;
         }
-        let word = self.expiry_word();
+        let word = self.expiry_command();
         self.log_also(db, &[word, name]);
     }
 
     /// Records an event of a key.
     #[cold]
-    pub fn note(&mut self, db: usize, name: &[u8], event: Event) {
+    pub fn record_event(&mut self, db: usize, name: &[u8], event: Event) {
         self.changes.push(Change {
             db,
             name: name.into(),
-            what: ChangeKind::Event(event),
+            kind: ChangeKind::Event(event),
         });
     }
 
     /// Records that cached copies of a key are invalid.
     #[cold]
-    pub fn note_value(&mut self, db: usize, name: &[u8]) {
+    pub fn record_invalidation(&mut self, db: usize, name: &[u8]) {
         self.changes.push(Change {
             db,
             name: name.into(),
-            what: ChangeKind::Value,
+            kind: ChangeKind::Value,
         });
     }
 
     /// Adds the counts of this record to the thread's row of the metrics.
-    pub fn count(&mut self, keyspace: &Keyspace, metrics: &Metrics, row: usize) {
+    pub fn add_to_metrics(&mut self, keyspace: &Keyspace, metrics: &Metrics, row: usize) {
         metrics.add(row, Counter::KeyspaceHits, std::mem::take(&mut self.hits));
         metrics.add(row, Counter::KeyspaceMisses, std::mem::take(&mut self.misses));
         metrics.add(row, Counter::ExpiredKeys, std::mem::take(&mut self.expired_keys));
         metrics.add(row, Counter::ExpiredFields, std::mem::take(&mut self.expired_fields));
         metrics.add(row, Counter::Dirty, std::mem::take(&mut self.dirty));
-        if !self.local.is_empty() {
-            keyspace.local.note(self.local.drain(..));
+        if !self.local_expiries.is_empty() {
+            keyspace.local_expiry.add(self.local_expiries.drain(..));
         }
     }
 
     /// Returns `true` if there are deliveries to make, or workers to wake, after the reply.
     #[inline]
-    pub fn has_notices(&self) -> bool {
+    pub fn has_deliveries(&self) -> bool {
         !self.outbox.is_empty() || !self.wakes.is_empty()
     }
 }

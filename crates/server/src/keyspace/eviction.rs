@@ -20,15 +20,15 @@ use weft_values::Value;
 
 use super::access::{NamedKey, value_due_ms};
 use super::clock::AccessClock;
-use super::effects::{Cause, Effects, Hooks};
-use super::expiry::{OnExpired, note_waited};
-use super::{GatePassage, Keyspace, SLOTS, SlotTable, publish};
+use super::effects::{Effects, Hooks, RemovalCause};
+use super::expiry::{OnExpired, queue_blocked_clients_of_slot};
+use super::{GatePassage, Keyspace, SLOTS, SlotTable, publish_header};
 use crate::notify::keyspace_event::Event;
 
 /// The number of candidates in a thread's pool.
-const POOL: usize = 16;
+const POOL_SIZE: usize = 16;
 /// The number of consecutive busy slots after which sampling ends without a key.
-const BUSY_SLOTS: usize = 64;
+const MAX_BUSY_SLOTS: usize = 64;
 
 /// The criterion by which keys are selected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,16 +46,16 @@ pub enum EvictionOrder {
 
 /// A value of `maxmemory-policy` except `noeviction`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Policy {
+pub struct EvictionPolicy {
     /// The criterion.
     pub order: EvictionOrder,
     /// `true` if only keys with an expiry are evicted.
-    pub volatile: bool,
+    pub is_volatile_only: bool,
 }
 
-impl Policy {
+impl EvictionPolicy {
     /// The policy with this name; `None` for `noeviction`.
-    pub fn named(name: &str) -> Option<Policy> {
+    pub fn from_name(name: &str) -> Option<EvictionPolicy> {
         let (keys, order) = name.split_once('-')?;
         let order = match order {
             "lru" => EvictionOrder::Lru,
@@ -63,9 +63,9 @@ impl Policy {
             "ttl" => EvictionOrder::Ttl,
             _ => EvictionOrder::Random,
         };
-        Some(Policy {
+        Some(EvictionPolicy {
             order,
-            volatile: keys == "volatile",
+            is_volatile_only: keys == "volatile",
         })
     }
 
@@ -82,7 +82,7 @@ impl Policy {
 
 /// A key that may be evicted.
 #[derive(Debug)]
-struct Candidate {
+struct EvictionCandidate {
     score: u64,
     db: usize,
     slot: u16,
@@ -92,10 +92,10 @@ struct Candidate {
 
 /// The eviction pool of one thread.
 #[derive(Debug, Default)]
-pub struct Chooser {
-    policy: Policy,
+pub struct EvictionPool {
+    policy: EvictionPolicy,
     /// Candidates in ascending order of score.
-    pool: Vec<Candidate>,
+    pool: Vec<EvictionCandidate>,
     next_db: usize,
 }
 
@@ -107,7 +107,7 @@ pub enum EvictionAttempt {
     /// There may be keys to evict, but their slots are in use.
     Busy,
     /// There is no key that may be evicted.
-    Nothing,
+    NoCandidate,
 }
 
 /// The parameters of an eviction.
@@ -123,15 +123,15 @@ pub struct EvictionContext<'a, 'p> {
     /// The number of keys to compare.
     pub samples: usize,
     /// `true` if values are freed in the background. The log then gets UNLINK instead of DEL.
-    pub lazy: bool,
+    pub is_lazy: bool,
 }
 
-impl Chooser {
+impl EvictionPool {
     /// Deletes the best candidate of a few sampled keys. Its memory is passed to the effects.
     pub fn evict(
         &mut self,
-        policy: Policy,
-        around: &EvictionContext<'_, '_>,
+        policy: EvictionPolicy,
+        context: &EvictionContext<'_, '_>,
         effects: &mut Effects,
         tell: OnExpired<'_>,
     ) -> EvictionAttempt {
@@ -139,17 +139,17 @@ impl Chooser {
             self.pool.clear();
             self.policy = policy;
         }
-        if !may_find(policy, around.keyspace) {
+        if !has_candidates(policy, context.keyspace) {
             self.pool.clear();
-            return EvictionAttempt::Nothing;
+            return EvictionAttempt::NoCandidate;
         }
         if policy.order == EvictionOrder::Random {
             self.pool.clear();
         }
         for only_saved in [true, false] {
-            self.look(around, only_saved);
+            self.sample_slots(context, only_saved);
             while let Some(candidate) = self.pool.pop() {
-                if delete(&candidate, policy, around, effects, tell) {
+                if evict_candidate(&candidate, policy, context, effects, tell) {
                     return EvictionAttempt::Evicted;
                 }
             }
@@ -158,7 +158,7 @@ impl Chooser {
     }
 
     /// Samples a few keys, starting at a random slot.
-    fn look(&mut self, around: &EvictionContext<'_, '_>, only_saved: bool) {
+    fn sample_slots(&mut self, around: &EvictionContext<'_, '_>, only_saved: bool) {
         let slots = around.pass.domain();
         let start = fastrand::usize(..SLOTS);
         let wanted = match self.policy.order {
@@ -168,7 +168,7 @@ impl Chooser {
         let (mut found, mut busy) = (0, 0);
         for slot in (start..SLOTS).chain(0..start) {
             let header = slots.header(slot);
-            let may_serve = match self.policy.volatile {
+            let may_serve = match self.policy.is_volatile_only {
                 true => header.hint.due_ms().is_some(),
                 false => header.may_hold_any(),
             };
@@ -177,7 +177,7 @@ impl Chooser {
             }
             let Some(lease) = around.pass.try_read(slot) else {
                 busy += 1;
-                if busy == BUSY_SLOTS {
+                if busy == MAX_BUSY_SLOTS {
                     return;
                 }
                 continue;
@@ -187,7 +187,7 @@ impl Chooser {
             for turn in 0..databases {
                 let db = (self.next_db + turn) % databases;
                 if let Some(table) = lease.table(db) {
-                    found += self.look_at(table, (db, slot), wanted, around);
+                    found += self.sample_table(table, (db, slot), wanted, around);
                 }
                 if found >= wanted && self.policy.order == EvictionOrder::Random {
                     return;
@@ -200,7 +200,7 @@ impl Chooser {
     }
 
     /// Samples a few keys of one table. Returns the number of keys sampled.
-    fn look_at(
+    fn sample_table(
         &mut self,
         table: &SlotTable,
         (db, slot): (usize, usize),
@@ -208,9 +208,9 @@ impl Chooser {
         around: &EvictionContext<'_, '_>,
     ) -> usize {
         let policy = self.policy;
-        table.sample(fastrand::u64(..), wanted, policy.volatile, &mut |entry| {
+        table.sample(fastrand::u64(..), wanted, policy.is_volatile_only, &mut |entry| {
             let score = policy.score(entry, &around.clock);
-            self.offer(score, || Candidate {
+            self.add_candidate(score, || EvictionCandidate {
                 score,
                 db,
                 slot: slot as u16,
@@ -221,9 +221,9 @@ impl Chooser {
     }
 
     /// Adds a key to the pool if the pool is not full or the key is better than the worst one there.
-    fn offer(&mut self, score: u64, candidate: impl FnOnce() -> Candidate) {
+    fn add_candidate(&mut self, score: u64, candidate: impl FnOnce() -> EvictionCandidate) {
         let place = self.pool.partition_point(|other| other.score < score);
-        if self.pool.len() < POOL {
+        if self.pool.len() < POOL_SIZE {
             self.pool.insert(place, candidate());
         } else if place > 0 {
             self.pool.remove(0);
@@ -233,23 +233,23 @@ impl Chooser {
 }
 
 /// Returns `true` if any key may be evicted.
-fn may_find(policy: Policy, keyspace: &Keyspace) -> bool {
+fn has_candidates(policy: EvictionPolicy, keyspace: &Keyspace) -> bool {
     let counts = &keyspace.counts;
-    (0..counts.databases()).any(|db| match policy.volatile {
+    (0..counts.databases()).any(|db| match policy.is_volatile_only {
         true => counts.with_expiry(db) > 0,
         false => counts.keys(db) > 0,
     })
 }
 
 /// Deletes a key and records the deletion. Returns `true` if it existed and could be deleted.
-fn delete(
-    candidate: &Candidate,
-    policy: Policy,
+fn evict_candidate(
+    candidate: &EvictionCandidate,
+    policy: EvictionPolicy,
     around: &EvictionContext<'_, '_>,
     effects: &mut Effects,
     tell: OnExpired<'_>,
 ) -> bool {
-    let Candidate {
+    let EvictionCandidate {
         db, slot, hash, name, ..
     } = candidate;
     let (db, slot, hash) = (*db, *slot, *hash);
@@ -257,9 +257,9 @@ fn delete(
     let Some(mut lease) = around.pass.try_write(slot.into()) else {
         return false;
     };
-    effects.hooks = keyspace.hooks.now();
+    effects.hooks = keyspace.hooks.current();
     let (header, data) = lease.parts_mut();
-    if header.is_lent() && keyspace.lent.is_frozen(slot, db, name) {
+    if header.has_pinned_values() && keyspace.pinned.is_frozen(slot, db, name) {
         return false;
     }
     if db >= data.databases() {
@@ -267,12 +267,14 @@ fn delete(
     }
     let table = data.table_mut(db);
     let before = (table.len(), table.with_expiry());
-    let serves = |entry: EntryRef<'_, Value>| !policy.volatile || entry.expire_at_ms().is_some();
+    let serves = |entry: EntryRef<'_, Value>| !policy.is_volatile_only || entry.expire_at_ms().is_some();
     if !table.find(hash, name).is_some_and(serves) {
         return false;
     }
     if header.is_unsaved() {
-        keyspace.before_images.keep(db, NamedKey { name, hash, slot }, table);
+        keyspace
+            .before_images
+            .keep_before_image(db, NamedKey { name, hash, slot }, table);
     }
     let Some(removed) = table.remove(hash, name) else {
         return false;
@@ -283,36 +285,36 @@ fn delete(
     let (keys, expiring) = (after.0 as i64 - before.0 as i64, after.1 as i64 - before.1 as i64);
     counts.add(around.row, db, keys, expiring);
     if effects.hooks.any() {
-        record(effects, db, name, around.lazy);
+        record_eviction(effects, db, name, around.is_lazy);
     }
     tell(effects);
-    publish(header, data);
+    publish_header(header, data);
     if let Some(watching) = data.watching() {
         watching.touch(db, name, false);
     }
-    note_waited(keyspace, data, slot, effects);
+    queue_blocked_clients_of_slot(keyspace, data, slot, effects);
     if db > 0 && after.0 == 0 {
         // With few keys per slot, the empty tables take more memory than the key itself.
-        data.trim();
+        data.shrink_tables();
     }
     drop(lease);
-    effects.discard_removed(removed, Cause::Eviction);
+    effects.discard_removed(removed, RemovalCause::Eviction);
     true
 }
 
 /// Records the deletion for the log and for the hooks that are on.
 #[cold]
-fn record(effects: &mut Effects, db: usize, name: &[u8], lazy: bool) {
-    if effects.logs() {
+fn record_eviction(effects: &mut Effects, db: usize, name: &[u8], lazy: bool) {
+    if effects.is_logging() {
         let word: &[u8] = if lazy { b"UNLINK" } else { b"DEL" };
         effects.log_also(db, &[word, name]);
         effects.log_writer.commit();
     }
-    if effects.hooks.has(Hooks::EVENTS) {
-        effects.note(db, name, Event::EVICTED);
+    if effects.hooks.intersects(Hooks::EVENTS) {
+        effects.record_event(db, name, Event::EVICTED);
     }
-    if effects.hooks.has(Hooks::TRACKING) {
-        effects.note_value(db, name);
+    if effects.hooks.intersects(Hooks::TRACKING) {
+        effects.record_invalidation(db, name);
     }
 }
 

@@ -11,17 +11,17 @@ use weft_table::{Removed, ValueDue};
 use weft_values::Value;
 
 use super::access::{KeyCounts, NamedKey, is_expired, value_due_ms};
-use super::effects::{Cause, Effects, ExpiredKey, Hooks};
-use super::{GatePassage, Keyspace, SLOTS, Seat, Slot, Slots, publish, ready_keys};
+use super::effects::{Effects, ExpiredKey, Hooks, RemovalCause};
+use super::{GatePassage, Keyspace, SLOTS, Seat, Slot, Slots, publish_header, ready_keys};
 use crate::notify::keyspace_event::Event;
 use crate::observability::lock;
 
 /// The number of slots taken from the queue at once.
-const SLOTS_A_TAKE: usize = 16;
+const SLOTS_PER_TAKE: usize = 16;
 /// The maximum number of keys deleted under one lease.
-const KEYS_A_LEASE: usize = 64;
+const KEYS_PER_LEASE: usize = 64;
 /// The maximum number of hash fields deleted under one lease.
-const FIELDS_A_LEASE: usize = 256;
+const FIELDS_PER_LEASE: usize = 256;
 
 /// Queues the slots whose next key is due. Returns the number of queued slots.
 pub fn queue_due(slots: &Slots, queue: &Mutex<Vec<u16>>, now_ms: u64) -> usize {
@@ -41,7 +41,7 @@ pub fn queue_due(slots: &Slots, queue: &Mutex<Vec<u16>>, now_ms: u64) -> usize {
 pub type OnExpired<'a> = &'a mut dyn FnMut(&mut Effects);
 
 /// One slice of active expiry.
-pub struct Slice<'a> {
+pub struct ExpirySlice<'a> {
     /// The slots that are due.
     pub queue: &'a Mutex<Vec<u16>>,
     /// Milliseconds since the Unix epoch.
@@ -57,17 +57,17 @@ pub struct Slice<'a> {
 pub fn run_slice(
     keyspace: &Keyspace,
     seat: &mut Seat,
-    slice: &Slice<'_>,
+    slice: &ExpirySlice<'_>,
     effects: &mut Effects,
     tell: OnExpired<'_>,
 ) -> bool {
     let start = Instant::now();
     let queue = slice.queue;
-    let mut due: Vec<u16> = Vec::with_capacity(SLOTS_A_TAKE);
+    let mut due: Vec<u16> = Vec::with_capacity(SLOTS_PER_TAKE);
     loop {
         {
             let mut queue = lock(queue);
-            let keep = queue.len().saturating_sub(SLOTS_A_TAKE);
+            let keep = queue.len().saturating_sub(SLOTS_PER_TAKE);
             due.extend(queue.drain(keep..));
         }
         if due.is_empty() {
@@ -98,7 +98,7 @@ fn expire_slot(
     keyspace: &Keyspace,
     seat: &mut Seat,
     slot: u16,
-    slice: &Slice<'_>,
+    slice: &ExpirySlice<'_>,
     effects: &mut Effects,
     tell: OnExpired<'_>,
 ) -> Option<bool> {
@@ -112,9 +112,9 @@ fn expire_slot(
         return Some(false);
     };
     let mut more = false;
-    effects.hooks = keyspace.hooks.now();
+    effects.hooks = keyspace.hooks.current();
     let (header, data) = lease.parts_mut();
-    if header.is_reserved() {
+    if header.has_pinned_or_unsaved_values() {
         // Removing fields from a pinned hash would require copying it, and unsaved keys would need before-images. The
         // slot stays due, for the next cycle.
         return Some(false);
@@ -127,8 +127,8 @@ fn expire_slot(
         fields.volatile = 0;
         // A key still exists in the millisecond of its expiry.
         let until_ms = now_ms.saturating_sub(1);
-        more |= table.expire_due(until_ms, KEYS_A_LEASE, &mut removed, &mut |name, value| {
-            fields.look(name, value)
+        more |= table.expire_due(until_ms, KEYS_PER_LEASE, &mut removed, &mut |name, value| {
+            fields.expire_fields(name, value)
         });
         let gone = removed[from..].iter().filter(|key| value_due_ms(key.value()).is_some());
         let volatile = fields.volatile - gone.count() as i64;
@@ -140,54 +140,62 @@ fn expire_slot(
             }
         }
         if effects.hooks.any() {
-            record(effects, db, &removed[from..], &mut fields.changed);
+            record_expired(effects, db, &removed[from..], &mut fields.changed);
         }
     }
     effects.log_writer.commit();
     tell(effects);
-    publish(header, data);
+    publish_header(header, data);
     header.hint.set_due(data.next_due_ms());
-    note_waited(keyspace, data, slot, effects);
+    queue_blocked_clients_of_slot(keyspace, data, slot, effects);
     drop(lease);
     drop(pass);
     effects.expired_keys += removed.len() as u64 - fields.emptied;
     effects.expired_fields += fields.removed as u64;
     for removed in removed {
-        effects.discard_removed(removed, Cause::Expiry);
+        effects.discard_removed(removed, RemovalCause::Expiry);
     }
-    Some(more || fields.more)
+    Some(more || fields.has_more)
 }
 
 /// Records deletions for the hooks that are set: keys, and hashes that lost fields.
 #[cold]
-fn record(effects: &mut Effects, db: usize, removed: &[Removed<Value>], hashes: &mut Vec<ExpiredFields>) {
-    let (events, tracking) = (effects.hooks.has(Hooks::EVENTS), effects.hooks.has(Hooks::TRACKING));
-    for ExpiredFields { name, emptied, fields } in hashes.drain(..) {
+fn record_expired(effects: &mut Effects, db: usize, removed: &[Removed<Value>], hashes: &mut Vec<ExpiredFields>) {
+    let (events, tracking) = (
+        effects.hooks.intersects(Hooks::EVENTS),
+        effects.hooks.intersects(Hooks::TRACKING),
+    );
+    for ExpiredFields {
+        name,
+        is_emptied: emptied,
+        fields,
+    } in hashes.drain(..)
+    {
         log_expired_fields(effects, db, &name, &fields);
-        if emptied && effects.logs() {
+        if emptied && effects.is_logging() {
             effects.log_expired(db, &name);
         }
         effects.log_writer.end_unit();
         if events {
-            effects.note(db, &name, Event::hash("hexpired"));
+            effects.record_event(db, &name, Event::hash("hexpired"));
             if emptied {
-                effects.note(db, &name, Event::generic("del"));
+                effects.record_event(db, &name, Event::generic("del"));
             }
         }
         if tracking {
-            effects.note_value(db, &name);
+            effects.record_invalidation(db, &name);
         }
     }
     for key in removed.iter().filter(|key| !is_emptied_hash(key)) {
-        if effects.logs() {
+        if effects.is_logging() {
             effects.log_expired(db, key.key());
             effects.log_writer.end_unit();
         }
         if events {
-            effects.note(db, key.key(), Event::EXPIRED);
+            effects.record_event(db, key.key(), Event::EXPIRED);
         }
         if tracking {
-            effects.note_value(db, key.key());
+            effects.record_invalidation(db, key.key());
         }
     }
 }
@@ -196,14 +204,14 @@ fn record(effects: &mut Effects, db: usize, removed: &[Removed<Value>], hashes: 
 struct ExpiredFields {
     name: Box<[u8]>,
     /// `true` if it lost all fields.
-    emptied: bool,
+    is_emptied: bool,
     /// The names of the fields, if writes are logged.
     fields: Vec<Box<[u8]>>,
 }
 
 /// Propagates the expiry of fields.
 pub fn log_expired_fields(effects: &mut Effects, db: usize, name: &[u8], fields: &[Box<[u8]>]) {
-    if effects.logs() && !fields.is_empty() {
+    if effects.is_logging() && !fields.is_empty() {
         let mut words: Vec<&[u8]> = vec![b"HDEL", name];
         words.extend(fields.iter().map(|field| &**field));
         effects.log_also(db, &words);
@@ -224,11 +232,11 @@ struct FieldExpiry {
     /// The change in the number of hashes with fields that expire.
     volatile: i64,
     /// `true` if due fields are left.
-    more: bool,
+    has_more: bool,
     /// Hashes that lost fields. Collected only if some hook is on.
     changed: Vec<ExpiredFields>,
-    listens: bool,
-    logs: bool,
+    should_collect: bool,
+    is_logging: bool,
 }
 
 impl FieldExpiry {
@@ -238,34 +246,34 @@ impl FieldExpiry {
             removed: 0,
             emptied: 0,
             volatile: 0,
-            more: false,
+            has_more: false,
             changed: Vec::new(),
-            listens: hooks.any(),
-            logs: hooks.has(Hooks::LOG),
+            should_collect: hooks.any(),
+            is_logging: hooks.intersects(Hooks::LOG),
         }
     }
 
-    fn look(&mut self, name: &[u8], value: &mut Value) -> ValueDue {
+    fn expire_fields(&mut self, name: &[u8], value: &mut Value) -> ValueDue {
         let Value::Hash(hash) = value else {
             return ValueDue::At(None);
         };
         let was_volatile = hash.has_expiring_fields();
-        let (mut fields, logs) = (Vec::new(), self.logs);
-        let limit = FIELDS_A_LEASE.saturating_sub(self.removed);
+        let (mut fields, logs) = (Vec::new(), self.is_logging);
+        let limit = FIELDS_PER_LEASE.saturating_sub(self.removed);
         let removed = hash.remove_expired(self.now_ms, limit, |field| {
             if logs {
                 fields.push(field.into());
             }
         });
         self.removed += removed;
-        if removed > 0 && self.listens {
+        if removed > 0 && self.should_collect {
             self.changed.push(ExpiredFields {
                 name: name.into(),
-                emptied: hash.is_empty(),
+                is_emptied: hash.is_empty(),
                 fields,
             });
         }
-        self.more |= hash.has_expired_fields(self.now_ms);
+        self.has_more |= hash.has_expired_fields(self.now_ms);
         self.volatile += i64::from(hash.has_expiring_fields()) - i64::from(was_volatile);
         if hash.is_empty() {
             self.emptied += 1;
@@ -276,12 +284,12 @@ impl FieldExpiry {
 }
 
 /// Queues the waiters that end when keys are deleted. They are served after the lease.
-pub(super) fn note_waited(keyspace: &Keyspace, data: &Slot, slot: u16, effects: &mut Effects) {
-    if data.waiting().is_none() {
+pub(super) fn queue_blocked_clients_of_slot(keyspace: &Keyspace, data: &Slot, slot: u16, effects: &mut Effects) {
+    if data.blocked().is_none() {
         return;
     }
     for db in 0..data.databases() {
-        ready_keys::note_all(data, db, slot, |name| keyspace.hasher.hash(name), &mut effects.ready);
+        ready_keys::add_ready_keys_of_slot(data, db, slot, |name| keyspace.hasher.hash(name), &mut effects.ready);
     }
 }
 
@@ -296,7 +304,7 @@ fn count_change(counts: &KeyCounts, row: usize, db: usize, before: (usize, usize
 
 /// Deletes the keys that readers found expired. `may_delete` is called inside the gate; if it returns `false`, the
 /// queue of these keys is discarded.
-pub fn delete_found(
+pub fn delete_keys_found_expired(
     keyspace: &Keyspace,
     seat: &mut Seat,
     now_ms: u64,
@@ -307,18 +315,18 @@ pub fn delete_found(
     let row = seat.index();
     let pass = seat.enter();
     if may_delete() {
-        delete_found_within(keyspace, &pass, row, now_ms, effects, tell);
+        delete_keys_found_expired_in_pass(keyspace, &pass, row, now_ms, effects, tell);
     } else {
-        forget_found(effects, tell);
+        discard_keys_found_expired(effects, tell);
     }
 }
 
 /// Discards the queue of expired keys that readers have met, on a server that may not delete them.
 #[cold]
-pub fn forget_found(effects: &mut Effects, tell: OnExpired<'_>) {
+pub fn discard_keys_found_expired(effects: &mut Effects, tell: OnExpired<'_>) {
     for key in std::mem::take(&mut effects.expired) {
-        if key.missed {
-            effects.note(key.db, &key.name, Event::MISSED);
+        if key.should_publish_miss {
+            effects.record_event(key.db, &key.name, Event::MISSED);
             tell(effects);
         }
     }
@@ -327,7 +335,7 @@ pub fn forget_found(effects: &mut Effects, tell: OnExpired<'_>) {
 /// Deletes the keys that readers found expired, within a passage of the gate. The calling thread counts in `row` and
 /// holds no lease.
 #[cold]
-pub fn delete_found_within(
+pub fn delete_keys_found_expired_in_pass(
     keyspace: &Keyspace,
     pass: &GatePassage<'_>,
     row: usize,
@@ -341,17 +349,17 @@ pub fn delete_found_within(
             slot,
             hash,
             name,
-            missed,
+            should_publish_miss: missed,
         } = key;
         // A leased slot is left to the expiry cycle. The key is invisible already.
         let Some(mut lease) = pass.try_write(slot as usize) else {
             if missed {
-                effects.note(db, &name, Event::MISSED);
+                effects.record_event(db, &name, Event::MISSED);
                 tell(effects);
             }
             continue;
         };
-        effects.hooks = keyspace.hooks.now();
+        effects.hooks = keyspace.hooks.current();
         let (header, data) = lease.parts_mut();
         let table = data.table_mut(db);
         let before = (table.len(), table.with_expiry());
@@ -364,28 +372,28 @@ pub fn delete_found_within(
                 hash,
                 slot,
             };
-            keyspace.before_images.keep(db, key, table);
+            keyspace.before_images.keep_before_image(db, key, table);
         }
         if still_expired && let Some(removed) = table.remove(hash, &name) {
             let volatile = value_due_ms(removed.value()).is_some();
             keyspace.counts.add_volatile(row, db, -i64::from(volatile));
             if effects.hooks.any() {
-                record(effects, db, std::slice::from_ref(&removed), &mut Vec::new());
+                record_expired(effects, db, std::slice::from_ref(&removed), &mut Vec::new());
                 effects.log_writer.commit();
             }
-            effects.discard_removed(removed, Cause::Expiry);
+            effects.discard_removed(removed, RemovalCause::Expiry);
             effects.expired_keys += 1;
         }
         if missed {
-            effects.note(db, &name, Event::MISSED);
+            effects.record_event(db, &name, Event::MISSED);
         }
         tell(effects);
         count_change(&keyspace.counts, row, db, before, (table.len(), table.with_expiry()));
-        publish(header, data);
+        publish_header(header, data);
         if still_expired && let Some(watching) = data.watching() {
             watching.touch(db, &name, false);
         }
-        note_waited(keyspace, data, slot, effects);
+        queue_blocked_clients_of_slot(keyspace, data, slot, effects);
     }
 }
 

@@ -6,11 +6,11 @@ use std::ops::Range;
 use weft_reactor::unix_ms;
 
 use super::access::{WholeKeyspace, is_expired};
-use super::{Keyspace, SLOTS, Slot, SlotTable, publish, publish_due_of};
+use super::{Keyspace, SLOTS, Slot, SlotTable, publish_due_time, publish_header};
 use crate::clients_waiting::watch::KeyPresence;
 
 /// Marks the watches of database `db`, which is about to become empty or to get the contents of database `by`.
-pub fn touch_watched(slot: &Slot, db: usize, by: Option<usize>, now_ms: u64) {
+pub fn touch_watchers_before_swap(slot: &Slot, db: usize, by: Option<usize>, now_ms: u64) {
     let Some(watching) = slot.watching() else {
         return;
     };
@@ -29,7 +29,7 @@ pub fn touch_watched(slot: &Slot, db: usize, by: Option<usize>, now_ms: u64) {
 }
 
 /// Marks the watches of database `db`, whose contents are about to be replaced by a table.
-pub fn touch_replaced(slot: &Slot, db: usize, by: Option<&SlotTable>, now_ms: u64) {
+pub fn touch_watchers_before_replacement(slot: &Slot, db: usize, by: Option<&SlotTable>, now_ms: u64) {
     let Some(watching) = slot.watching() else {
         return;
     };
@@ -54,7 +54,7 @@ pub struct DetachedTables {
 
 /// Empties databases. `seat` is the row of counts that this thread writes. The before-images of a running snapshot keep
 /// the tables that it has not saved.
-pub fn take(
+pub fn take_databases(
     all: &mut WholeKeyspace<'_, '_>,
     databases: Range<usize>,
     keyspace: &Keyspace,
@@ -72,10 +72,10 @@ pub fn take(
         }
         let (header, slot) = all.parts_mut(index);
         for db in databases.clone() {
-            touch_watched(slot, db, None, now_ms);
+            touch_watchers_before_swap(slot, db, None, now_ms);
         }
         for db in databases.start..databases.end.min(slot.databases()) {
-            let table = slot.take(db);
+            let table = slot.take_database(db);
             if !table.is_empty() {
                 let figure = &mut figures[db - databases.start];
                 figure.0 += table.len() as i64;
@@ -88,13 +88,13 @@ pub fn take(
                 });
             }
         }
-        publish(header, slot);
-        publish_due_of(header, slot);
+        publish_header(header, slot);
+        publish_due_time(header, slot);
     }
     for (db, (keys, expiring)) in databases.zip(&figures) {
-        before_images.emptied(db);
+        before_images.record_emptied(db);
         counts.add(seat, db, -keys, -expiring);
-        let volatile = counts.volatile(db) as i64;
+        let volatile = counts.volatile_values(db) as i64;
         counts.add_volatile(seat, db, -volatile);
     }
     let keys = figures.iter().map(|(keys, _)| *keys as u64).sum();

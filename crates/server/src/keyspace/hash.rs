@@ -21,11 +21,11 @@ const CRC16: Crc<u16, Table<16>> = Crc::<u16, Table<16>>::new(&CRC_16_XMODEM);
 /// `{` and the next `}`, only the tag determines the slot.
 pub fn cluster_slot(key: &[u8]) -> u16 {
     static TABLES: Crc<u16, Table<16>> = CRC16;
-    TABLES.checksum(tag(key)) & (SLOTS as u16 - 1)
+    TABLES.checksum(hash_tag(key)) & (SLOTS as u16 - 1)
 }
 
 /// The part of a key that determines its slot in a cluster.
-fn tag(key: &[u8]) -> &[u8] {
+fn hash_tag(key: &[u8]) -> &[u8] {
     let Some(open) = memchr::memchr(b'{', key) else {
         return key;
     };
@@ -52,7 +52,7 @@ pub fn slot_of_pattern(pattern: &[u8]) -> Option<u16> {
 }
 
 /// Derives the secrets from `hash-seed`.
-pub fn secrets_of(seed: &[u8]) -> [u64; 4] {
+pub fn secrets_from_seed(seed: &[u8]) -> [u64; 4] {
     let digest = Sha256::digest(seed);
     std::array::from_fn(|word| {
         let bytes: [u8; 8] = std::array::from_fn(|byte| digest[8 * word + byte]);
@@ -64,7 +64,7 @@ pub fn secrets_of(seed: &[u8]) -> [u64; 4] {
 #[derive(Clone)]
 pub struct KeyHasher {
     state: ahash::RandomState,
-    clustered: bool,
+    is_clustered: bool,
 }
 
 impl KeyHasher {
@@ -87,20 +87,20 @@ impl KeyHasher {
     pub fn with_secrets([a, b, c, d]: [u64; 4], clustered: bool) -> Self {
         KeyHasher {
             state: ahash::RandomState::with_seeds(a, b, c, d),
-            clustered,
+            is_clustered: clustered,
         }
     }
 
     /// Returns `true` if slots are those of a cluster.
     #[inline]
     pub fn is_clustered(&self) -> bool {
-        self.clustered
+        self.is_clustered
     }
 
     /// The hash of a key.
     #[inline]
     pub fn hash(&self, key: &[u8]) -> u64 {
-        match self.clustered {
+        match self.is_clustered {
             false => self.hash_in::<false>(key),
             true => self.hash_in::<true>(key),
         }
@@ -109,7 +109,7 @@ impl KeyHasher {
     /// The hash of a key, for callers that know at compile time if slots are those of a cluster.
     #[inline]
     pub fn hash_in<const CLUSTERED: bool>(&self, key: &[u8]) -> u64 {
-        debug_assert_eq!(CLUSTERED, self.clustered);
+        debug_assert_eq!(CLUSTERED, self.is_clustered);
         let mut hasher = self.state.build_hasher();
         hasher.write(key);
         let hash = hasher.finish();
@@ -146,8 +146,8 @@ mod tests {
             assert_eq!(cluster_slot(key), slot, "{key:?}");
         }
         assert_ne!(cluster_slot(b"{}a"), cluster_slot(b"a"), "an empty tag is none");
-        assert_eq!(tag(b"{a"), b"{a");
-        assert_eq!(tag(b"}a{"), b"}a{");
+        assert_eq!(hash_tag(b"{a"), b"{a");
+        assert_eq!(hash_tag(b"}a{"), b"}a{");
     }
 
     #[test]

@@ -16,22 +16,22 @@ pub struct KeyFilter {
 impl KeyFilter {
     /// Returns `true` if a key of this hash may have been added. `false` is certain.
     #[inline]
-    pub fn may_hold(&self, hash: u64) -> bool {
+    pub fn may_contain(&self, hash: u64) -> bool {
         self.bits & bit(hash) != 0
     }
 
     /// Records that a key of this hash may have been added or removed. Returns `true` if it is time for
-    /// [`Self::renew`], since the bits of removed keys stay set. `keys` is the current number of keys. A renewal costs
-    /// as much as the changes before it.
+    /// [`Self::rebuild`], since the bits of removed keys stay set. `keys` is the current number of keys. A renewal
+    /// costs as much as the changes before it.
     #[must_use]
-    pub fn note(&mut self, hash: u64, keys: usize) -> bool {
+    pub fn record_change(&mut self, hash: u64, keys: usize) -> bool {
         self.bits |= bit(hash);
         self.changes += 1;
         self.changes > keys + 16
     }
 
     /// Rebuilds the bits from the hashes of all keys.
-    pub fn renew(&mut self, hashes: impl Iterator<Item = u64>) {
+    pub fn rebuild(&mut self, hashes: impl Iterator<Item = u64>) {
         self.changes = 0;
         self.bits = hashes.fold(0, |bits, hash| bits | bit(hash));
     }
@@ -50,7 +50,7 @@ mod tests {
 
     /// Present keys are always found. Removed keys are forgotten in time, however many come and go.
     #[test]
-    fn keys_that_left_are_forgotten() {
+    fn removed_keys_are_forgotten() {
         let mut filter = KeyFilter::default();
         let mut keys = Vec::new();
         let mut random = fastrand::Rng::with_seed(5);
@@ -58,17 +58,17 @@ mod tests {
         for round in 0..10_000 {
             let hash = random.u64(..);
             keys.push(hash);
-            if filter.note(hash, keys.len()) {
-                filter.renew(keys.iter().copied());
+            if filter.record_change(hash, keys.len()) {
+                filter.rebuild(keys.iter().copied());
                 renewals += 1;
             }
             if round % 100 == 50 {
-                assert!(keys.iter().all(|hash| filter.may_hold(*hash)));
+                assert!(keys.iter().all(|hash| filter.may_contain(*hash)));
             }
             if keys.len() > 3 {
                 let left = keys.remove(random.usize(..keys.len()));
-                if filter.note(left, keys.len()) {
-                    filter.renew(keys.iter().copied());
+                if filter.record_change(left, keys.len()) {
+                    filter.rebuild(keys.iter().copied());
                     renewals += 1;
                 }
             }
@@ -80,12 +80,12 @@ mod tests {
 
     /// The filter of a slot once used the hash bits that select the slot, so it matched all of the slot's keys or none.
     #[test]
-    fn keys_of_one_slot_are_told_apart() {
+    fn keys_of_one_slot_use_different_bits() {
         let mut random = fastrand::Rng::with_seed(6);
         let mut of_one_slot = || random.u64(..) >> SLOT_BITS | 77 << (u64::BITS - SLOT_BITS);
         let mut filter = KeyFilter::default();
-        assert!(!filter.note(of_one_slot(), 1));
-        let held = (0..6400).filter(|_| filter.may_hold(of_one_slot())).count();
+        assert!(!filter.record_change(of_one_slot(), 1));
+        let held = (0..6400).filter(|_| filter.may_contain(of_one_slot())).count();
         assert!((50..200).contains(&held), "{held}");
     }
 
@@ -93,6 +93,6 @@ mod tests {
     #[test]
     fn an_empty_filter_holds_nothing() {
         let filter = KeyFilter::default();
-        assert!((0..64).all(|bit| !filter.may_hold(1 << bit)));
+        assert!((0..64).all(|bit| !filter.may_contain(1 << bit)));
     }
 }

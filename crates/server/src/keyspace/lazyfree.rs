@@ -12,7 +12,7 @@ pub type DeferredFree = Box<dyn std::any::Any + Send>;
 struct LazyFreeLoad {
     objects: u64,
     bytes: usize,
-    burden: DeferredFree,
+    value: DeferredFree,
 }
 
 /// A handle that sends values to the freeing thread.
@@ -39,7 +39,11 @@ impl LazyFree {
             .spawn(move || {
                 let mut cell = counted.freeing_cell();
                 for load in receiver {
-                    let LazyFreeLoad { objects, bytes, burden } = load;
+                    let LazyFreeLoad {
+                        objects,
+                        bytes,
+                        value: burden,
+                    } = load;
                     counted.note_freeing_started();
                     drop(burden);
                     counted.note_freed(bytes, &mut cell);
@@ -60,7 +64,11 @@ impl LazyFree {
     pub fn free(&self, objects: u64, bytes: usize, burden: DeferredFree) {
         self.pending.fetch_add(objects, Ordering::Relaxed);
         self.memory.queue_for_freeing(bytes);
-        let load = LazyFreeLoad { objects, bytes, burden };
+        let load = LazyFreeLoad {
+            objects,
+            bytes,
+            value: burden,
+        };
         if let Err(mpsc::SendError(load)) = self.sender.send(load) {
             // The thread ends only at shutdown. The value is then freed here.
             drop(load);

@@ -83,7 +83,7 @@ impl SlotHeader {
 
     /// Records whether database `db` has keys here. The caller holds the slot's write lease.
     #[inline]
-    pub fn mark(&self, db: usize, occupied: bool) {
+    pub fn mark_database(&self, db: usize, occupied: bool) {
         let bit = database_bit(db);
         // Other databases may share the last bit. `publish` recomputes it.
         if occupied || bit != LAST_BIT {
@@ -102,13 +102,13 @@ impl SlotHeader {
 
     /// Returns `true` if values of the slot are pinned. The holder of the slot's write lease may rely on `false`.
     #[inline]
-    pub fn is_lent(&self) -> bool {
-        self.hint.marks.load(Ordering::Relaxed) & LENT != 0
+    pub fn has_pinned_values(&self) -> bool {
+        self.hint.marks.load(Ordering::Relaxed) & PINNED != 0
     }
 
     /// Sets or clears the mark for pinned values.
-    fn set_lent(&self, lent: bool) {
-        self.set(LENT, lent);
+    fn set_pinned(&self, lent: bool) {
+        self.set_mark(PINNED, lent);
     }
 
     /// Returns `true` if a running snapshot has not saved the slot yet. The holder of the slot's write lease may rely
@@ -121,15 +121,15 @@ impl SlotHeader {
     /// Returns `true` if some large values of the slot may not be changed at once, because they are pinned or must be
     /// saved first. The holder of the slot's write lease may rely on `false`.
     #[inline]
-    pub fn is_reserved(&self) -> bool {
-        self.hint.marks.load(Ordering::Relaxed) & (LENT | UNSAVED) != 0
+    pub fn has_pinned_or_unsaved_values(&self) -> bool {
+        self.hint.marks.load(Ordering::Relaxed) & (PINNED | UNSAVED) != 0
     }
 
     fn set_unsaved(&self, unsaved: bool) {
-        self.set(UNSAVED, unsaved);
+        self.set_mark(UNSAVED, unsaved);
     }
 
-    fn set(&self, mark: u16, on: bool) {
+    fn set_mark(&self, mark: u16, on: bool) {
         if on {
             self.hint.marks.fetch_or(mark, Ordering::Relaxed);
         } else {
@@ -141,11 +141,11 @@ impl SlotHeader {
 /// The bit shared by databases 13 and above.
 const LAST_BIT: u16 = 1 << 13;
 /// The bits that stand for databases.
-const OCCUPIED: u16 = !(UNSAVED | LENT);
+const OCCUPIED: u16 = !(UNSAVED | PINNED);
 /// The bit that is set while a snapshot has not saved the slot yet.
 const UNSAVED: u16 = 1 << 14;
 /// The bit for pinned values.
-const LENT: u16 = 1 << 15;
+const PINNED: u16 = 1 << 15;
 
 #[inline]
 const fn database_bit(db: usize) -> u16 {
@@ -162,8 +162,8 @@ pub struct Slot {
 /// Data that few slots have: further databases, clients blocked on keys, and clients that watch keys.
 #[derive(Default)]
 struct SlotExtension {
-    others: Vec<SlotTable>,
-    interested: InterestedClients,
+    further_tables: Vec<SlotTable>,
+    interested_clients: InterestedClients,
 }
 
 /// The clients that are affected by changes to keys of a slot.
@@ -172,7 +172,7 @@ pub struct InterestedClients {
     /// Filters the names of keys that a client waits for or watches.
     filter: KeyFilter,
     /// Clients blocked on keys of the slot.
-    pub waiting: Waiting,
+    pub blocked: Waiting,
     /// Clients that watch keys of the slot.
     pub watching: Watching,
 }
@@ -180,14 +180,14 @@ pub struct InterestedClients {
 impl InterestedClients {
     #[inline]
     fn is_empty(&self) -> bool {
-        self.waiting.is_empty() && self.watching.is_empty()
+        self.blocked.is_empty() && self.watching.is_empty()
     }
 
     /// Updates the filter after a change of interest in a key with this hash.
-    fn note(&mut self, hash: u64) {
-        let keys = self.waiting.len() + self.watching.len();
-        if self.filter.note(hash, keys) {
-            self.filter.renew(self.waiting.hashes().chain(self.watching.hashes()));
+    fn update_filter(&mut self, hash: u64) {
+        let keys = self.blocked.len() + self.watching.len();
+        if self.filter.record_change(hash, keys) {
+            self.filter.rebuild(self.blocked.hashes().chain(self.watching.hashes()));
         }
     }
 }
@@ -208,7 +208,7 @@ impl Slot {
     pub fn table(&self, db: usize) -> Option<&SlotTable> {
         match db {
             0 => Some(&self.first),
-            _ => self.extra.as_ref()?.others.get(db - 1),
+            _ => self.extra.as_ref()?.further_tables.get(db - 1),
         }
     }
 
@@ -218,12 +218,12 @@ impl Slot {
         if db == 0 {
             return &mut self.first;
         }
-        &mut self.others_mut(db)[db - 1]
+        &mut self.further_tables_mut(db)[db - 1]
     }
 
     /// The tables of the databases above 0, extended to include database `db`.
-    fn others_mut(&mut self, db: usize) -> &mut Vec<SlotTable> {
-        let others = &mut self.extra.get_or_insert_default().others;
+    fn further_tables_mut(&mut self, db: usize) -> &mut Vec<SlotTable> {
+        let others = &mut self.extra.get_or_insert_default().further_tables;
         if others.len() < db {
             others.resize_with(db, Table::new);
         }
@@ -233,52 +233,56 @@ impl Slot {
     /// Returns the table of database `db`, and the clients that wait for or watch keys of this slot if any of them may
     /// name a key of this hash.
     #[inline]
-    pub fn table_and_interested(&mut self, db: usize, hash: u64) -> (&mut SlotTable, Option<&InterestedClients>) {
+    pub fn table_and_interested_clients(
+        &mut self,
+        db: usize,
+        hash: u64,
+    ) -> (&mut SlotTable, Option<&InterestedClients>) {
         if db > 0 {
-            self.others_mut(db);
+            self.further_tables_mut(db);
         }
         let Some(extra) = self.extra.as_deref_mut() else {
             return (&mut self.first, None);
         };
         let table = match db {
             0 => &mut self.first,
-            _ => &mut extra.others[db - 1],
+            _ => &mut extra.further_tables[db - 1],
         };
         (
             table,
-            Some(&extra.interested).filter(|interested| interested.filter.may_hold(hash)),
+            Some(&extra.interested_clients).filter(|interested| interested.filter.may_contain(hash)),
         )
     }
 
     /// The clients blocked on keys of this slot; `None` if there are none.
     #[inline]
-    pub fn waiting(&self) -> Option<&Waiting> {
+    pub fn blocked(&self) -> Option<&Waiting> {
         let extra = self.extra.as_deref()?;
-        Some(&extra.interested.waiting).filter(|waiting| !waiting.is_empty())
+        Some(&extra.interested_clients.blocked).filter(|waiting| !waiting.is_empty())
     }
 
     /// Changes the set of clients blocked on a key of this slot. `hash` is the hash of the key.
-    pub fn change_waiting<R>(&mut self, hash: u64, change: impl FnOnce(&mut Waiting) -> R) -> R {
-        self.change_interested(hash, |interested| change(&mut interested.waiting))
+    pub fn change_blocked<R>(&mut self, hash: u64, change: impl FnOnce(&mut Waiting) -> R) -> R {
+        self.change_interested_clients(hash, |interested| change(&mut interested.blocked))
     }
 
     /// The keys of this slot that clients watch; `None` if there are none.
     #[inline]
     pub fn watching(&self) -> Option<&Watching> {
         let extra = self.extra.as_deref()?;
-        Some(&extra.interested.watching).filter(|watching| !watching.is_empty())
+        Some(&extra.interested_clients.watching).filter(|watching| !watching.is_empty())
     }
 
     /// Changes the set of clients that watch a key of this slot. `hash` is the hash of the key.
     pub fn change_watching<R>(&mut self, hash: u64, change: impl FnOnce(&mut Watching) -> R) -> R {
-        self.change_interested(hash, |interested| change(&mut interested.watching))
+        self.change_interested_clients(hash, |interested| change(&mut interested.watching))
     }
 
-    fn change_interested<R>(&mut self, hash: u64, change: impl FnOnce(&mut InterestedClients) -> R) -> R {
+    fn change_interested_clients<R>(&mut self, hash: u64, change: impl FnOnce(&mut InterestedClients) -> R) -> R {
         let extra = self.extra.get_or_insert_default();
-        let result = change(&mut extra.interested);
-        extra.interested.note(hash);
-        if extra.interested.is_empty() && extra.others.is_empty() {
+        let result = change(&mut extra.interested_clients);
+        extra.interested_clients.update_filter(hash);
+        if extra.interested_clients.is_empty() && extra.further_tables.is_empty() {
             self.extra = None;
         }
         result
@@ -286,7 +290,7 @@ impl Slot {
 
     /// Returns the number of databases with a table here.
     pub fn databases(&self) -> usize {
-        1 + self.extra.as_ref().map_or(0, |extra| extra.others.len())
+        1 + self.extra.as_ref().map_or(0, |extra| extra.further_tables.len())
     }
 
     /// Returns `true` if no database has keys here.
@@ -302,23 +306,23 @@ impl Slot {
     }
 
     /// Frees the tables of trailing databases that no longer have keys here.
-    pub fn trim(&mut self) {
+    pub fn shrink_tables(&mut self) {
         let Some(extra) = &mut self.extra else {
             return;
         };
-        let used = extra.others.iter().rposition(|table| !table.is_empty());
+        let used = extra.further_tables.iter().rposition(|table| !table.is_empty());
         let used = used.map_or(0, |last| last + 1);
-        if used < extra.others.len() {
-            extra.others.truncate(used);
-            extra.others.shrink_to_fit();
+        if used < extra.further_tables.len() {
+            extra.further_tables.truncate(used);
+            extra.further_tables.shrink_to_fit();
         }
-        if used == 0 && extra.interested.is_empty() {
+        if used == 0 && extra.interested_clients.is_empty() {
             self.extra = None;
         }
     }
 
     /// Removes and returns every key of database `db` in the slot.
-    pub fn take(&mut self, db: usize) -> SlotTable {
+    pub fn take_database(&mut self, db: usize) -> SlotTable {
         if db >= self.databases() {
             return Table::new();
         }
@@ -326,11 +330,11 @@ impl Slot {
     }
 
     /// Swaps the contents of two databases.
-    pub fn swap(&mut self, one: usize, other: usize) {
+    pub fn swap_databases(&mut self, one: usize, other: usize) {
         if one == other {
             return;
         }
-        let taken = self.take(one);
+        let taken = self.take_database(one);
         let second = std::mem::replace(self.table_mut(other), taken);
         *self.table_mut(one) = second;
     }
@@ -338,7 +342,7 @@ impl Slot {
 
 /// Publishes the header's facts about the slot's data. Called after each change of the slot, under its lease.
 #[inline]
-pub fn publish(header: &SlotHeader, slot: &Slot) {
+pub fn publish_header(header: &SlotHeader, slot: &Slot) {
     slot.first.publish(&header.hint);
     let occupied = (0..slot.databases())
         .filter(|db| slot.table(*db).is_some_and(|table| !table.is_empty()))
@@ -347,7 +351,7 @@ pub fn publish(header: &SlotHeader, slot: &Slot) {
 }
 
 /// Recomputes the header's due time after many keys were removed at once.
-pub fn publish_due_of(header: &SlotHeader, slot: &Slot) {
+pub fn publish_due_time(header: &SlotHeader, slot: &Slot) {
     header.hint.set_due(slot.next_due_ms());
 }
 
@@ -362,9 +366,9 @@ pub struct Keyspace {
     /// The hooks that are set.
     pub hooks: effects::SharedHooks,
     /// Keys that a writable replica expires by itself.
-    pub local: writable_replica_keys::LocalKeys,
+    pub local_expiry: writable_replica_keys::LocalExpiries,
     /// The slots with pinned values.
-    pub lent: Arc<pinned::PinnedSlots>,
+    pub pinned: Arc<pinned::PinnedSlots>,
     /// The before-images for a snapshot.
     pub before_images: Arc<before_image::BeforeImages>,
 }
@@ -383,8 +387,8 @@ impl Keyspace {
             hasher,
             counts: access::KeyCounts::new(seats, databases),
             hooks: effects::SharedHooks::default(),
-            local: writable_replica_keys::LocalKeys::default(),
-            lent: Arc::default(),
+            local_expiry: writable_replica_keys::LocalExpiries::default(),
+            pinned: Arc::default(),
             before_images: Arc::new(before_image::BeforeImages::new(databases)),
         }
     }

@@ -1,9 +1,9 @@
 //! Bookkeeping of slots with pinned values: values that long-running commands read without a lease.
 //!
-//! A snapshot ([`super::access::Snapshot`]) holds handles of large values. Changing such a value in place would require
-//! copying it first. The time for that grows with the size of the value, and it would block the worker for all of its
-//! clients. So a command that wants to change a pinned value waits until it is unpinned, as if its slot were leased,
-//! while everything else continues:
+//! A snapshot ([`super::access::KeySnapshot`]) holds handles of large values. Changing such a value in place would
+//! require copying it first. The time for that grows with the size of the value, and it would block the worker for all
+//! of its clients. So a command that wants to change a pinned value waits until it is unpinned, as if its slot were
+//! leased, while everything else continues:
 //!
 //! ```text
 //!   slot's header:   marks  | . . . databases . . . | pinned |     set from the first pin to the end of the last
@@ -33,14 +33,14 @@ use crate::observability::lock;
 
 /// The time for which a slot gives no pins after a writer wanted a pinned value. A writer that was put off returns
 /// earlier.
-const RESERVED: Duration = Duration::from_millis(5);
+const RESERVATION_TIME: Duration = Duration::from_millis(5);
 
 /// The state of a slot that has pinned values or is reserved.
 struct PinRecord {
     /// The number of pins that have not ended.
     pins: u32,
     /// The number of queued commands that want to change a value of the slot.
-    writers: u32,
+    queued_writers: u32,
     reserved_until: Option<Instant>,
     /// Keys that may not be written, with their databases.
     frozen: Vec<FrozenKey>,
@@ -53,14 +53,14 @@ impl PinRecord {
     fn new() -> Self {
         PinRecord {
             pins: 0,
-            writers: 0,
+            queued_writers: 0,
             reserved_until: None,
             frozen: Vec::new(),
         }
     }
 
     fn is_reserved(&self, now: Instant) -> bool {
-        self.writers > 0 || self.reserved_until.is_some_and(|until| now < until)
+        self.queued_writers > 0 || self.reserved_until.is_some_and(|until| now < until)
     }
 }
 
@@ -76,14 +76,14 @@ pub struct PinnedSlots {
 
 /// A pin on values of some slots. The holder drops its handles before this.
 pub struct Pin {
-    lent: Arc<PinnedSlots>,
+    pinned: Arc<PinnedSlots>,
     slots: Arc<Slots>,
-    numbers: Vec<u16>,
+    slot_numbers: Vec<u16>,
     frozen: Vec<(u16, FrozenKey)>,
 }
 
 /// Slots that grant no new pins to commands until a queued command has changed them.
-pub struct Reservation {
+pub struct SlotReservation {
     lent: Arc<PinnedSlots>,
     numbers: Vec<u16>,
 }
@@ -91,21 +91,21 @@ pub struct Reservation {
 impl PinnedSlots {
     /// Reserves slots for a queued command that wants to change their values. A reservation holds nothing that another
     /// command waits for: existing pins continue, and a command that is refused a new pin holds none.
-    pub fn reserve(self: &Arc<Self>, mut numbers: Vec<u16>) -> Reservation {
+    pub fn reserve(self: &Arc<Self>, mut numbers: Vec<u16>) -> SlotReservation {
         numbers.sort_unstable();
         numbers.dedup();
         let mut records = lock(&self.records);
         for number in &numbers {
-            records.entry(*number).or_insert_with(PinRecord::new).writers += 1;
+            records.entry(*number).or_insert_with(PinRecord::new).queued_writers += 1;
         }
-        Reservation {
+        SlotReservation {
             lent: self.clone(),
             numbers,
         }
     }
 
     /// Pins values of these slots. The caller has a lease of each. Returns `None` if one of them is reserved.
-    pub fn lend(self: &Arc<Self>, slots: &Arc<Slots>, mut numbers: Vec<u16>) -> Option<Pin> {
+    pub fn pin(self: &Arc<Self>, slots: &Arc<Slots>, mut numbers: Vec<u16>) -> Option<Pin> {
         numbers.sort_unstable();
         numbers.dedup();
         let records = lock(&self.records);
@@ -118,16 +118,16 @@ impl PinnedSlots {
         if numbers.iter().any(is_reserved) {
             return None;
         }
-        Some(self.begin(records, slots, numbers))
+        Some(self.add_pin(records, slots, numbers))
     }
 
     /// Pins values of a slot that the caller has a lease of, even if it is reserved. The saving snapshot has to read
     /// these values at some time, and a command that wants to change them waits for that.
-    pub fn lend_to_snapshot(self: &Arc<Self>, slots: &Arc<Slots>, number: u16) -> Pin {
-        self.begin(lock(&self.records), slots, vec![number])
+    pub fn pin_for_snapshot(self: &Arc<Self>, slots: &Arc<Slots>, number: u16) -> Pin {
+        self.add_pin(lock(&self.records), slots, vec![number])
     }
 
-    fn begin(
+    fn add_pin(
         self: &Arc<Self>,
         mut records: MutexGuard<'_, HashMap<u16, PinRecord>>,
         slots: &Arc<Slots>,
@@ -136,12 +136,12 @@ impl PinnedSlots {
         for number in &numbers {
             let record = records.entry(*number).or_insert_with(PinRecord::new);
             record.pins += 1;
-            slots.header(usize::from(*number)).set_lent(true);
+            slots.header(usize::from(*number)).set_pinned(true);
         }
         Pin {
-            lent: self.clone(),
+            pinned: self.clone(),
             slots: slots.clone(),
-            numbers,
+            slot_numbers: numbers,
             frozen: Vec::new(),
         }
     }
@@ -152,7 +152,7 @@ impl PinnedSlots {
         if keys.iter().any(|(slot, (db, name))| self.is_frozen(*slot, *db, name)) {
             return None;
         }
-        let mut pin = self.lend(slots, keys.iter().map(|(slot, _)| *slot).collect())?;
+        let mut pin = self.pin(slots, keys.iter().map(|(slot, _)| *slot).collect())?;
         let mut records = lock(&self.records);
         self.frozen.fetch_add(keys.len(), Ordering::Release);
         for (slot, key) in &keys {
@@ -173,7 +173,7 @@ impl PinnedSlots {
     }
 
     /// Returns `true` if a key of this name may not be written in some database. The caller has a lease of its slot.
-    pub fn is_frozen_anywhere(&self, slot: u16, name: &[u8]) -> bool {
+    pub fn is_frozen_in_any_database(&self, slot: u16, name: &[u8]) -> bool {
         self.frozen.load(Ordering::Acquire) > 0 && self.is_among_frozen(slot, |key| *key.1 == *name)
     }
 
@@ -185,20 +185,20 @@ impl PinnedSlots {
     }
 
     /// Records that a writer of a pinned value was put off.
-    pub fn want(&self, slot: u16) {
+    pub fn reserve_briefly(&self, slot: u16) {
         if let Some(record) = lock(&self.records).get_mut(&slot) {
-            record.reserved_until = Some(Instant::now() + RESERVED);
+            record.reserved_until = Some(Instant::now() + RESERVATION_TIME);
         }
     }
 }
 
-impl Drop for Reservation {
+impl Drop for SlotReservation {
     fn drop(&mut self) {
         let mut records = lock(&self.lent.records);
         let now = Instant::now();
         for number in &self.numbers {
             if let Some(record) = records.get_mut(number) {
-                record.writers -= 1;
+                record.queued_writers -= 1;
             }
         }
         records.retain(|_, record| record.pins > 0 || record.is_reserved(now));
@@ -207,12 +207,12 @@ impl Drop for Reservation {
 
 impl Drop for Pin {
     fn drop(&mut self) {
-        if self.numbers.is_empty() {
+        if self.slot_numbers.is_empty() {
             return;
         }
-        let mut records = lock(&self.lent.records);
+        let mut records = lock(&self.pinned.records);
         let now = Instant::now();
-        self.lent.frozen.fetch_sub(self.frozen.len(), Ordering::Release);
+        self.pinned.frozen.fetch_sub(self.frozen.len(), Ordering::Release);
         for (slot, key) in &self.frozen {
             if let Some(record) = records.get_mut(slot)
                 && let Some(at) = record.frozen.iter().position(|other| other == key)
@@ -220,11 +220,11 @@ impl Drop for Pin {
                 record.frozen.swap_remove(at);
             }
         }
-        for number in &self.numbers {
+        for number in &self.slot_numbers {
             if let Some(record) = records.get_mut(number) {
                 record.pins -= 1;
                 if record.pins == 0 {
-                    self.slots.header(usize::from(*number)).set_lent(false);
+                    self.slots.header(usize::from(*number)).set_pinned(false);
                 }
             }
         }

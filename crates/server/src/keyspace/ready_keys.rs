@@ -36,7 +36,7 @@ impl ReadyKey {
 }
 
 /// Returns the kind of an entry as waiters distinguish it.
-pub fn kind_of(entry: Option<EntryRef<'_, Value>>) -> Kind {
+pub fn blocking_kind_of(entry: Option<EntryRef<'_, Value>>) -> Kind {
     match entry.map(|entry| entry.value()) {
         Some(ValueRef::Packed(packed)) => match PackedKind::of(packed) {
             PackedKind::List => Kind::List,
@@ -54,7 +54,7 @@ pub fn kind_of(entry: Option<EntryRef<'_, Value>>) -> Kind {
 }
 
 /// Adds a key unless it equals the last one added.
-pub fn note(ready: &mut Vec<ReadyKey>, key: ReadyKey) {
+pub fn add_ready_key(ready: &mut Vec<ReadyKey>, key: ReadyKey) {
     if ready.last() != Some(&key) {
         ready.push(key);
     }
@@ -62,15 +62,21 @@ pub fn note(ready: &mut Vec<ReadyKey>, key: ReadyKey) {
 
 /// Adds every key of a database in this slot that a client waits for. Used after many keys changed at once. `slot` is
 /// the number of the slot. `hash` returns the hash of a name.
-pub fn note_all(data: &Slot, db: usize, slot: u16, hash: impl Fn(&[u8]) -> u64, ready: &mut Vec<ReadyKey>) {
-    let Some(waiting) = data.waiting() else {
+pub fn add_ready_keys_of_slot(
+    data: &Slot,
+    db: usize,
+    slot: u16,
+    hash: impl Fn(&[u8]) -> u64,
+    ready: &mut Vec<ReadyKey>,
+) {
+    let Some(waiting) = data.blocked() else {
         return;
     };
     for name in waiting.names(db) {
         let hash = hash(name);
-        let kind = kind_of(data.table(db).and_then(|table| table.find(hash, name)));
+        let kind = blocking_kind_of(data.table(db).and_then(|table| table.find(hash, name)));
         if waiting.has_waiter_for(db, name, kind) {
-            note(ready, ReadyKey::new(db, slot, hash, name));
+            add_ready_key(ready, ReadyKey::new(db, slot, hash, name));
         }
     }
 }

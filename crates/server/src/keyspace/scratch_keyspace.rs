@@ -9,12 +9,12 @@ use weft_values::Value;
 
 use super::hash::KeyHasher;
 use super::pinned::Pin;
-use super::{Exclusive, Keyspace, Slot, publish, publish_due_of};
+use super::{Exclusive, Keyspace, Slot, publish_due_time, publish_header};
 use crate::keyspace::access::value_due_ms;
 
 impl Keyspace {
     /// Creates an empty keyspace with the same databases and the same hash function, for one thread.
-    pub fn beside(&self) -> Keyspace {
+    pub fn new_scratch_keyspace(&self) -> Keyspace {
         Keyspace::with_slots(self.counts.databases(), 1, self.hasher.clone())
     }
 }
@@ -29,7 +29,7 @@ enum CopiedValue {
 }
 
 /// A key as it was read.
-struct Key {
+struct CopiedKey {
     db: usize,
     name: Box<[u8]>,
     hash: u64,
@@ -40,21 +40,22 @@ struct Key {
 
 /// Keys on their way from one keyspace into another.
 #[derive(Default)]
-pub struct Copies {
-    keys: Vec<Key>,
+pub struct CopiedKeys {
+    keys: Vec<CopiedKey>,
     pins: Vec<Pin>,
 }
 
-impl Copies {
+impl CopiedKeys {
     /// Takes a key of a slot that is held, in all databases. Returns `None` if values of the slot cannot be pinned at
     /// the moment.
     pub fn take(&mut self, keyspace: &Keyspace, slot: &Slot, hash: u64, name: &[u8]) -> Option<()> {
         let before = self.keys.len();
         for db in 0..slot.databases() {
             let entry = slot.table(db).and_then(|table| table.find(hash, name));
-            self.keys.extend(entry.map(|entry| Key::of(db, hash, entry)));
+            self.keys
+                .extend(entry.map(|entry| CopiedKey::from_entry(db, hash, entry)));
         }
-        self.lend(keyspace, KeyHasher::slot(hash) as u16, before)
+        self.pin_large_values(keyspace, KeyHasher::slot(hash) as u16, before)
     }
 
     /// Takes all keys of a slot that is held except those that are `known`. Returns `None` if values of the slot cannot
@@ -63,26 +64,26 @@ impl Copies {
         &mut self,
         keyspace: &Keyspace,
         (number, slot): (u16, &Slot),
-        known: impl Fn(&[u8]) -> bool,
+        is_known: impl Fn(&[u8]) -> bool,
     ) -> Option<()> {
         let before = self.keys.len();
         for db in 0..slot.databases() {
             let entries = slot.table(db).into_iter().flat_map(|table| table.iter());
-            let unknown = entries.filter(|entry| !known(entry.key()));
+            let unknown = entries.filter(|entry| !is_known(entry.key()));
             self.keys
-                .extend(unknown.map(|entry| Key::of(db, keyspace.hasher.hash(entry.key()), entry)));
+                .extend(unknown.map(|entry| CopiedKey::from_entry(db, keyspace.hasher.hash(entry.key()), entry)));
         }
-        self.lend(keyspace, number, before)
+        self.pin_large_values(keyspace, number, before)
     }
 
     /// Pins the slot if one of its taken values is large. A command that wants to change a large value waits until it
     /// has been copied.
-    fn lend(&mut self, keyspace: &Keyspace, number: u16, from: usize) -> Option<()> {
+    fn pin_large_values(&mut self, keyspace: &Keyspace, number: u16, from: usize) -> Option<()> {
         let any_large = self.keys[from..]
             .iter()
             .any(|key| matches!(key.value, CopiedValue::Blob(_) | CopiedValue::Object(_)));
         if any_large {
-            let pin = keyspace.lent.lend(&keyspace.slots, vec![number]);
+            let pin = keyspace.pinned.pin(&keyspace.slots, vec![number]);
             let Some(pin) = pin else {
                 self.keys.truncate(from);
                 return None;
@@ -100,8 +101,8 @@ impl Copies {
     }
 }
 
-impl Key {
-    fn of(db: usize, hash: u64, entry: EntryRef<'_, Value>) -> Self {
+impl CopiedKey {
+    fn from_entry(db: usize, hash: u64, entry: EntryRef<'_, Value>) -> Self {
         let value = match (entry.value(), entry.share()) {
             (_, Some(object)) => CopiedValue::Object(object),
             (ValueRef::Int(number), _) => CopiedValue::Int(number),
@@ -110,7 +111,7 @@ impl Key {
             (ValueRef::Blob(blob), _) => CopiedValue::Blob(blob.clone()),
             (ValueRef::Object(_), None) => unreachable!("every object can be shared"),
         };
-        Key {
+        CopiedKey {
             db,
             name: entry.key().into(),
             hash,
@@ -133,13 +134,13 @@ impl Key {
         drop(table.insert(self.hash, &self.name, value, self.expire_at_ms, self.clock));
         let entry = table.find(self.hash, &self.name);
         let is_volatile = entry.is_some_and(|entry| value_due_ms(entry.value()).is_some());
-        keyspace.counts.open(self.db);
+        keyspace.counts.mark_used(self.db);
         keyspace
             .counts
             .add(seat, self.db, 1, i64::from(self.expire_at_ms.is_some()));
         keyspace.counts.add_volatile(seat, self.db, i64::from(is_volatile));
-        publish(header, slot);
-        publish_due_of(header, slot);
+        publish_header(header, slot);
+        publish_due_time(header, slot);
     }
 }
 

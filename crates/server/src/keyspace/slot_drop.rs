@@ -4,13 +4,13 @@ use weft_reactor::unix_ms;
 
 use super::access::{NamedKey, value_due_ms};
 use super::effects::{Effects, Hooks};
-use super::flush::touch_watched;
-use super::{Keyspace, Slot, SlotHeader, SlotTable, publish, publish_due_of, ready_keys};
+use super::flush::touch_watchers_before_swap;
+use super::{Keyspace, Slot, SlotHeader, SlotTable, publish_due_time, publish_header, ready_keys};
 use crate::notify::keyspace_event::Event;
 
 /// Removes all keys of all databases from a slot that is held for writing. `row` is the thread's row of counts. Returns
 /// the tables, their databases and the number of keys. The caller frees the tables.
-pub fn take_all(
+pub fn take_all_keys(
     keyspace: &Keyspace,
     row: usize,
     number: u16,
@@ -20,16 +20,16 @@ pub fn take_all(
     let now_ms = unix_ms();
     let (mut tables, mut databases, mut keys) = (Vec::new(), Vec::new(), 0);
     for db in 0..slot.databases() {
-        touch_watched(slot, db, None, now_ms);
+        touch_watchers_before_swap(slot, db, None, now_ms);
         if header.is_unsaved() {
-            keep(keyspace, db, number, slot);
+            keep_before_images(keyspace, db, number, slot);
         }
-        let table = slot.take(db);
+        let table = slot.take_database(db);
         if table.is_empty() {
             continue;
         }
-        note(effects, db, &table);
-        let volatile = match keyspace.counts.volatile(db) {
+        record_deletions(effects, db, &table);
+        let volatile = match keyspace.counts.volatile_values(db) {
             0 => 0,
             _ => table
                 .iter()
@@ -45,11 +45,11 @@ pub fn take_all(
         tables.push(table);
         databases.push(db);
     }
-    publish(header, slot);
-    publish_due_of(header, slot);
-    if slot.waiting().is_some() {
+    publish_header(header, slot);
+    publish_due_time(header, slot);
+    if slot.blocked().is_some() {
         for db in 0..slot.databases() {
-            ready_keys::note_all(slot, db, number, |name| keyspace.hasher.hash(name), &mut effects.ready);
+            ready_keys::add_ready_keys_of_slot(slot, db, number, |name| keyspace.hasher.hash(name), &mut effects.ready);
         }
     }
     (tables, databases, keys)
@@ -57,7 +57,7 @@ pub fn take_all(
 
 /// Stores the before-images of all keys of a database for a snapshot that has not saved them.
 #[cold]
-fn keep(keyspace: &Keyspace, db: usize, number: u16, slot: &Slot) {
+fn keep_before_images(keyspace: &Keyspace, db: usize, number: u16, slot: &Slot) {
     let Some(table) = slot.table(db) else {
         return;
     };
@@ -67,13 +67,13 @@ fn keep(keyspace: &Keyspace, db: usize, number: u16, slot: &Slot) {
             hash: keyspace.hasher.hash(entry.key()),
             slot: number,
         };
-        keyspace.before_images.keep(db, key, table);
+        keyspace.before_images.keep_before_image(db, key, table);
     }
 }
 
 /// Logs the deletion of each key of these tables. `databases` holds the database of each table.
-pub fn log_deleted(effects: &mut Effects, tables: &[SlotTable], databases: &[usize]) {
-    if !effects.logs() {
+pub fn log_deletions(effects: &mut Effects, tables: &[SlotTable], databases: &[usize]) {
+    if !effects.is_logging() {
         return;
     }
     for (table, db) in tables.iter().zip(databases) {
@@ -84,23 +84,26 @@ pub fn log_deleted(effects: &mut Effects, tables: &[SlotTable], databases: &[usi
 }
 
 /// Records an event for each deleted key.
-fn note(effects: &mut Effects, db: usize, table: &SlotTable) {
-    let (noted, tracked) = (effects.hooks.has(Hooks::NOTED), effects.hooks.has(Hooks::TRACKING));
+fn record_deletions(effects: &mut Effects, db: usize, table: &SlotTable) {
+    let (noted, tracked) = (
+        effects.hooks.intersects(Hooks::RECORDS_EVENTS),
+        effects.hooks.intersects(Hooks::TRACKING),
+    );
     if !noted && !tracked {
         return;
     }
     for entry in table.iter() {
         if noted {
-            effects.note(db, entry.key(), Event::generic("del"));
+            effects.record_event(db, entry.key(), Event::generic("del"));
         }
         if tracked {
-            effects.note_value(db, entry.key());
+            effects.record_invalidation(db, entry.key());
         }
     }
 }
 
 /// The number of keys of a slot in all databases.
-pub fn count(slot: &Slot) -> usize {
+pub fn count_keys_of_slot(slot: &Slot) -> usize {
     (0..slot.databases())
         .filter_map(|db| slot.table(db))
         .map(SlotTable::len)

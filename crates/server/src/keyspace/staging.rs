@@ -4,16 +4,16 @@
 //! database, regardless of the number of keys.
 
 use super::access::KeyCounts;
-use super::flush::{DetachedTables, touch_replaced};
-use super::{Exclusive, SLOTS, Slot, SlotTable, publish, publish_due_of};
+use super::flush::{DetachedTables, touch_watchers_before_replacement};
+use super::{Exclusive, SLOTS, Slot, SlotTable, publish_due_time, publish_header};
 
 /// The numbers of keys, keys with an expiry and volatile values of a database.
-type Figures = [i64; 3];
+type KeyCountChanges = [i64; 3];
 
 /// Databases that are not part of a keyspace yet.
 pub struct StagedDatabases {
     slots: Vec<Slot>,
-    figures: Vec<Figures>,
+    counts: Vec<KeyCountChanges>,
 }
 
 impl StagedDatabases {
@@ -21,7 +21,7 @@ impl StagedDatabases {
     pub fn new(databases: usize) -> Self {
         StagedDatabases {
             slots: (0..SLOTS).map(|_| Slot::new()).collect(),
-            figures: vec![[0; 3]; databases],
+            counts: vec![[0; 3]; databases],
         }
     }
 
@@ -31,8 +31,8 @@ impl StagedDatabases {
     }
 
     /// Adds to the counts of a database.
-    pub fn add(&mut self, db: usize, figures: Figures) {
-        for (sum, figure) in self.figures[db].iter_mut().zip(figures) {
+    pub fn add_counts(&mut self, db: usize, figures: KeyCountChanges) {
+        for (sum, figure) in self.counts[db].iter_mut().zip(figures) {
             *sum += figure;
         }
     }
@@ -41,7 +41,7 @@ impl StagedDatabases {
     /// counts that this thread writes.
     pub fn install(mut self, all: &mut Exclusive<'_>, counts: &KeyCounts, seat: usize, now_ms: u64) -> DetachedTables {
         let mut tables = Vec::new();
-        let mut before = vec![[0i64; 3]; self.figures.len()];
+        let mut before = vec![[0i64; 3]; self.counts.len()];
         for (index, new) in self.slots.iter_mut().enumerate() {
             let (header, slot) = all.parts_mut(index);
             let databases = slot.databases().max(new.databases());
@@ -49,20 +49,20 @@ impl StagedDatabases {
                 continue;
             }
             for (db, figures) in before.iter_mut().enumerate().take(databases) {
-                touch_replaced(slot, db, new.table(db), now_ms);
-                let old = std::mem::replace(slot.table_mut(db), new.take(db));
+                touch_watchers_before_replacement(slot, db, new.table(db), now_ms);
+                let old = std::mem::replace(slot.table_mut(db), new.take_database(db));
                 if !old.is_empty() {
                     figures[0] += old.len() as i64;
                     figures[1] += old.with_expiry() as i64;
                     tables.push(old);
                 }
             }
-            publish(header, slot);
-            publish_due_of(header, slot);
+            publish_header(header, slot);
+            publish_due_time(header, slot);
         }
-        for (db, (new, old)) in self.figures.iter().zip(&before).enumerate() {
+        for (db, (new, old)) in self.counts.iter().zip(&before).enumerate() {
             counts.add(seat, db, new[0] - old[0], new[1] - old[1]);
-            counts.add_volatile(seat, db, new[2] - counts.volatile(db) as i64);
+            counts.add_volatile(seat, db, new[2] - counts.volatile_values(db) as i64);
         }
         let keys = before.iter().map(|figures| figures[0] as u64).sum();
         DetachedTables { tables, keys }

@@ -11,13 +11,13 @@ use std::time::Duration;
 use weft_table::EntryRef;
 use weft_values::Value;
 
-use super::access::{GrowingLeases, HeldLeases};
+use super::access::{HeldLeases, ScriptLeases};
 use super::{Exclusive, GatePassage, SLOTS, Seat, Slot, SlotHeader};
 
 /// The time that a patient walk sleeps when a slot is being written.
-const RETRY: Duration = Duration::from_micros(50);
+const RETRY_INTERVAL: Duration = Duration::from_micros(50);
 /// The number of keys after which a patient walk checks if a thread waits for exclusive mode.
-const KEYS_A_STEP: usize = 256;
+const KEYS_PER_STEP: usize = 256;
 
 /// The position of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ impl Cursor {
     pub const START: Cursor = Cursor { slot: 0, position: 0 };
 
     /// The position before the first key of a slot.
-    pub const fn of_slot(slot: usize) -> Self {
+    pub const fn at_slot(slot: usize) -> Self {
         Cursor {
             slot: slot as u32,
             position: 0,
@@ -45,17 +45,17 @@ impl Cursor {
 
     /// The position after the last key of the slot.
     pub const fn next_slot(self) -> Self {
-        Cursor::of_slot(self.slot as usize + 1)
+        Cursor::at_slot(self.slot as usize + 1)
     }
 
     /// The cursor as clients see it: below 2^46, and 0 only for the start.
-    pub const fn number(self) -> u64 {
+    pub const fn to_number(self) -> u64 {
         (self.slot as u64) << 32 | self.position as u64
     }
 
     /// The cursor for a number that a client sent. A number that no walk returned is a valid position too. It may lie
     /// after the last key.
-    pub const fn of_number(number: u64) -> Self {
+    pub const fn from_number(number: u64) -> Self {
         let slot = number >> 32;
         Cursor {
             slot: if slot < SLOTS as u64 { slot as u32 } else { SLOTS as u32 },
@@ -69,25 +69,25 @@ pub enum WalkAccess<'r, 'p> {
     /// A passage of the gate, one lease at a time.
     Pass(&'r GatePassage<'p>),
     /// Under leases of all slots.
-    Leases(&'r GrowingLeases<'p>),
+    Leases(&'r ScriptLeases<'p>),
     /// Exclusive mode.
-    Everything(&'r Exclusive<'p>),
+    Exclusive(&'r Exclusive<'p>),
 }
 
 impl<'r, 'p> WalkAccess<'r, 'p> {
     /// The access of a command that holds `held`. It goes through the gate unless the command holds every slot.
-    pub fn of(held: &'r HeldLeases<'_, 'p>, pass: Option<&'r GatePassage<'p>>) -> Self {
+    pub fn for_command(held: &'r HeldLeases<'_, 'p>, pass: Option<&'r GatePassage<'p>>) -> Self {
         match (held, pass) {
-            (HeldLeases::Everything(all), _) => WalkAccess::Everything(all),
-            (HeldLeases::Growing(leases), _) if leases.is_everything() => WalkAccess::Leases(leases),
+            (HeldLeases::Exclusive(all), _) => WalkAccess::Exclusive(all),
+            (HeldLeases::Script(leases), _) if leases.holds_all_slots() => WalkAccess::Leases(leases),
             (_, Some(pass)) => WalkAccess::Pass(pass),
             (_, None) => unreachable!("a command runs behind the gate or in exclusive mode"),
         }
     }
 
     /// The access of a command that holds every slot; `None` if it does not.
-    pub fn of_whole(held: &'r HeldLeases<'_, 'p>) -> Option<Self> {
-        held.is_everything().then(|| WalkAccess::of(held, None))
+    pub fn for_whole_keyspace(held: &'r HeldLeases<'_, 'p>) -> Option<Self> {
+        held.holds_all_slots().then(|| WalkAccess::for_command(held, None))
     }
 }
 
@@ -98,15 +98,15 @@ impl WalkAccess<'_, '_> {
         match self {
             WalkAccess::Pass(pass) => pass.domain().header(slot),
             WalkAccess::Leases(leases) => leases.header(slot),
-            WalkAccess::Everything(all) => all.header(slot),
+            WalkAccess::Exclusive(all) => all.header(slot),
         }
     }
 
     /// Visits every non-empty slot, if all are accessible; none can be contended.
-    pub fn each_slot(&self, visit: &mut dyn FnMut(&Slot)) {
+    pub fn for_each_slot(&self, visit: &mut dyn FnMut(&Slot)) {
         for slot in 0..SLOTS {
             if self.header(slot).may_hold_any() {
-                let seen = self.view(slot, &mut *visit);
+                let seen = self.read_slot(slot, &mut *visit);
                 debug_assert!(seen.is_some(), "every slot is held");
             }
         }
@@ -114,11 +114,11 @@ impl WalkAccess<'_, '_> {
 
     /// Passes a slot to `look`. Returns `None` if another thread writes it.
     #[inline]
-    pub fn view<R>(&self, slot: usize, look: impl FnOnce(&Slot) -> R) -> Option<R> {
+    pub fn read_slot<R>(&self, slot: usize, look: impl FnOnce(&Slot) -> R) -> Option<R> {
         match self {
             WalkAccess::Pass(pass) => pass.read_spinning(slot).map(|lease| look(&lease)),
             WalkAccess::Leases(leases) => leases.cell(slot).map(look),
-            WalkAccess::Everything(all) => Some(look(all.cell(slot))),
+            WalkAccess::Exclusive(all) => Some(look(all.cell(slot))),
         }
     }
 }
@@ -129,7 +129,7 @@ pub enum WalkEnd {
     /// No keys are left.
     End,
     /// Enough keys were visited. The walk continues from this cursor.
-    Enough(Cursor),
+    Paused(Cursor),
     /// The slot at this cursor is being written.
     Contended(Cursor),
 }
@@ -147,7 +147,7 @@ pub fn walk(
     for slot in from.slot as usize..SLOTS {
         if reach.header(slot).may_hold(db) {
             let rest = at_least.saturating_sub(visited);
-            let scanned = reach.view(slot, |data| {
+            let scanned = reach.read_slot(slot, |data| {
                 data.table(db)?.scan(position, rest, &mut |entry| {
                     visited += 1;
                     visit(slot as u16, entry);
@@ -159,8 +159,8 @@ pub fn walk(
             };
             match scanned {
                 None => return WalkEnd::Contended(here),
-                Some(Some(position)) => return WalkEnd::Enough(Cursor { position, ..here }),
-                Some(None) if visited >= at_least => return end_or(slot + 1),
+                Some(Some(position)) => return WalkEnd::Paused(Cursor { position, ..here }),
+                Some(None) if visited >= at_least => return cursor_or_end(slot + 1),
                 Some(None) => {}
             }
         }
@@ -187,20 +187,20 @@ pub fn walk_slot(
     if !reach.header(usize::from(only)).may_hold(db) {
         return WalkEnd::End;
     }
-    let scanned = reach.view(usize::from(only), |data| {
+    let scanned = reach.read_slot(usize::from(only), |data| {
         data.table(db)?
             .scan(position, at_least, &mut |entry| visit(only, entry))
     });
     match scanned {
         None => WalkEnd::Contended(Cursor { slot, position }),
-        Some(Some(position)) => WalkEnd::Enough(Cursor { slot, position }),
+        Some(Some(position)) => WalkEnd::Paused(Cursor { slot, position }),
         Some(None) => WalkEnd::End,
     }
 }
 
-fn end_or(slot: usize) -> WalkEnd {
+fn cursor_or_end(slot: usize) -> WalkEnd {
     if slot < SLOTS {
-        WalkEnd::Enough(Cursor::of_slot(slot))
+        WalkEnd::Paused(Cursor::at_slot(slot))
     } else {
         WalkEnd::End
     }
@@ -208,9 +208,9 @@ fn end_or(slot: usize) -> WalkEnd {
 
 /// [`walk`] for a thread that may sleep: it waits for contended slots, unless `gives_up` returns `true` for one, and
 /// leaves the gate for threads that want exclusive mode.
-pub fn walk_patiently(
+pub fn walk_blocking(
     seat: &mut Seat,
-    gives_up: &dyn Fn(u16) -> bool,
+    should_give_up: &dyn Fn(u16) -> bool,
     db: usize,
     from: Cursor,
     at_least: usize,
@@ -223,35 +223,35 @@ pub fn walk_patiently(
         let reach = WalkAccess::Pass(&pass);
         let contended = loop {
             let mut visited = 0;
-            let stop = walk(&reach, db, cursor, rest.min(KEYS_A_STEP), &mut |slot, entry| {
+            let stop = walk(&reach, db, cursor, rest.min(KEYS_PER_STEP), &mut |slot, entry| {
                 visited += 1;
                 visit(slot, entry);
             });
             rest = rest.saturating_sub(visited);
             match stop {
-                WalkEnd::Enough(next) if rest > 0 => cursor = next,
+                WalkEnd::Paused(next) if rest > 0 => cursor = next,
                 WalkEnd::Contended(here) => {
                     cursor = here;
                     break true;
                 }
-                WalkEnd::Enough(_) | WalkEnd::End => return stop,
+                WalkEnd::Paused(_) | WalkEnd::End => return stop,
             }
             if pass.gate_is_closing() {
                 break false;
             }
         };
         drop(pass);
-        if contended && gives_up(cursor.slot as u16) {
+        if contended && should_give_up(cursor.slot as u16) {
             return WalkEnd::Contended(cursor);
         }
         if contended {
-            std::thread::sleep(RETRY);
+            std::thread::sleep(RETRY_INTERVAL);
         }
     }
 }
 
 /// Visits every non-empty slot, and leaves the gate for threads that want exclusive mode.
-pub fn each_slot_patiently(seat: &mut Seat, visit: &mut dyn FnMut(&Slot)) {
+pub fn for_each_slot_blocking(seat: &mut Seat, visit: &mut dyn FnMut(&Slot)) {
     let mut slot = 0;
     while slot < SLOTS {
         let pass = seat.enter();

@@ -10,18 +10,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::access::is_expired;
 use super::effects::{Effects, ExpiredKey};
-use super::expiry::{OnExpired, delete_found};
+use super::expiry::{OnExpired, delete_keys_found_expired};
 use super::{Keyspace, Seat};
 use crate::observability::lock;
 
 /// The number of keys checked at once.
-const KEYS_AT_ONCE: usize = 256;
+const KEYS_PER_RUN: usize = 256;
 /// The time after which a key that could not be deleted is checked again, in milliseconds.
-const AGAIN_MS: u64 = 50;
+const RETRY_AFTER_MS: u64 = 50;
 
 /// A key and the time at which it expires.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LocalKey {
+pub struct LocalExpiry {
     /// The key's database.
     pub db: usize,
     /// The key's slot.
@@ -36,33 +36,33 @@ pub struct LocalKey {
 
 /// The keys that this replica expires by itself.
 #[derive(Default)]
-pub struct LocalKeys {
-    known: Mutex<LocalExpiry>,
+pub struct LocalExpiries {
+    index: Mutex<LocalExpiryIndex>,
     /// The time at which the first key is due, in ms since the Unix epoch; 0 if there is none.
     next_ms: AtomicU64,
 }
 
 /// A database and the name of a key in it.
-type Name = (usize, Box<[u8]>);
+type DatabaseKey = (usize, Box<[u8]>);
 /// A key's expiry, hash and slot.
 type ExpiringKey = (u64, u64, u16);
 
 #[derive(Default)]
-struct LocalExpiry {
-    by_name: HashMap<Name, ExpiringKey>,
+struct LocalExpiryIndex {
+    by_name: HashMap<DatabaseKey, ExpiringKey>,
     by_time: BTreeSet<(u64, usize, Box<[u8]>)>,
 }
 
-impl LocalKeys {
+impl LocalExpiries {
     /// Returns the number of keys.
     pub fn len(&self) -> usize {
-        lock(&self.known).by_name.len()
+        lock(&self.index).by_name.len()
     }
 
     /// Removes all keys.
     pub fn clear(&self) {
-        let mut known = lock(&self.known);
-        *known = LocalExpiry::default();
+        let mut known = lock(&self.index);
+        *known = LocalExpiryIndex::default();
         self.next_ms.store(0, Ordering::Relaxed);
     }
 
@@ -73,8 +73,8 @@ impl LocalKeys {
     }
 
     /// Adds keys, or updates their times.
-    pub fn note(&self, keys: impl Iterator<Item = LocalKey>) {
-        let mut known = lock(&self.known);
+    pub fn add(&self, keys: impl Iterator<Item = LocalExpiry>) {
+        let mut known = lock(&self.index);
         for key in keys {
             let name = (key.db, key.name.clone());
             if let Some((before_ms, ..)) = known.by_name.insert(name, (key.at_ms, key.hash, key.slot)) {
@@ -82,14 +82,14 @@ impl LocalKeys {
             }
             known.by_time.insert((key.at_ms, key.db, key.name));
         }
-        self.publish(&known);
+        self.publish_next_due(&known);
     }
 
     /// Removes and returns keys that are due.
-    fn take_due(&self, now_ms: u64) -> Vec<LocalKey> {
-        let mut known = lock(&self.known);
+    fn take_due(&self, now_ms: u64) -> Vec<LocalExpiry> {
+        let mut known = lock(&self.index);
         let mut due = Vec::new();
-        while due.len() < KEYS_AT_ONCE {
+        while due.len() < KEYS_PER_RUN {
             let Some((at_ms, db, name)) = known.by_time.pop_first() else {
                 break;
             };
@@ -100,7 +100,7 @@ impl LocalKeys {
             let Some(((db, name), (at_ms, hash, slot))) = known.by_name.remove_entry(&(db, name)) else {
                 continue;
             };
-            due.push(LocalKey {
+            due.push(LocalExpiry {
                 db,
                 slot,
                 hash,
@@ -108,11 +108,11 @@ impl LocalKeys {
                 at_ms,
             });
         }
-        self.publish(&known);
+        self.publish_next_due(&known);
         due
     }
 
-    fn publish(&self, known: &LocalExpiry) {
+    fn publish_next_due(&self, known: &LocalExpiryIndex) {
         let next_ms = known.by_time.first().map_or(0, |(at_ms, ..)| *at_ms);
         self.next_ms.store(next_ms, Ordering::Relaxed);
     }
@@ -121,7 +121,7 @@ impl LocalKeys {
 /// Deletes the keys that have expired.
 pub fn expire(keyspace: &Keyspace, seat: &mut Seat, now_ms: u64, effects: &mut Effects, tell: OnExpired<'_>) {
     let mut again = Vec::new();
-    for mut key in keyspace.local.take_due(now_ms) {
+    for mut key in keyspace.local_expiry.take_due(now_ms) {
         let expiry = {
             let pass = seat.enter();
             let lease = pass.try_read(key.slot as usize);
@@ -136,14 +136,14 @@ pub fn expire(keyspace: &Keyspace, seat: &mut Seat, now_ms: u64, effects: &mut E
             Some(Some(at_ms)) if !is_expired(Some(at_ms), now_ms) => key.at_ms = at_ms,
             // The check after its deletion forgets it.
             found => {
-                key.at_ms = now_ms + AGAIN_MS;
+                key.at_ms = now_ms + RETRY_AFTER_MS;
                 if found.is_some() {
                     effects.expired.push(ExpiredKey {
                         db: key.db,
                         slot: key.slot,
                         hash: key.hash,
                         name: key.name.to_vec(),
-                        missed: false,
+                        should_publish_miss: false,
                     });
                 }
             }
@@ -151,8 +151,8 @@ pub fn expire(keyspace: &Keyspace, seat: &mut Seat, now_ms: u64, effects: &mut E
         again.push(key);
     }
     // No other server deletes the keys that clients wrote here, so they are deleted in either role.
-    delete_found(keyspace, seat, now_ms, &|| true, effects, tell);
-    keyspace.local.note(again.into_iter());
+    delete_keys_found_expired(keyspace, seat, now_ms, &|| true, effects, tell);
+    keyspace.local_expiry.add(again.into_iter());
 }
 
 #[cfg(test)]

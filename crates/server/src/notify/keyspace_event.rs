@@ -3,7 +3,7 @@
 //! See Valkey's documentation, "Keyspace notifications": a class is one letter of `notify-keyspace-events`.
 /// A class of events. Each class but `Silent` is one letter of `notify-keyspace-events`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Class {
+pub enum EventClass {
     /// `g`: commands that work on keys of any type.
     Generic,
     /// `$`: string commands.
@@ -34,7 +34,7 @@ pub enum Class {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
     /// The class of the event.
-    pub class: Class,
+    pub class: EventClass,
     /// The name of the event, as published.
     pub name: &'static str,
 }
@@ -43,7 +43,7 @@ impl Event {
     /// An event of class `g`.
     pub const fn generic(name: &'static str) -> Self {
         Event {
-            class: Class::Generic,
+            class: EventClass::Generic,
             name,
         }
     }
@@ -51,7 +51,7 @@ impl Event {
     /// An event of class `$`.
     pub const fn string(name: &'static str) -> Self {
         Event {
-            class: Class::String,
+            class: EventClass::String,
             name,
         }
     }
@@ -59,7 +59,7 @@ impl Event {
     /// An event of class `h`.
     pub const fn hash(name: &'static str) -> Self {
         Event {
-            class: Class::Hash,
+            class: EventClass::Hash,
             name,
         }
     }
@@ -67,7 +67,7 @@ impl Event {
     /// An event of class `s`.
     pub const fn set(name: &'static str) -> Self {
         Event {
-            class: Class::Set,
+            class: EventClass::Set,
             name,
         }
     }
@@ -75,7 +75,7 @@ impl Event {
     /// An event of class `z`.
     pub const fn sorted_set(name: &'static str) -> Self {
         Event {
-            class: Class::SortedSet,
+            class: EventClass::SortedSet,
             name,
         }
     }
@@ -83,7 +83,7 @@ impl Event {
     /// An event of class `l`.
     pub const fn list(name: &'static str) -> Self {
         Event {
-            class: Class::List,
+            class: EventClass::List,
             name,
         }
     }
@@ -91,38 +91,38 @@ impl Event {
     /// An event of class `t`.
     pub const fn stream(name: &'static str) -> Self {
         Event {
-            class: Class::Stream,
+            class: EventClass::Stream,
             name,
         }
     }
 
     /// The event of a key that was created.
     pub const NEW: Event = Event {
-        class: Class::New,
+        class: EventClass::New,
         name: "new",
     };
 
     /// A change without an event, such as a change of a value's internal metadata.
-    pub const SILENT: Event = Event {
-        class: Class::Silent,
+    pub const NO_EVENT: Event = Event {
+        class: EventClass::Silent,
         name: "",
     };
 
     /// The event of a key that a reader did not find.
     pub const MISSED: Event = Event {
-        class: Class::Missed,
+        class: EventClass::Missed,
         name: "keymiss",
     };
 
     /// The event of an expired key.
     pub const EXPIRED: Event = Event {
-        class: Class::Expired,
+        class: EventClass::Expired,
         name: "expired",
     };
 
     /// The event of a key that was evicted.
     pub const EVICTED: Event = Event {
-        class: Class::Evicted,
+        class: EventClass::Evicted,
         name: "evicted",
     };
 }

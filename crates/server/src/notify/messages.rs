@@ -14,7 +14,7 @@ use crate::config::{id, keyspace_events};
 use crate::keyspace::effects::{Change, ChangeKind, ClientNotification, Effects, Hooks};
 use crate::keyspace::hash::cluster_slot;
 use crate::net::client::{Client, ClientFlags};
-use crate::notify::keyspace_event::{Class, Event};
+use crate::notify::keyspace_event::{Event, EventClass};
 use crate::notify::pubsub::{ChannelNamespace, Subscriber};
 use crate::notify::tracking::{InvalidKeys, Invalidation};
 use crate::observability::slot_stats::SlotFigure;
@@ -61,7 +61,7 @@ impl<'a> NotificationSender<'a> {
             self.effects.wakes.push(worker);
         }
         if self.own != Some(worker) && link.is_mailbox_full() {
-            self.effects.crowded = Some(worker);
+            self.effects.full_mailbox = Some(worker);
         }
     }
 
@@ -78,7 +78,7 @@ impl<'a> NotificationSender<'a> {
             if self.tells_itself(worker) {
                 let mut recipients = Vec::new();
                 self.server.pubsub.recipients(worker, &publication, &mut recipients);
-                let received = ClientNotification::Received(Box::new((publication.clone(), recipients)));
+                let received = ClientNotification::PublishedTo(Box::new((publication.clone(), recipients)));
                 self.effects.outbox.push(received);
             } else {
                 self.send(worker, ClientNotification::Published(publication.clone()));
@@ -129,7 +129,7 @@ impl<'a> NotificationSender<'a> {
         let clients = table.remove(&name);
         if !clients.is_empty() && table.key_count() == 0 {
             let hooks = &self.server.keyspace.hooks;
-            table.check_idle(|| hooks.put(Hooks::TRACKING, false));
+            table.check_idle(|| hooks.set(Hooks::TRACKING, false));
         }
         if self.server.tracking.has_prefixes() {
             self.effects.broadcast.insert(name.clone(), by);
@@ -166,7 +166,7 @@ impl<'a> NotificationSender<'a> {
     fn tell_changes(&mut self, by: u64) {
         let classes = self.server.config.integer(id::NOTIFY_KEYSPACE_EVENTS);
         let mut changes = std::mem::take(&mut self.effects.changes);
-        for Change { db, name, what } in changes.drain(..) {
+        for Change { db, name, kind: what } in changes.drain(..) {
             match what {
                 ChangeKind::Event(event) => self.event(classes, db, &name, event),
                 ChangeKind::Value => self.invalidate(name, by),
@@ -177,7 +177,7 @@ impl<'a> NotificationSender<'a> {
 
     /// Tells everybody who keeps copies to drop them all: a database was emptied.
     pub fn invalidate_everything(&mut self) {
-        if !self.server.keyspace.hooks.now().has(Hooks::TRACKING) {
+        if !self.server.keyspace.hooks.current().intersects(Hooks::TRACKING) {
             return;
         }
         self.server.tracking.clear();
@@ -216,7 +216,7 @@ impl<'a> NotificationSender<'a> {
     pub fn show(&mut self, line: Vec<u8>) {
         let line: Arc<[u8]> = line.into();
         for worker in self.server.monitors.workers() {
-            self.send(worker, ClientNotification::Line(line.clone()));
+            self.send(worker, ClientNotification::MonitorLine(line.clone()));
         }
     }
 
@@ -236,20 +236,20 @@ pub fn wake(server: &Server, effects: &mut Effects) {
 }
 
 /// The letter of `notify-keyspace-events` that wants a class.
-fn letter(class: Class) -> i64 {
+fn letter(class: EventClass) -> i64 {
     match class {
-        Class::Generic => keyspace_events::GENERIC,
-        Class::String => keyspace_events::STRING,
-        Class::Hash => keyspace_events::HASH,
-        Class::Set => keyspace_events::SET,
-        Class::SortedSet => keyspace_events::ZSET,
-        Class::List => keyspace_events::LIST,
-        Class::Stream => keyspace_events::STREAM,
-        Class::Expired => keyspace_events::EXPIRED,
-        Class::Evicted => keyspace_events::EVICTED,
-        Class::New => keyspace_events::NEW,
-        Class::Missed => keyspace_events::KEY_MISS,
-        Class::Silent => 0,
+        EventClass::Generic => keyspace_events::GENERIC,
+        EventClass::String => keyspace_events::STRING,
+        EventClass::Hash => keyspace_events::HASH,
+        EventClass::Set => keyspace_events::SET,
+        EventClass::SortedSet => keyspace_events::ZSET,
+        EventClass::List => keyspace_events::LIST,
+        EventClass::Stream => keyspace_events::STREAM,
+        EventClass::Expired => keyspace_events::EXPIRED,
+        EventClass::Evicted => keyspace_events::EVICTED,
+        EventClass::New => keyspace_events::NEW,
+        EventClass::Missed => keyspace_events::KEY_MISS,
+        EventClass::Silent => 0,
     }
 }
 
@@ -270,7 +270,7 @@ pub fn leave(server: &Server, client: &mut Client) {
     stop_tracking(server, client);
     if client.flags.contains(ClientFlags::MONITOR) {
         let hooks = &server.keyspace.hooks;
-        server.monitors.remove(client.id, || hooks.put(Hooks::MONITOR, false));
+        server.monitors.remove(client.id, || hooks.set(Hooks::MONITOR, false));
     }
     client.flags.set(ClientFlags::PUBSUB.union(ClientFlags::MONITOR), false);
 }
@@ -279,7 +279,7 @@ pub fn leave(server: &Server, client: &mut Client) {
 pub fn stop_tracking(server: &Server, client: &mut Client) {
     if let Some(tracking) = client.tracking.take() {
         let hooks = &server.keyspace.hooks;
-        let idle = || hooks.put(Hooks::TRACKING, false);
+        let idle = || hooks.set(Hooks::TRACKING, false);
         server.tracking.disable(client.id, &tracking, idle);
     }
 }
@@ -287,5 +287,5 @@ pub fn stop_tracking(server: &Server, client: &mut Client) {
 /// Looks at which events are to be published.
 pub fn refresh_event_hook(server: &Server) {
     let classes = server.config.integer(id::NOTIFY_KEYSPACE_EVENTS);
-    server.keyspace.hooks.put(Hooks::EVENTS, classes != 0);
+    server.keyspace.hooks.set(Hooks::EVENTS, classes != 0);
 }

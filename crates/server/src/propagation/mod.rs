@@ -24,8 +24,8 @@
 //!    and before any later one.
 //! 5. A ring grows by chunks, so no thread ever waits for it while it holds leases. When a thread is ahead of the log
 //!    thread by more than [`CROWDED_BYTES`], the writes of its connections are deferred before they take leases.
-//! 6. Milestones ([`Milestone`]) record the position that the log has reached. A worker that withholds replies until a
-//!    milestone first requests a notification and then checks the milestone
+//! 6. Milestones ([`LogMilestone`]) record the position that the log has reached. A worker that withholds replies until
+//!    a milestone first requests a notification and then checks the milestone
 //!    ([`PropagationLog::request_milestone_notice`]). The log thread first moves the milestone and then checks for
 //!    requests. So no notification is lost.
 //!

@@ -24,7 +24,7 @@ use super::lists;
 use super::sets;
 use super::sorted_sets;
 use super::streams;
-use super::strings::{self, Loaded, Reader};
+use super::strings::{self, ParsedString, RdbReader};
 use crate::config::Config;
 
 /// The RDB version that Weft writes.
@@ -44,15 +44,15 @@ pub const TYPE_STRING: u8 = 0;
 pub static CRC: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);
 
 /// Returns the payload of a value. Strings are compressed if `compress` is set (`rdbcompression`).
-pub fn dump(value: ValueRef<'_, Value>, compress: bool) -> Vec<u8> {
+pub fn dump(value: ValueRef<'_, Value>, should_compress: bool) -> Vec<u8> {
     let mut out = Vec::new();
-    write(&mut out, value, compress);
-    seal(&mut out, VERSION);
+    write_value(&mut out, value, should_compress);
+    append_footer(&mut out, VERSION);
     out
 }
 
 /// Appends the type of a value, and the value.
-pub fn write(out: &mut Vec<u8>, value: ValueRef<'_, Value>, compress: bool) {
+pub fn write_value(out: &mut Vec<u8>, value: ValueRef<'_, Value>, compress: bool) {
     match value {
         ValueRef::Int(number) => {
             out.push(TYPE_STRING);
@@ -88,7 +88,7 @@ pub fn write(out: &mut Vec<u8>, value: ValueRef<'_, Value>, compress: bool) {
 }
 
 /// Completes the payload of a value: appends the version and the checksum.
-pub fn seal(body: &mut Vec<u8>, version: u16) {
+pub fn append_footer(body: &mut Vec<u8>, version: u16) {
     body.extend(version.to_le_bytes());
     let checksum = CRC.checksum(body);
     body.extend(checksum.to_le_bytes());
@@ -96,19 +96,19 @@ pub fn seal(body: &mut Vec<u8>, version: u16) {
 
 /// `true` if checksums of payloads and files are verified. Tests of damaged values turn this off (`DEBUG
 /// SET-SKIP-CHECKSUM-VALIDATION`).
-pub static CHECKS_SUMS: AtomicBool = AtomicBool::new(true);
+pub static VERIFIES_CHECKSUMS: AtomicBool = AtomicBool::new(true);
 
 /// Returns `true` if a payload is undamaged and of a readable version. Unknown versions are accepted if `relaxed` is
 /// set (`rdb-version-check`).
-pub fn verify(payload: &[u8], relaxed: bool) -> bool {
+pub fn is_valid(payload: &[u8], accepts_unknown_versions: bool) -> bool {
     let Some(at) = payload.len().checked_sub(FOOTER_BYTES) else {
         return false;
     };
     let (body, checksum) = payload.split_at(at + FOOTER_BYTES - CHECKSUM_BYTES);
     let version = u16::from_le_bytes([body[at], body[at + 1]]);
     let known = (1..=VERSION).contains(&version) && !FOREIGN_VERSIONS.contains(&version);
-    (known || (relaxed && version >= 1))
-        && (CRC.checksum(body).to_le_bytes() == checksum || !CHECKS_SUMS.load(Ordering::Relaxed))
+    (known || (accepts_unknown_versions && version >= 1))
+        && (CRC.checksum(body).to_le_bytes() == checksum || !VERIFIES_CHECKSUMS.load(Ordering::Relaxed))
 }
 
 /// The type of a verified payload if its version is one that other servers use for their own encodings and the type is
@@ -127,15 +127,15 @@ pub fn is_collection(payload: &[u8]) -> bool {
 
 /// Parses the value of a verified payload; `None` if it is invalid. Bytes after a value are ignored, and a value that
 /// is too short continues into the footer, as in Valkey. `config` has the limits of compact encodings.
-pub fn load<'p>(payload: &'p [u8], config: &Config) -> Option<RestoredValue<'p>> {
-    let mut reader = Reader::new(payload);
+pub fn parse_payload<'p>(payload: &'p [u8], config: &Config) -> Option<RestoredValue<'p>> {
+    let mut reader = RdbReader::new(payload);
     let kind = reader.byte()?;
-    read(kind, &mut reader, config)
+    parse_value(kind, &mut reader, config)
 }
 
 /// Parses a value of this type; `None` if it is invalid or has no elements. `config` has the limits of compact
 /// encodings.
-pub fn read<'p>(kind: u8, reader: &mut Reader<'p>, config: &Config) -> Option<RestoredValue<'p>> {
+pub fn parse_value<'p>(kind: u8, reader: &mut RdbReader<'p>, config: &Config) -> Option<RestoredValue<'p>> {
     match kind {
         TYPE_STRING => reader.string().map(RestoredValue::String),
         kind @ (lists::TYPE_LIST | lists::TYPE_ZIPLIST | lists::TYPE_QUICKLIST | lists::TYPE_QUICKLIST_2) => {
@@ -143,8 +143,8 @@ pub fn read<'p>(kind: u8, reader: &mut Reader<'p>, config: &Config) -> Option<Re
         }
         kind if hashes::TYPES.contains(&kind) => {
             hashes::read(kind, reader, config.hash_limits()).map(|hash| match hash {
-                hashes::Read::Packed(packed) => RestoredValue::Packed(packed),
-                hashes::Read::Large(hash) => RestoredValue::Object(Value::Hash(hash)),
+                hashes::ReadHash::Packed(packed) => RestoredValue::Packed(packed),
+                hashes::ReadHash::Large(hash) => RestoredValue::Object(Value::Hash(hash)),
             })
         }
         kind @ (sets::TYPE_SET | sets::TYPE_INTSET | sets::TYPE_LISTPACK) => sets::read(kind, reader, config),
@@ -152,11 +152,11 @@ pub fn read<'p>(kind: u8, reader: &mut Reader<'p>, config: &Config) -> Option<Re
             let stream = streams::read(reader, version)?;
             Some(RestoredValue::Object(Value::Stream(stream)))
         }
-        kind => sorted_sets::read(kind, reader, config.sorted_set_limits()).map(sorted_set),
+        kind => sorted_sets::read(kind, reader, config.sorted_set_limits()).map(restored_sorted_set),
     }
 }
 
-fn sorted_set<'p>(draft: DetachedSortedSet) -> RestoredValue<'p> {
+fn restored_sorted_set<'p>(draft: DetachedSortedSet) -> RestoredValue<'p> {
     match draft {
         DetachedSortedSet::Packed(packed) => RestoredValue::Packed(packed.bytes().to_vec()),
         DetachedSortedSet::Large(set) => RestoredValue::Object(Value::SortedSet(set)),
@@ -167,7 +167,7 @@ fn sorted_set<'p>(draft: DetachedSortedSet) -> RestoredValue<'p> {
 #[derive(Debug)]
 pub enum RestoredValue<'p> {
     /// A string.
-    String(Loaded<'p>),
+    String(ParsedString<'p>),
     /// A small collection in packed form.
     Packed(Vec<u8>),
     /// Any other collection.
@@ -195,11 +195,11 @@ impl RestoredValue<'_> {
     /// The elements of the value.
     pub fn content(&self) -> PayloadContent<'_> {
         match self {
-            RestoredValue::String(Loaded::Int(number)) => {
+            RestoredValue::String(ParsedString::Int(number)) => {
                 PayloadContent::String(number.to_string().into_bytes().into())
             }
-            RestoredValue::String(Loaded::Bytes(bytes)) => PayloadContent::String(Cow::Borrowed(bytes)),
-            RestoredValue::String(Loaded::Unpacked(bytes)) => PayloadContent::String(Cow::Borrowed(bytes)),
+            RestoredValue::String(ParsedString::Bytes(bytes)) => PayloadContent::String(Cow::Borrowed(bytes)),
+            RestoredValue::String(ParsedString::Decompressed(bytes)) => PayloadContent::String(Cow::Borrowed(bytes)),
             RestoredValue::Packed(packed) => match PackedKind::of(packed) {
                 PackedKind::List => PayloadContent::List(ListRef::Packed(PackedList::new(packed))),
                 PackedKind::Hash => PayloadContent::Hash(HashRef::Packed(hash::run_of(packed))),
@@ -217,36 +217,36 @@ impl RestoredValue<'_> {
     }
 
     /// Passes the value to `put` in a form for insertion. `stored` returns the stored form of string bytes.
-    pub fn with_new<R>(
+    pub fn insert_with<R>(
         self,
         stored: impl FnOnce(&[u8]) -> NewValue<'_, Value>,
         put: impl FnOnce(NewValue<'_, Value>) -> R,
     ) -> R {
         match self {
-            RestoredValue::String(loaded) => put(loaded.as_new(stored)),
+            RestoredValue::String(loaded) => put(loaded.as_new_value(stored)),
             RestoredValue::Packed(packed) => put(NewValue::Packed(&packed)),
             RestoredValue::Object(value) => put(NewValue::Object(value)),
         }
     }
 }
 
-impl<'p> Loaded<'p> {
+impl<'p> ParsedString<'p> {
     /// The bytes of a string that holds an encoded collection; `None` if it is a number, which never encodes a
     /// collection.
     pub fn into_bytes(self) -> Option<Cow<'p, [u8]>> {
         match self {
-            Loaded::Int(_) => None,
-            Loaded::Bytes(bytes) => Some(Cow::Borrowed(bytes)),
-            Loaded::Unpacked(bytes) => Some(Cow::Owned(bytes)),
+            ParsedString::Int(_) => None,
+            ParsedString::Bytes(bytes) => Some(Cow::Borrowed(bytes)),
+            ParsedString::Decompressed(bytes) => Some(Cow::Owned(bytes)),
         }
     }
 
     /// The string in a form for insertion. `stored` returns the stored form of bytes.
-    pub fn as_new<'b>(&'b self, stored: impl FnOnce(&'b [u8]) -> NewValue<'b, Value>) -> NewValue<'b, Value> {
+    pub fn as_new_value<'b>(&'b self, stored: impl FnOnce(&'b [u8]) -> NewValue<'b, Value>) -> NewValue<'b, Value> {
         match self {
-            Loaded::Int(number) => NewValue::Int(*number),
-            Loaded::Bytes(bytes) => stored(bytes),
-            Loaded::Unpacked(bytes) => stored(bytes),
+            ParsedString::Int(number) => NewValue::Int(*number),
+            ParsedString::Bytes(bytes) => stored(bytes),
+            ParsedString::Decompressed(bytes) => stored(bytes),
         }
     }
 }

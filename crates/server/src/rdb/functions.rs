@@ -1,7 +1,7 @@
 //! Function libraries as FUNCTION DUMP encodes them: the records of an RDB file, with a version and a checksum.
 
-use super::dump_payload::{VERSION, seal};
-use super::strings::{Loaded, Reader, write_string};
+use super::dump_payload::{VERSION, append_footer};
+use super::strings::{ParsedString, RdbReader, write_string};
 
 /// The opcode of a library.
 pub const LIBRARY: u8 = 245;
@@ -16,7 +16,7 @@ pub fn dump(codes: &[Vec<u8>], compress: bool) -> Vec<u8> {
         out.push(LIBRARY);
         write_string(&mut out, code, compress);
     }
-    seal(&mut out, VERSION);
+    append_footer(&mut out, VERSION);
     out
 }
 
@@ -26,7 +26,7 @@ pub fn dump(codes: &[Vec<u8>], compress: bool) -> Vec<u8> {
 /// The error text, if the payload is invalid.
 pub fn load(payload: &[u8]) -> Result<Vec<Vec<u8>>, &'static str> {
     let mut codes = Vec::new();
-    let mut reader = Reader::new(&payload[..payload.len().saturating_sub(FOOTER_BYTES)]);
+    let mut reader = RdbReader::new(&payload[..payload.len().saturating_sub(FOOTER_BYTES)]);
     while let Some(mark) = reader.byte() {
         match mark {
             LIBRARY => {}
@@ -34,9 +34,9 @@ pub fn load(payload: &[u8]) -> Result<Vec<Vec<u8>>, &'static str> {
             _ => return Err("given type is not a function"),
         }
         codes.push(match reader.string() {
-            Some(Loaded::Bytes(bytes)) => bytes.to_vec(),
-            Some(Loaded::Unpacked(bytes)) => bytes,
-            Some(Loaded::Int(number)) => number.to_string().into_bytes(),
+            Some(ParsedString::Bytes(bytes)) => bytes.to_vec(),
+            Some(ParsedString::Decompressed(bytes)) => bytes,
+            Some(ParsedString::Int(number)) => number.to_string().into_bytes(),
             None => return Err("Failed loading library data"),
         });
     }

@@ -15,7 +15,7 @@ use weft_values::hash::{self, FieldExpiry, Hash, HashEncoding, HashLimits, HashR
 use weft_values::listpack::{self, DECIMAL_MAX_BYTES, Element};
 use weft_values::packed::{MAX_PACKED_BYTES, PackedKind};
 
-use super::strings::{Loaded, Reader, write_length, write_string};
+use super::strings::{ParsedString, RdbReader, write_length, write_string};
 use super::ziplist::{self, Ziplist};
 use super::zipmap::Zipmap;
 
@@ -33,9 +33,9 @@ pub const TYPE_EXPIRING: u8 = 22;
 /// All types of hashes.
 pub const TYPES: [u8; 5] = [TYPE_HASH, TYPE_ZIPMAP, TYPE_ZIPLIST, TYPE_LISTPACK, TYPE_EXPIRING];
 
-const NEVER: i64 = -1;
+const NO_EXPIRY: i64 = -1;
 /// The number of fields for which memory is reserved in advance; a higher count must be backed by data.
-const CLAIMED_FIELDS_MAX: usize = 1 << 16;
+const MAX_RESERVED_FIELDS: usize = 1 << 16;
 
 /// Appends a hash and its type.
 pub fn write(out: &mut Vec<u8>, hash: HashRef<'_>, compress: bool) {
@@ -68,7 +68,7 @@ fn write_table(out: &mut Vec<u8>, hash: &Hash, compress: bool) {
         write_string(out, record.key, compress);
         write_string(out, record.value, compress);
         if volatile {
-            let expire_at_ms = record.expire_at_ms.map_or(NEVER, |at_ms| at_ms as i64);
+            let expire_at_ms = record.expire_at_ms.map_or(NO_EXPIRY, |at_ms| at_ms as i64);
             out.extend(expire_at_ms.to_le_bytes());
         }
     }
@@ -76,7 +76,7 @@ fn write_table(out: &mut Vec<u8>, hash: &Hash, compress: bool) {
 
 /// A hash that was read, in the encoding that the limits give it.
 #[derive(Debug)]
-pub enum Read {
+pub enum ReadHash {
     /// A packed hash, which is stored in the table entry.
     Packed(Vec<u8>),
     /// A hash as a separate object.
@@ -85,7 +85,7 @@ pub enum Read {
 
 /// Reads a hash of any of these types, in the encoding that the limits give it; `None` if it is invalid, empty, or
 /// contains a field twice.
-pub fn read(kind: u8, reader: &mut Reader<'_>, limits: HashLimits) -> Option<Read> {
+pub fn read(kind: u8, reader: &mut RdbReader<'_>, limits: HashLimits) -> Option<ReadHash> {
     match kind {
         TYPE_HASH | TYPE_EXPIRING => read_table(reader, limits, kind == TYPE_EXPIRING),
         _ => {
@@ -101,16 +101,16 @@ pub fn read(kind: u8, reader: &mut Reader<'_>, limits: HashLimits) -> Option<Rea
 }
 
 /// A hash under construction, to which each field is added once.
-struct Draft {
+struct HashBuilder {
     hash: Hash,
     /// The size in bytes of a listpack with all fields.
     run_bytes: usize,
 }
 
-impl Draft {
+impl HashBuilder {
     fn new(reported: HashEncoding, claimed_fields: usize) -> Self {
-        let fields = claimed_fields.min(CLAIMED_FIELDS_MAX);
-        Draft {
+        let fields = claimed_fields.min(MAX_RESERVED_FIELDS);
+        HashBuilder {
             hash: Hash::with_capacity(reported, fields, 0),
             run_bytes: 0,
         }
@@ -122,12 +122,12 @@ impl Draft {
         (self.hash.set(name, value, expiry, 0) == PreviousField::Absent).then_some(())
     }
 
-    fn finish(self) -> Option<Read> {
+    fn finish(self) -> Option<ReadHash> {
         if self.hash.is_empty() {
             return None;
         }
         if self.hash.encoding() == HashEncoding::Hashtable || self.run_bytes >= MAX_PACKED_BYTES {
-            return Some(Read::Large(self.hash));
+            return Some(ReadHash::Large(self.hash));
         }
         let mut packed = Vec::with_capacity(1 + self.run_bytes);
         packed.push(PackedKind::Hash as u8);
@@ -135,14 +135,14 @@ impl Draft {
             listpack::push(&mut packed, record.key);
             listpack::push(&mut packed, record.value);
         }
-        Some(Read::Packed(packed))
+        Some(ReadHash::Packed(packed))
     }
 }
 
-fn read_table(reader: &mut Reader<'_>, limits: HashLimits, expiring: bool) -> Option<Read> {
+fn read_table(reader: &mut RdbReader<'_>, limits: HashLimits, expiring: bool) -> Option<ReadHash> {
     let fields = reader.length()?;
     let compact = !expiring && fields <= limits.fields;
-    let mut draft = Draft::new(
+    let mut draft = HashBuilder::new(
         if compact {
             HashEncoding::Listpack
         } else {
@@ -151,38 +151,42 @@ fn read_table(reader: &mut Reader<'_>, limits: HashLimits, expiring: bool) -> Op
         fields,
     );
     for _ in 0..fields {
-        let (name, value) = (text(reader.string()?), text(reader.string()?));
+        let (name, value) = (into_bytes(reader.string()?), into_bytes(reader.string()?));
         if name.len().max(value.len()) > limits.value_bytes {
             draft.hash.set_hashtable_encoding();
         }
-        let expiry = if expiring { expiry(reader)? } else { FieldExpiry::Never };
+        let expiry = if expiring {
+            read_expiry(reader)?
+        } else {
+            FieldExpiry::Never
+        };
         draft.add(&name, &value, expiry)?;
     }
     draft.finish()
 }
 
-fn expiry(reader: &mut Reader<'_>) -> Option<FieldExpiry> {
+fn read_expiry(reader: &mut RdbReader<'_>) -> Option<FieldExpiry> {
     let bytes: [u8; 8] = reader.bytes(8)?.try_into().ok()?;
     match i64::from_le_bytes(bytes) {
-        NEVER => Some(FieldExpiry::Never),
+        NO_EXPIRY => Some(FieldExpiry::Never),
         at_ms => u64::try_from(at_ms).ok().map(FieldExpiry::At),
     }
 }
 
-fn text(loaded: Loaded<'_>) -> Cow<'_, [u8]> {
+fn into_bytes(loaded: ParsedString<'_>) -> Cow<'_, [u8]> {
     match loaded {
-        Loaded::Int(number) => Cow::Owned(number.to_string().into_bytes()),
-        Loaded::Bytes(bytes) => Cow::Borrowed(bytes),
-        Loaded::Unpacked(bytes) => Cow::Owned(bytes),
+        ParsedString::Int(number) => Cow::Owned(number.to_string().into_bytes()),
+        ParsedString::Bytes(bytes) => Cow::Borrowed(bytes),
+        ParsedString::Decompressed(bytes) => Cow::Owned(bytes),
     }
 }
 
-fn read_listpack(whole: &[u8], limits: HashLimits) -> Option<Read> {
+fn read_listpack(whole: &[u8], limits: HashLimits) -> Option<ReadHash> {
     let (run, elements) = listpack::validate(whole)?;
     if !elements.is_multiple_of(2) {
         return None;
     }
-    let mut draft = Draft::new(reported(elements / 2, limits), elements / 2);
+    let mut draft = HashBuilder::new(reported_encoding(elements / 2, limits), elements / 2);
     for field in hash::fields_of(run) {
         let (mut name, mut value) = ([0; DECIMAL_MAX_BYTES], [0; DECIMAL_MAX_BYTES]);
         draft.add(
@@ -195,7 +199,7 @@ fn read_listpack(whole: &[u8], limits: HashLimits) -> Option<Read> {
 }
 
 /// The reported encoding of a hash with this many fields that was stored in a compact encoding.
-fn reported(fields: usize, limits: HashLimits) -> HashEncoding {
+fn reported_encoding(fields: usize, limits: HashLimits) -> HashEncoding {
     if fields <= limits.fields {
         HashEncoding::Listpack
     } else {
@@ -203,12 +207,12 @@ fn reported(fields: usize, limits: HashLimits) -> HashEncoding {
     }
 }
 
-fn read_ziplist(whole: &[u8], limits: HashLimits) -> Option<Read> {
-    let list = Ziplist::check(whole)?;
+fn read_ziplist(whole: &[u8], limits: HashLimits) -> Option<ReadHash> {
+    let list = Ziplist::validate(whole)?;
     if !list.len().is_multiple_of(2) {
         return None;
     }
-    let mut draft = Draft::new(reported(list.len() / 2, limits), list.len() / 2);
+    let mut draft = HashBuilder::new(reported_encoding(list.len() / 2, limits), list.len() / 2);
     let mut elements = list.iter();
     while let (Some(name), Some(value)) = (elements.next(), elements.next()) {
         draft.add(&element_text(name), &element_text(value), FieldExpiry::Never)?;
@@ -216,16 +220,16 @@ fn read_ziplist(whole: &[u8], limits: HashLimits) -> Option<Read> {
     draft.finish()
 }
 
-fn element_text(element: ziplist::Element<'_>) -> Cow<'_, [u8]> {
+fn element_text(element: ziplist::ZiplistElement<'_>) -> Cow<'_, [u8]> {
     match element {
-        ziplist::Element::Int(number) => Cow::Owned(number.to_string().into_bytes()),
-        ziplist::Element::Bytes(bytes) => Cow::Borrowed(bytes),
+        ziplist::ZiplistElement::Int(number) => Cow::Owned(number.to_string().into_bytes()),
+        ziplist::ZiplistElement::Bytes(bytes) => Cow::Borrowed(bytes),
     }
 }
 
-fn read_zipmap(whole: &[u8], limits: HashLimits) -> Option<Read> {
-    let map = Zipmap::check(whole)?;
-    let mut draft = Draft::new(reported(map.len(), limits), map.len());
+fn read_zipmap(whole: &[u8], limits: HashLimits) -> Option<ReadHash> {
+    let map = Zipmap::validate(whole)?;
+    let mut draft = HashBuilder::new(reported_encoding(map.len(), limits), map.len());
     for (name, value) in map.iter() {
         if name.len().max(value.len()) > limits.value_bytes {
             draft.hash.set_hashtable_encoding();

@@ -12,8 +12,8 @@ use weft_values::list::{List, ListEnd, ListLimits, ListRef, NewList, NodeKind};
 use weft_values::listpack::{self, DECIMAL_MAX_BYTES, format_decimal};
 
 use super::dump_payload::RestoredValue;
-use super::strings::{Loaded, Reader, write_compressed, write_length, write_string};
-use super::ziplist::{Element, Ziplist};
+use super::strings::{ParsedString, RdbReader, write_compressed, write_length, write_string};
+use super::ziplist::{Ziplist, ZiplistElement};
 use crate::config::{Config, id};
 
 /// The type of a list of strings, used by the oldest versions.
@@ -25,8 +25,8 @@ pub const TYPE_QUICKLIST: u8 = 14;
 /// The type of a quicklist of listpacks and large elements. Only this type is written.
 pub const TYPE_QUICKLIST_2: u8 = 18;
 
-const PLAIN: usize = 1;
-const PACKED: usize = 2;
+const CONTAINER_PLAIN: usize = 1;
+const CONTAINER_PACKED: usize = 2;
 
 /// Appends a list and its type. Strings are compressed if `compress` is set (`rdbcompression`).
 pub fn write(out: &mut Vec<u8>, list: ListRef<'_>, compress: bool) {
@@ -34,7 +34,7 @@ pub fn write(out: &mut Vec<u8>, list: ListRef<'_>, compress: bool) {
     match list {
         ListRef::Packed(list) => {
             write_length(out, 1);
-            write_length(out, PACKED);
+            write_length(out, CONTAINER_PACKED);
             let mut whole = Vec::new();
             listpack::write_listpack(&mut whole, list.run().bytes(), list.len());
             write_string(out, &whole, compress);
@@ -46,8 +46,8 @@ pub fn write(out: &mut Vec<u8>, list: ListRef<'_>, compress: bool) {
                 write_length(
                     out,
                     match node.container {
-                        NodeKind::Plain => PLAIN,
-                        NodeKind::Packed => PACKED,
+                        NodeKind::Plain => CONTAINER_PLAIN,
+                        NodeKind::Packed => CONTAINER_PACKED,
                     },
                 );
                 // Nodes that are compressed in memory stay compressed.
@@ -61,7 +61,7 @@ pub fn write(out: &mut Vec<u8>, list: ListRef<'_>, compress: bool) {
 }
 
 /// Reads a list of the given type; `None` if it is invalid or empty.
-pub fn read<'p>(kind: u8, reader: &mut Reader<'p>, config: &Config) -> Option<RestoredValue<'p>> {
+pub fn read<'p>(kind: u8, reader: &mut RdbReader<'p>, config: &Config) -> Option<RestoredValue<'p>> {
     let fill = config.integer(id::LIST_MAX_LISTPACK_SIZE);
     let mut list = List::quicklist(fill, config.integer(id::LIST_COMPRESS_DEPTH));
     match kind {
@@ -83,38 +83,40 @@ pub fn read<'p>(kind: u8, reader: &mut Reader<'p>, config: &Config) -> Option<Re
     })
 }
 
-fn read_strings(reader: &mut Reader<'_>, list: &mut List) -> Option<()> {
+fn read_strings(reader: &mut RdbReader<'_>, list: &mut List) -> Option<()> {
     for _ in 0..reader.length()? {
         match reader.string()? {
-            Loaded::Int(number) => list.push(ListEnd::Tail, format_decimal(number, &mut [0; DECIMAL_MAX_BYTES])),
-            Loaded::Bytes(bytes) => list.push(ListEnd::Tail, bytes),
-            Loaded::Unpacked(bytes) => list.push(ListEnd::Tail, &bytes),
+            ParsedString::Int(number) => list.push(ListEnd::Tail, format_decimal(number, &mut [0; DECIMAL_MAX_BYTES])),
+            ParsedString::Bytes(bytes) => list.push(ListEnd::Tail, bytes),
+            ParsedString::Decompressed(bytes) => list.push(ListEnd::Tail, &bytes),
         }
     }
     Some(())
 }
 
-fn read_ziplist(reader: &mut Reader<'_>, list: &mut List) -> Option<()> {
+fn read_ziplist(reader: &mut RdbReader<'_>, list: &mut List) -> Option<()> {
     let bytes = reader.string()?.into_bytes()?;
-    for element in Ziplist::check(&bytes)?.iter() {
+    for element in Ziplist::validate(&bytes)?.iter() {
         match element {
-            Element::Int(number) => list.push(ListEnd::Tail, format_decimal(number, &mut [0; DECIMAL_MAX_BYTES])),
-            Element::Bytes(bytes) => list.push(ListEnd::Tail, bytes),
+            ZiplistElement::Int(number) => {
+                list.push(ListEnd::Tail, format_decimal(number, &mut [0; DECIMAL_MAX_BYTES]))
+            }
+            ZiplistElement::Bytes(bytes) => list.push(ListEnd::Tail, bytes),
         }
     }
     Some(())
 }
 
-fn read_ziplists(reader: &mut Reader<'_>, list: &mut List) -> Option<()> {
+fn read_ziplists(reader: &mut RdbReader<'_>, list: &mut List) -> Option<()> {
     let mut run = Vec::new();
     for _ in 0..reader.length()? {
         let bytes = reader.string()?.into_bytes()?;
-        let elements = Ziplist::check(&bytes)?;
+        let elements = Ziplist::validate(&bytes)?;
         run.clear();
         for element in elements.iter() {
             match element {
-                Element::Int(number) => listpack::push_int(&mut run, number),
-                Element::Bytes(bytes) => listpack::push(&mut run, bytes),
+                ZiplistElement::Int(number) => listpack::push_int(&mut run, number),
+                ZiplistElement::Bytes(bytes) => listpack::push(&mut run, bytes),
             }
         }
         if elements.len() > 0 {
@@ -124,19 +126,19 @@ fn read_ziplists(reader: &mut Reader<'_>, list: &mut List) -> Option<()> {
     Some(())
 }
 
-fn read_nodes(reader: &mut Reader<'_>, list: &mut List) -> Option<()> {
+fn read_nodes(reader: &mut RdbReader<'_>, list: &mut List) -> Option<()> {
     for _ in 0..reader.length()? {
         let container = reader.length()?;
         let bytes = match reader.string()? {
             // Only a plain node, with a single element, can be a number.
-            Loaded::Int(number) if container == PLAIN => {
+            ParsedString::Int(number) if container == CONTAINER_PLAIN => {
                 format_decimal(number, &mut [0; DECIMAL_MAX_BYTES]).to_vec().into()
             }
             other => other.into_bytes()?,
         };
         match container {
-            PLAIN if !bytes.is_empty() => list.append_plain(&bytes),
-            PACKED => {
+            CONTAINER_PLAIN if !bytes.is_empty() => list.append_plain(&bytes),
+            CONTAINER_PACKED => {
                 let (run, count) = listpack::validate(&bytes)?;
                 if count > 0 {
                     list.append_run(run.bytes(), count);

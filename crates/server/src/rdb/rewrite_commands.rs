@@ -23,7 +23,7 @@ use super::dump_payload::{PayloadContent, RestoredValue};
 use crate::propagation::{begin_command, write_command, write_word};
 
 /// The maximum number of elements that one command adds.
-const BATCH: usize = 64;
+const ELEMENTS_PER_COMMAND: usize = 64;
 
 /// Appends the commands that create a key.
 pub fn write_key(name: &[u8], value: &RestoredValue<'_>, expire_at_ms: i64, out: &mut Vec<u8>) {
@@ -42,30 +42,30 @@ pub fn write_key(name: &[u8], value: &RestoredValue<'_>, expire_at_ms: i64, out:
 }
 
 /// Starts a new command for every 64 elements. Each element consists of `words` arguments.
-struct Batches<'w> {
+struct CommandBatches<'w> {
     command: &'w [u8],
     name: &'w [u8],
-    words: usize,
+    args_per_element: usize,
     left: usize,
     in_command: usize,
 }
 
-impl<'w> Batches<'w> {
+impl<'w> CommandBatches<'w> {
     fn new(command: &'w [u8], name: &'w [u8], words: usize, elements: usize) -> Self {
-        Batches {
+        CommandBatches {
             command,
             name,
-            words,
+            args_per_element: words,
             left: elements,
             in_command: 0,
         }
     }
 
     /// Starts a command if necessary. Called for each element, before its arguments are written.
-    fn next(&mut self, out: &mut Vec<u8>) {
+    fn begin_element(&mut self, out: &mut Vec<u8>) {
         if self.in_command == 0 {
-            self.in_command = self.left.min(BATCH);
-            begin_command(2 + self.in_command * self.words, out);
+            self.in_command = self.left.min(ELEMENTS_PER_COMMAND);
+            begin_command(2 + self.in_command * self.args_per_element, out);
             write_word(self.command, out);
             write_word(self.name, out);
         }
@@ -75,27 +75,27 @@ impl<'w> Batches<'w> {
 }
 
 fn write_list(name: &[u8], list: ListRef<'_>, out: &mut Vec<u8>) {
-    let mut batches = Batches::new(b"RPUSH", name, 1, list.len());
+    let mut batches = CommandBatches::new(b"RPUSH", name, 1, list.len());
     list.visit(0, Direction::Forward, |element| {
-        batches.next(out);
+        batches.begin_element(out);
         write_word(element.text(&mut [0; DECIMAL_MAX_BYTES]), out);
         ControlFlow::Continue(())
     });
 }
 
 fn write_set(name: &[u8], set: SetView<'_>, out: &mut Vec<u8>) {
-    let mut batches = Batches::new(b"SADD", name, 1, set.len());
+    let mut batches = CommandBatches::new(b"SADD", name, 1, set.len());
     for member in set.iter() {
-        batches.next(out);
+        batches.begin_element(out);
         write_word(member.text(&mut [0; DECIMAL_MAX_BYTES]), out);
     }
 }
 
 fn write_sorted_set(name: &[u8], set: SortedSetView<'_>, out: &mut Vec<u8>) {
-    let mut batches = Batches::new(b"ZADD", name, 2, set.len());
+    let mut batches = CommandBatches::new(b"ZADD", name, 2, set.len());
     let mut text = Vec::new();
     for (member, score) in set.iter() {
-        batches.next(out);
+        batches.begin_element(out);
         text.clear();
         format_f64_shortest(score, &mut text);
         write_word(&text, out);
@@ -105,9 +105,9 @@ fn write_sorted_set(name: &[u8], set: SortedSetView<'_>, out: &mut Vec<u8>) {
 
 fn write_hash(name: &[u8], hash: HashRef<'_>, out: &mut Vec<u8>) {
     let expiring = write_expiring_fields(name, hash, out);
-    let mut batches = Batches::new(b"HMSET", name, 2, hash.len() - expiring);
+    let mut batches = CommandBatches::new(b"HMSET", name, 2, hash.len() - expiring);
     let mut write = |field: &[u8], value: &[u8]| {
-        batches.next(out);
+        batches.begin_element(out);
         write_word(field, out);
         write_word(value, out);
     };
@@ -152,7 +152,7 @@ fn write_expiring_fields(name: &[u8], hash: HashRef<'_>, out: &mut Vec<u8>) -> u
     count
 }
 
-fn id_text(id: StreamId) -> Vec<u8> {
+fn format_id(id: StreamId) -> Vec<u8> {
     format!("{}-{}", id.ms, id.seq).into_bytes()
 }
 
@@ -166,14 +166,14 @@ fn write_stream(name: &[u8], stream: &Stream, out: &mut Vec<u8>) {
         begin_command(3 + entry.fields * 2, out);
         write_word(b"XADD", out);
         write_word(name, out);
-        write_word(&id_text(entry.id), out);
+        write_word(&format_id(entry.id), out);
         for (field, value) in entry.pairs() {
             write_word(field.text(&mut [0; DECIMAL_MAX_BYTES]), out);
             write_word(value.text(&mut [0; DECIMAL_MAX_BYTES]), out);
         }
     }
     let counters = stream.metadata();
-    let (last, deleted) = (id_text(counters.last_id), id_text(counters.max_deleted_id));
+    let (last, deleted) = (format_id(counters.last_id), format_id(counters.max_deleted_id));
     let added = counters.entries_added.to_string();
     let words: [&[u8]; 7] = [
         b"XSETID",
@@ -191,7 +191,7 @@ fn write_stream(name: &[u8], stream: &Stream, out: &mut Vec<u8>) {
 }
 
 fn write_group(name: &[u8], group: &ConsumerGroup, out: &mut Vec<u8>) {
-    let last = id_text(group.last_id);
+    let last = format_id(group.last_id);
     let read = group.entries_read.unwrap_or(-1).to_string();
     let words: [&[u8]; 7] = [
         b"XGROUP",
@@ -212,7 +212,7 @@ fn write_group(name: &[u8], group: &ConsumerGroup, out: &mut Vec<u8>) {
             let Some(pending) = group.pending().get(id) else {
                 continue;
             };
-            let (id, delivered) = (id_text(*id), pending.delivered_ms.to_string());
+            let (id, delivered) = (format_id(*id), pending.delivered_ms.to_string());
             let deliveries = pending.deliveries.to_string();
             let words: [&[u8]; 12] = [
                 b"XCLAIM",

@@ -11,7 +11,7 @@ use weft_values::listpack;
 use weft_values::set::{PackedIntegers, Set, SetLimits, SetView};
 
 use super::dump_payload::RestoredValue;
-use super::strings::{Loaded, Reader, write_length, write_string};
+use super::strings::{ParsedString, RdbReader, write_length, write_string};
 use crate::config::Config;
 
 /// The type of a set of arbitrary members.
@@ -49,7 +49,7 @@ pub fn write(out: &mut Vec<u8>, set: SetView<'_>, compress: bool) {
 }
 
 /// Reads a set of one of the types above, in the encoding that the limits in `config` give it; `None` if it is invalid.
-pub fn read<'p>(kind: u8, reader: &mut Reader<'_>, config: &Config) -> Option<RestoredValue<'p>> {
+pub fn read<'p>(kind: u8, reader: &mut RdbReader<'_>, config: &Config) -> Option<RestoredValue<'p>> {
     let set = read_set(kind, reader, config.set_limits())?;
     Some(match set.packed() {
         Some(packed) => RestoredValue::Packed(packed.to_vec()),
@@ -57,7 +57,7 @@ pub fn read<'p>(kind: u8, reader: &mut Reader<'_>, config: &Config) -> Option<Re
     })
 }
 
-fn read_set(kind: u8, reader: &mut Reader<'_>, limits: SetLimits) -> Option<Set> {
+fn read_set(kind: u8, reader: &mut RdbReader<'_>, limits: SetLimits) -> Option<Set> {
     match kind {
         TYPE_SET => read_members(reader, limits),
         TYPE_INTSET => read_intset(&reader.string()?.into_bytes()?, limits),
@@ -68,7 +68,7 @@ fn read_set(kind: u8, reader: &mut Reader<'_>, limits: SetLimits) -> Option<Set>
 
 /// Reads a set of [`TYPE_SET`], in the encoding that the limits give it; `None` if it is empty or contains a member
 /// twice.
-fn read_members(reader: &mut Reader<'_>, limits: SetLimits) -> Option<Set> {
+fn read_members(reader: &mut RdbReader<'_>, limits: SetLimits) -> Option<Set> {
     let members = reader.length()?;
     let mut set = if members > limits.integers {
         // The stated number is not trusted, so no memory is reserved for it.
@@ -78,9 +78,9 @@ fn read_members(reader: &mut Reader<'_>, limits: SetLimits) -> Option<Set> {
     };
     for _ in 0..members {
         let missing = match reader.string()? {
-            Loaded::Int(number) => set.add_element(listpack::Element::Int(number), limits),
-            Loaded::Bytes(member) => set.add(member, limits),
-            Loaded::Unpacked(member) => set.add(&member, limits),
+            ParsedString::Int(number) => set.add_element(listpack::Element::Int(number), limits),
+            ParsedString::Bytes(member) => set.add(member, limits),
+            ParsedString::Decompressed(member) => set.add(&member, limits),
         };
         if !missing {
             return None;

@@ -15,7 +15,7 @@ use weft_values::sorted_set::{
     DetachedSortedSet, MAX_MEMBER_BYTES, MemberBuilder, SortedSetEncoding, SortedSetLimits, SortedSetView,
 };
 
-use super::strings::{Loaded, Reader, write_length, write_string};
+use super::strings::{ParsedString, RdbReader, write_length, write_string};
 use super::ziplist::{self, Ziplist};
 
 /// The type of a sorted set with scores in decimal.
@@ -78,7 +78,7 @@ fn push_score(run: &mut Vec<u8>, score: f64) {
 
 /// Reads a sorted set of one of these types, in the encoding that the limits give it; `None` if it is empty or invalid,
 /// or if the type is a different one.
-pub fn read(kind: u8, reader: &mut Reader<'_>, limits: SortedSetLimits) -> Option<DetachedSortedSet> {
+pub fn read(kind: u8, reader: &mut RdbReader<'_>, limits: SortedSetLimits) -> Option<DetachedSortedSet> {
     match kind {
         TYPE_DECIMAL => read_members(reader, false, limits),
         TYPE_BINARY => read_members(reader, true, limits),
@@ -88,39 +88,39 @@ pub fn read(kind: u8, reader: &mut Reader<'_>, limits: SortedSetLimits) -> Optio
     }
 }
 
-fn read_members(reader: &mut Reader<'_>, binary: bool, limits: SortedSetLimits) -> Option<DetachedSortedSet> {
+fn read_members(reader: &mut RdbReader<'_>, is_binary: bool, limits: SortedSetLimits) -> Option<DetachedSortedSet> {
     let count = reader.length()?;
     let mut gathering = MemberBuilder::default();
     for _ in 0..count {
         let member = reader.string()?;
-        let score = if binary {
+        let score = if is_binary {
             f64::from_le_bytes(reader.bytes(8)?.try_into().ok()?)
         } else {
             read_decimal(reader)?
         };
         match member {
-            Loaded::Int(number) => gathering.push_element(Element::Int(number), score),
-            Loaded::Bytes(member) => gather(&mut gathering, member, score)?,
-            Loaded::Unpacked(member) => gather(&mut gathering, &member, score)?,
+            ParsedString::Int(number) => gathering.push_element(Element::Int(number), score),
+            ParsedString::Bytes(member) => push_checked(&mut gathering, member, score)?,
+            ParsedString::Decompressed(member) => push_checked(&mut gathering, &member, score)?,
         }
         if score.is_nan() {
             return None;
         }
     }
-    finish(gathering, limits)
+    finish_draft(gathering, limits)
 }
 
-fn gather(gathering: &mut MemberBuilder, member: &[u8], score: f64) -> Option<()> {
+fn push_checked(gathering: &mut MemberBuilder, member: &[u8], score: f64) -> Option<()> {
     let fits = member.len() <= MAX_MEMBER_BYTES && !score.is_nan();
     fits.then(|| gathering.push(member, score))
 }
 
-fn finish(gathering: MemberBuilder, limits: SortedSetLimits) -> Option<DetachedSortedSet> {
-    let sound = !gathering.is_empty() && !gathering.has_duplicates();
-    sound.then(|| gathering.build(limits))
+fn finish_draft(gathering: MemberBuilder, limits: SortedSetLimits) -> Option<DetachedSortedSet> {
+    let is_valid = !gathering.is_empty() && !gathering.has_duplicates();
+    is_valid.then(|| gathering.build(limits))
 }
 
-fn read_decimal(reader: &mut Reader<'_>) -> Option<f64> {
+fn read_decimal(reader: &mut RdbReader<'_>) -> Option<f64> {
     match reader.byte()? {
         DECIMAL_NAN => None,
         DECIMAL_INFINITY => Some(f64::INFINITY),
@@ -130,7 +130,7 @@ fn read_decimal(reader: &mut Reader<'_>) -> Option<f64> {
 }
 
 /// A listpack or ziplist becomes a skiplist if it has too many members. The length of its members does not matter.
-fn limits_of_packed(limits: SortedSetLimits) -> SortedSetLimits {
+fn limits_for_packed(limits: SortedSetLimits) -> SortedSetLimits {
     SortedSetLimits {
         member_bytes: usize::MAX,
         ..limits
@@ -145,30 +145,30 @@ fn read_listpack(whole: &[u8], limits: SortedSetLimits) -> Option<DetachedSorted
     let mut gathering = MemberBuilder::with_capacity(count / 2);
     let mut elements = run.iter().map(|(_, element)| element);
     while let (Some(member), Some(score)) = (elements.next(), elements.next()) {
-        gather_pair(&mut gathering, member, score)?;
+        push_pair(&mut gathering, member, score)?;
     }
-    finish(gathering, limits_of_packed(limits))
+    finish_draft(gathering, limits_for_packed(limits))
 }
 
 fn read_ziplist(whole: &[u8], limits: SortedSetLimits) -> Option<DetachedSortedSet> {
-    let ziplist = Ziplist::check(whole)?;
+    let ziplist = Ziplist::validate(whole)?;
     let mut gathering = MemberBuilder::default();
     let mut elements = ziplist.iter().map(|element| match element {
-        ziplist::Element::Int(number) => Element::Int(number),
-        ziplist::Element::Bytes(bytes) => Element::Bytes(bytes),
+        ziplist::ZiplistElement::Int(number) => Element::Int(number),
+        ziplist::ZiplistElement::Bytes(bytes) => Element::Bytes(bytes),
     });
     while let Some(member) = elements.next() {
-        gather_pair(&mut gathering, member, elements.next()?)?;
+        push_pair(&mut gathering, member, elements.next()?)?;
     }
-    finish(gathering, limits_of_packed(limits))
+    finish_draft(gathering, limits_for_packed(limits))
 }
 
-fn gather_pair(gathering: &mut MemberBuilder, member: Element<'_>, score: Element<'_>) -> Option<()> {
+fn push_pair(gathering: &mut MemberBuilder, member: Element<'_>, score: Element<'_>) -> Option<()> {
     let score = match score {
         Element::Int(number) => number as f64,
         Element::Bytes(text) => parse_score_bound(text)?,
     };
-    gather(gathering, member.text(&mut [0; DECIMAL_MAX_BYTES]), score)
+    push_checked(gathering, member.text(&mut [0; DECIMAL_MAX_BYTES]), score)
 }
 
 #[cfg(test)]

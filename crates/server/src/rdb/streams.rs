@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use weft_values::listpack::{DECIMAL_MAX_BYTES, format_decimal};
 use weft_values::stream::{ConsumerGroup, PendingEntry, Stream, StreamBuilder, StreamId, StreamMetadata};
 
-use super::strings::{Loaded, Reader, write_length, write_string};
+use super::strings::{ParsedString, RdbReader, write_length, write_string};
 
 /// The type of the first version of the encoding.
 pub const TYPE_FIRST: u8 = 15;
@@ -28,7 +28,7 @@ pub const TYPE_SECOND: u8 = 19;
 pub const TYPE_THIRD: u8 = 21;
 
 /// The stored value for an unknown number of entries read.
-const UNKNOWN: usize = u64::MAX as usize;
+const UNKNOWN_ENTRIES_READ: usize = u64::MAX as usize;
 
 /// Appends a stream in the third version. Strings are compressed if `compress` is set.
 pub fn write(out: &mut Vec<u8>, stream: &Stream, compress: bool) {
@@ -60,7 +60,10 @@ fn write_id(out: &mut Vec<u8>, id: StreamId) {
 fn write_group(out: &mut Vec<u8>, group: &ConsumerGroup, compress: bool) {
     write_string(out, group.name(), compress);
     write_id(out, group.last_id);
-    write_length(out, group.entries_read.map_or(UNKNOWN, |read| read as usize));
+    write_length(
+        out,
+        group.entries_read.map_or(UNKNOWN_ENTRIES_READ, |read| read as usize),
+    );
     write_length(out, group.pending().len());
     for (id, pending) in group.pending() {
         out.extend(id.to_bytes());
@@ -80,14 +83,14 @@ fn write_group(out: &mut Vec<u8>, group: &ConsumerGroup, compress: bool) {
 }
 
 /// Reads a stream. `version` is the type that preceded it. Returns `None` if the bytes are invalid or inconsistent.
-pub fn read(reader: &mut Reader<'_>, version: u8) -> Option<Stream> {
+pub fn read(reader: &mut RdbReader<'_>, version: u8) -> Option<Stream> {
     let mut builder = StreamBuilder::default();
     for _ in 0..reader.length()? {
-        let base = StreamId::from_bytes(text(reader.string()?).try_into().ok()?);
+        let base = StreamId::from_bytes(into_bytes(reader.string()?).try_into().ok()?);
         match reader.string()? {
-            Loaded::Bytes(whole) => builder.add_block(base, whole)?,
-            Loaded::Unpacked(whole) => builder.add_block(base, &whole)?,
-            Loaded::Int(_) => return None,
+            ParsedString::Bytes(whole) => builder.add_block(base, whole)?,
+            ParsedString::Decompressed(whole) => builder.add_block(base, &whole)?,
+            ParsedString::Int(_) => return None,
         }
     }
     let length = reader.length()? as u64;
@@ -110,32 +113,32 @@ pub fn read(reader: &mut Reader<'_>, version: u8) -> Option<Stream> {
     Some(stream)
 }
 
-fn read_id(reader: &mut Reader<'_>) -> Option<StreamId> {
+fn read_id(reader: &mut RdbReader<'_>) -> Option<StreamId> {
     Some(StreamId::new(reader.length()? as u64, reader.length()? as u64))
 }
 
-fn read_raw_id(reader: &mut Reader<'_>) -> Option<StreamId> {
+fn read_raw_id(reader: &mut RdbReader<'_>) -> Option<StreamId> {
     reader.bytes(16)?.try_into().ok().map(StreamId::from_bytes)
 }
 
-fn read_time_ms(reader: &mut Reader<'_>) -> Option<i64> {
+fn read_time_ms(reader: &mut RdbReader<'_>) -> Option<i64> {
     reader.bytes(8)?.try_into().ok().map(i64::from_le_bytes)
 }
 
-fn text(loaded: Loaded<'_>) -> Vec<u8> {
+fn into_bytes(loaded: ParsedString<'_>) -> Vec<u8> {
     match loaded {
-        Loaded::Int(number) => format_decimal(number, &mut [0; DECIMAL_MAX_BYTES]).to_vec(),
-        Loaded::Bytes(bytes) => bytes.to_vec(),
-        Loaded::Unpacked(bytes) => bytes,
+        ParsedString::Int(number) => format_decimal(number, &mut [0; DECIMAL_MAX_BYTES]).to_vec(),
+        ParsedString::Bytes(bytes) => bytes.to_vec(),
+        ParsedString::Decompressed(bytes) => bytes,
     }
 }
 
-fn read_group(reader: &mut Reader<'_>, version: u8, stream: &mut Stream) -> Option<()> {
-    let name = text(reader.string()?);
+fn read_group(reader: &mut RdbReader<'_>, version: u8, stream: &mut Stream) -> Option<()> {
+    let name = into_bytes(reader.string()?);
     let last_id = read_id(reader)?;
     let entries_read = if version >= TYPE_SECOND {
         Some(reader.length()?)
-            .filter(|read| *read != UNKNOWN)
+            .filter(|read| *read != UNKNOWN_ENTRIES_READ)
             .map(|read| read as i64)
     } else {
         stream.metadata().entries_added_up_to(last_id)
@@ -157,12 +160,12 @@ fn read_group(reader: &mut Reader<'_>, version: u8, stream: &mut Stream) -> Opti
 
 /// Reads a consumer and assigns its pending entries to it.
 fn read_consumer(
-    reader: &mut Reader<'_>,
+    reader: &mut RdbReader<'_>,
     version: u8,
     group: &mut ConsumerGroup,
     unclaimed: &mut BTreeMap<StreamId, (i64, u64)>,
 ) -> Option<()> {
-    let name = text(reader.string()?);
+    let name = into_bytes(reader.string()?);
     let seen_ms = read_time_ms(reader)?;
     let active_ms = if version >= TYPE_THIRD {
         read_time_ms(reader)?

@@ -22,11 +22,11 @@ const INT_32: u8 = 0xc2;
 const LZF: u8 = 0xc3;
 
 /// The length above which a string is not checked for being a number: no 32-bit number has more digits.
-const NUMBER_DIGITS: usize = 11;
+const MAX_NUMBER_BYTES: usize = 11;
 /// The minimum length of strings to compress. Shorter strings do not get smaller.
-const COMPRESSED_MIN: usize = 21;
+const MIN_COMPRESSED_BYTES: usize = 21;
 /// The minimum number of bytes that compression must save.
-const WORTHWHILE: usize = 4;
+const MIN_SAVED_BYTES: usize = 4;
 
 /// Appends a length.
 pub fn write_length(out: &mut Vec<u8>, length: usize) {
@@ -48,15 +48,15 @@ pub fn write_length(out: &mut Vec<u8>, length: usize) {
 
 /// Appends a string in its shortest form. It is compressed only if `compress` is set (`rdbcompression`).
 pub fn write_string(out: &mut Vec<u8>, bytes: &[u8], compress: bool) {
-    if bytes.len() <= NUMBER_DIGITS
+    if bytes.len() <= MAX_NUMBER_BYTES
         && let Some(number) = parse_i64(bytes)
         && write_small_integer(out, number)
     {
         return;
     }
     if compress
-        && bytes.len() >= COMPRESSED_MIN
-        && let Some(packed) = lzf::compress(bytes, bytes.len() - WORTHWHILE)
+        && bytes.len() >= MIN_COMPRESSED_BYTES
+        && let Some(packed) = lzf::compress(bytes, bytes.len() - MIN_SAVED_BYTES)
     {
         write_compressed(out, &packed, bytes.len());
         return;
@@ -104,25 +104,25 @@ fn write_small_integer(out: &mut Vec<u8>, number: i64) -> bool {
 
 /// A string that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Loaded<'a> {
+pub enum ParsedString<'a> {
     /// The string was stored as a number.
     Int(i64),
     /// The string was stored uncompressed.
     Bytes(&'a [u8]),
     /// The string was stored compressed.
-    Unpacked(Vec<u8>),
+    Decompressed(Vec<u8>),
 }
 
 /// A reader of untrusted bytes.
 #[derive(Clone, Copy, Debug)]
-pub struct Reader<'a> {
-    rest: &'a [u8],
+pub struct RdbReader<'a> {
+    remaining: &'a [u8],
 }
 
-impl<'a> Reader<'a> {
+impl<'a> RdbReader<'a> {
     /// Creates a reader at the start of `bytes`.
     pub const fn new(bytes: &'a [u8]) -> Self {
-        Reader { rest: bytes }
+        RdbReader { remaining: bytes }
     }
 
     /// The next byte; `None` at the end.
@@ -132,45 +132,45 @@ impl<'a> Reader<'a> {
 
     /// The next `count` bytes; `None` if there are fewer.
     pub fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.rest.split_at_checked(count)?;
-        self.rest = rest;
+        let (taken, rest) = self.remaining.split_at_checked(count)?;
+        self.remaining = rest;
         Some(taken)
     }
 
     fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (taken, rest) = self.rest.split_first_chunk::<N>()?;
-        self.rest = rest;
+        let (taken, rest) = self.remaining.split_first_chunk::<N>()?;
+        self.remaining = rest;
         Some(*taken)
     }
 
     /// The next string; `None` if the bytes are not a valid string.
-    pub fn string(&mut self) -> Option<Loaded<'a>> {
-        let mark = *self.rest.first()?;
+    pub fn string(&mut self) -> Option<ParsedString<'a>> {
+        let mark = *self.remaining.first()?;
         let int = match mark {
-            INT_8 => i8::from_le_bytes(self.marked()?).into(),
-            INT_16 => i16::from_le_bytes(self.marked()?).into(),
-            INT_32 => i32::from_le_bytes(self.marked()?).into(),
+            INT_8 => i8::from_le_bytes(self.array_after_mark()?).into(),
+            INT_16 => i16::from_le_bytes(self.array_after_mark()?).into(),
+            INT_32 => i32::from_le_bytes(self.array_after_mark()?).into(),
             LZF => return self.compressed(),
             _ if is_encoding(mark) => return None,
             _ => {
                 let length = self.length()?;
-                return self.bytes(length).map(Loaded::Bytes);
+                return self.bytes(length).map(ParsedString::Bytes);
             }
         };
-        Some(Loaded::Int(int))
+        Some(ParsedString::Int(int))
     }
 
     /// The bytes after an encoding mark.
-    fn marked<const N: usize>(&mut self) -> Option<[u8; N]> {
+    fn array_after_mark<const N: usize>(&mut self) -> Option<[u8; N]> {
         self.byte()?;
         self.array()
     }
 
-    fn compressed(&mut self) -> Option<Loaded<'a>> {
+    fn compressed(&mut self) -> Option<ParsedString<'a>> {
         self.byte()?;
         let (packed, length) = (self.length()?, self.length()?);
         let packed = self.bytes(packed)?;
-        lzf::decompress(packed, length).map(Loaded::Unpacked)
+        lzf::decompress(packed, length).map(ParsedString::Decompressed)
     }
 
     /// The next length. Where only a length is allowed, an encoding mark is read as one.

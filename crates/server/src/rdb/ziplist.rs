@@ -18,11 +18,11 @@
 const HEADER_BYTES: usize = 10;
 const END: u8 = 0xff;
 const UNCOUNTED: usize = 0xffff;
-const LONG_BEFORE: u8 = 0xfe;
+const LONG_PREVIOUS_LENGTH: u8 = 0xfe;
 
 /// One element of a ziplist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Element<'a> {
+pub enum ZiplistElement<'a> {
     /// The number whose canonical decimal form is the element.
     Int(i64),
     /// The bytes of the element.
@@ -38,7 +38,7 @@ pub struct Ziplist<'a> {
 
 impl<'a> Ziplist<'a> {
     /// Validates every byte of a ziplist; `None` if it is invalid. It may be empty.
-    pub fn check(bytes: &'a [u8]) -> Option<Self> {
+    pub fn validate(bytes: &'a [u8]) -> Option<Self> {
         let (header, rest) = bytes.split_first_chunk::<HEADER_BYTES>()?;
         let [b0, b1, b2, b3, t0, t1, t2, t3, c0, c1] = *header;
         let length = u32::from_le_bytes([b0, b1, b2, b3]) as usize;
@@ -50,8 +50,8 @@ impl<'a> Ziplist<'a> {
         }
         let (mut at, mut before, mut count) = (0, 0, 0);
         while at < entries.len() {
-            let entry = Entry::read(&entries[at..])?;
-            if entry.before != before || (at + entry.length == entries.len() && tail != HEADER_BYTES + at) {
+            let entry = ZiplistEntry::read(&entries[at..])?;
+            if entry.previous_length != before || (at + entry.length == entries.len() && tail != HEADER_BYTES + at) {
                 return None;
             }
             before = entry.length;
@@ -67,8 +67,8 @@ impl<'a> Ziplist<'a> {
     }
 
     /// Iterates over the elements in order.
-    pub fn iter(&self) -> Elements<'a> {
-        Elements {
+    pub fn iter(&self) -> ZiplistElements<'a> {
+        ZiplistElements {
             rest: self.entries,
             count: self.count,
         }
@@ -76,26 +76,26 @@ impl<'a> Ziplist<'a> {
 }
 
 impl<'a> IntoIterator for Ziplist<'a> {
-    type Item = Element<'a>;
-    type IntoIter = Elements<'a>;
+    type Item = ZiplistElement<'a>;
+    type IntoIter = ZiplistElements<'a>;
 
-    fn into_iter(self) -> Elements<'a> {
+    fn into_iter(self) -> ZiplistElements<'a> {
         self.iter()
     }
 }
 
 /// An iterator over the elements of a ziplist.
 #[derive(Clone, Debug)]
-pub struct Elements<'a> {
+pub struct ZiplistElements<'a> {
     rest: &'a [u8],
     count: usize,
 }
 
-impl<'a> Iterator for Elements<'a> {
-    type Item = Element<'a>;
+impl<'a> Iterator for ZiplistElements<'a> {
+    type Item = ZiplistElement<'a>;
 
-    fn next(&mut self) -> Option<Element<'a>> {
-        let entry = Entry::read(self.rest)?;
+    fn next(&mut self) -> Option<ZiplistElement<'a>> {
+        let entry = ZiplistEntry::read(self.rest)?;
         self.rest = self.rest.get(entry.length..)?;
         self.count -= 1;
         Some(entry.element)
@@ -106,30 +106,30 @@ impl<'a> Iterator for Elements<'a> {
     }
 }
 
-impl ExactSizeIterator for Elements<'_> {}
+impl ExactSizeIterator for ZiplistElements<'_> {}
 
-struct Entry<'a> {
+struct ZiplistEntry<'a> {
     /// The length of the previous entry, as stored in this one.
-    before: usize,
+    previous_length: usize,
     /// The length of this entry in bytes.
     length: usize,
-    element: Element<'a>,
+    element: ZiplistElement<'a>,
 }
 
-impl<'a> Entry<'a> {
+impl<'a> ZiplistEntry<'a> {
     /// Parses the entry at the start of `bytes`; `None` if there is no complete entry.
     fn read(bytes: &'a [u8]) -> Option<Self> {
         let (before, rest) = match bytes {
-            [LONG_BEFORE, rest @ ..] => {
+            [LONG_PREVIOUS_LENGTH, rest @ ..] => {
                 let (before, rest) = rest.split_first_chunk()?;
                 (u32::from_le_bytes(*before) as usize, rest)
             }
             [END, ..] | [] => return None,
             [before, rest @ ..] => (usize::from(*before), rest),
         };
-        let (element, rest) = element(rest)?;
-        Some(Entry {
-            before,
+        let (element, rest) = parse_element(rest)?;
+        Some(ZiplistEntry {
+            previous_length: before,
             length: bytes.len() - rest.len(),
             element,
         })
@@ -137,41 +137,41 @@ impl<'a> Entry<'a> {
 }
 
 /// Parses the element at the start of `bytes`. Returns it with the bytes that follow it.
-fn element(bytes: &[u8]) -> Option<(Element<'_>, &[u8])> {
+fn parse_element(bytes: &[u8]) -> Option<(ZiplistElement<'_>, &[u8])> {
     let (mark, rest) = bytes.split_first()?;
     let short = usize::from(mark & 0x3f);
     match mark {
-        0x00..=0x3f => string(rest, short),
+        0x00..=0x3f => parse_string(rest, short),
         0x40..=0x7f => {
             let (low, rest) = rest.split_first()?;
-            string(rest, short << 8 | usize::from(*low))
+            parse_string(rest, short << 8 | usize::from(*low))
         }
         0x80..=0xbf => {
             let (length, rest) = rest.split_first_chunk()?;
-            string(rest, u32::from_be_bytes(*length) as usize)
+            parse_string(rest, u32::from_be_bytes(*length) as usize)
         }
-        0xc0 => integer::<2>(rest),
-        0xd0 => integer::<4>(rest),
-        0xe0 => integer::<8>(rest),
-        0xf0 => integer::<3>(rest),
-        0xfe => integer::<1>(rest),
-        0xf1..=0xfd => Some((Element::Int(i64::from(mark - 0xf1)), rest)),
+        0xc0 => parse_integer::<2>(rest),
+        0xd0 => parse_integer::<4>(rest),
+        0xe0 => parse_integer::<8>(rest),
+        0xf0 => parse_integer::<3>(rest),
+        0xfe => parse_integer::<1>(rest),
+        0xf1..=0xfd => Some((ZiplistElement::Int(i64::from(mark - 0xf1)), rest)),
         _ => None,
     }
 }
 
-fn string(bytes: &[u8], length: usize) -> Option<(Element<'_>, &[u8])> {
+fn parse_string(bytes: &[u8], length: usize) -> Option<(ZiplistElement<'_>, &[u8])> {
     let (string, rest) = bytes.split_at_checked(length)?;
-    Some((Element::Bytes(string), rest))
+    Some((ZiplistElement::Bytes(string), rest))
 }
 
-fn integer<const N: usize>(bytes: &[u8]) -> Option<(Element<'_>, &[u8])> {
+fn parse_integer<const N: usize>(bytes: &[u8]) -> Option<(ZiplistElement<'_>, &[u8])> {
     let (digits, rest) = bytes.split_first_chunk::<N>()?;
     let mut wide = [0; 8];
     wide[8 - N..].copy_from_slice(digits);
     // The shift extends the sign.
     let number = i64::from_le_bytes(wide) >> (8 * (8 - N));
-    Some((Element::Int(number), rest))
+    Some((ZiplistElement::Int(number), rest))
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@
 //! The number of fields is FE if it does not fit. A zipmap is checked completely before any of its data is used.
 
 const END: u8 = 0xff;
-const LONG: u8 = 0xfe;
+const LONG_LENGTH: u8 = 0xfe;
 
 /// A zipmap that has been validated. It has at least one field.
 #[derive(Clone, Copy, Debug)]
@@ -20,15 +20,15 @@ pub struct Zipmap<'a> {
 
 impl<'a> Zipmap<'a> {
     /// Validates every byte of a zipmap; `None` if it is invalid or has no fields.
-    pub fn check(bytes: &'a [u8]) -> Option<Self> {
+    pub fn validate(bytes: &'a [u8]) -> Option<Self> {
         let (counted, rest) = bytes.split_first()?;
         let (end, pairs) = rest.split_last()?;
         let (mut rest, mut count) = (pairs, 0);
         while !rest.is_empty() {
-            (_, rest) = pair(rest)?;
+            (_, rest) = parse_pair(rest)?;
             count += 1;
         }
-        let right = *counted == LONG || usize::from(*counted) == count;
+        let right = *counted == LONG_LENGTH || usize::from(*counted) == count;
         (*end == END && count > 0 && right).then_some(Zipmap { pairs, count })
     }
 
@@ -38,8 +38,8 @@ impl<'a> Zipmap<'a> {
     }
 
     /// Iterates over the fields with their values.
-    pub fn iter(&self) -> Pairs<'a> {
-        Pairs {
+    pub fn iter(&self) -> ZipmapPairs<'a> {
+        ZipmapPairs {
             rest: self.pairs,
             count: self.count,
         }
@@ -48,25 +48,25 @@ impl<'a> Zipmap<'a> {
 
 impl<'a> IntoIterator for Zipmap<'a> {
     type Item = (&'a [u8], &'a [u8]);
-    type IntoIter = Pairs<'a>;
+    type IntoIter = ZipmapPairs<'a>;
 
-    fn into_iter(self) -> Pairs<'a> {
+    fn into_iter(self) -> ZipmapPairs<'a> {
         self.iter()
     }
 }
 
 /// An iterator over the fields of a zipmap with their values.
 #[derive(Clone, Debug)]
-pub struct Pairs<'a> {
+pub struct ZipmapPairs<'a> {
     rest: &'a [u8],
     count: usize,
 }
 
-impl<'a> Iterator for Pairs<'a> {
+impl<'a> Iterator for ZipmapPairs<'a> {
     type Item = (&'a [u8], &'a [u8]);
 
     fn next(&mut self) -> Option<Self::Item> {
-        let (found, rest) = pair(self.rest)?;
+        let (found, rest) = parse_pair(self.rest)?;
         self.rest = rest;
         self.count -= 1;
         Some(found)
@@ -77,26 +77,26 @@ impl<'a> Iterator for Pairs<'a> {
     }
 }
 
-impl ExactSizeIterator for Pairs<'_> {}
+impl ExactSizeIterator for ZipmapPairs<'_> {}
 
 /// A field with its value, and the bytes that follow them.
 type Pair<'a> = ((&'a [u8], &'a [u8]), &'a [u8]);
 
 /// Parses the field and the value at the start of `bytes`; `None` if they are incomplete.
-fn pair(bytes: &[u8]) -> Option<Pair<'_>> {
-    let (field_length, rest) = length(bytes)?;
+fn parse_pair(bytes: &[u8]) -> Option<Pair<'_>> {
+    let (field_length, rest) = parse_length(bytes)?;
     let (field, rest) = rest.split_at_checked(field_length)?;
-    let (value_length, rest) = length(rest)?;
+    let (value_length, rest) = parse_length(rest)?;
     let (unused, rest) = rest.split_first()?;
     let (value, rest) = rest.split_at_checked(value_length)?;
     let (_, rest) = rest.split_at_checked(usize::from(*unused))?;
     Some(((field, value), rest))
 }
 
-fn length(bytes: &[u8]) -> Option<(usize, &[u8])> {
+fn parse_length(bytes: &[u8]) -> Option<(usize, &[u8])> {
     match bytes {
         [END, ..] | [] => None,
-        [LONG, rest @ ..] => {
+        [LONG_LENGTH, rest @ ..] => {
             let (length, rest) = rest.split_first_chunk()?;
             Some((u32::from_le_bytes(*length) as usize, rest))
         }

@@ -249,12 +249,12 @@ fn attach_to_log(server: &Arc<Server>) {
     server
         .propagation
         .schedule_mark(move |feeds| feeds.add(CONSUMER_NAME, Box::new(backlog_writer), offset));
-    server.keyspace.hooks.put(Hooks::LOG_REPLICAS, true);
+    server.keyspace.hooks.set(Hooks::LOG_REPLICAS, true);
 }
 
 /// Detaches the backlog from the propagation log from the current log position on.
 fn detach_from_log(server: &Arc<Server>) {
-    server.keyspace.hooks.put(Hooks::LOG_REPLICAS, false);
+    server.keyspace.hooks.set(Hooks::LOG_REPLICAS, false);
     if !server.repl.log_feeds_backlog.load(Ordering::SeqCst) {
         return;
     }

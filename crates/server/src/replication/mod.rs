@@ -328,7 +328,7 @@ impl Replication {
         }
     }
 
-    /// Updates [`ReplicationState::LACKS_REPLICAS`] according to the number of replicas that are up to date
+    /// Updates [`ReplicationState::TOO_FEW_REPLICAS`] according to the number of replicas that are up to date
     /// (`min-replicas-to-write`).
     pub fn update_too_few_replicas(&self, config: &Config) {
         let wanted = config.integer(id::MIN_REPLICAS_TO_WRITE);
@@ -527,7 +527,7 @@ impl Replication {
         }
     }
 
-    /// Blocks until the time given by `sleeps_until_ms`.
+    /// Blocks until the time given by `links_sleep_until_ms`.
     pub fn sleep_if_requested(&self) {
         loop {
             let until_ms = self.links_sleep_until_ms.load(Ordering::Relaxed);

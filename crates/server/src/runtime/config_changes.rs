@@ -77,7 +77,7 @@ pub fn apply(server: &Arc<Server>, changed: &[ParameterId], is_outside_gate: boo
         aof::refresh(server);
     }
     if is_changed(&[id::APPENDONLY]).is_some() {
-        aof::switch(server, is_outside_gate).map_err(|aof::AofFailed| {
+        aof::apply_appendonly(server, is_outside_gate).map_err(|aof::AofFailed| {
             let reason = "Unable to turn on AOF. Check server logs.";
             (id::APPENDONLY, reason.to_owned())
         })?;
@@ -160,7 +160,7 @@ pub fn on_role_change(server: &Server) {
         true => Role::Replica,
         false => Role::Primary,
     });
-    server.keyspace.local.clear();
+    server.keyspace.local_expiry.clear();
     refresh_local_expiry(server);
     // The failure has been logged; the role changes nevertheless.
     let _ = oom_score::adjust(&server.config, follows);
@@ -169,7 +169,7 @@ pub fn on_role_change(server: &Server) {
 /// Updates the hook with which a writable replica tracks the keys that its clients gave an expiry.
 pub fn refresh_local_expiry(server: &Server) {
     let remembers = server.repl.is_replica() && !server.config.boolean(id::REPLICA_READ_ONLY);
-    server.keyspace.hooks.put(Hooks::LOCAL_EXPIRY, remembers);
+    server.keyspace.hooks.set(Hooks::LOCAL_EXPIRY, remembers);
 }
 
 /// Applies the configured level and format to the server log.

@@ -162,7 +162,7 @@ impl Coordinator {
         if !server.observed.is_cron_paused.load(Ordering::Relaxed)
             && let Some(how) = server.shutdown.take_signalled()
         {
-            save::end_process(server, how);
+            save::begin_shutdown(server, how);
         }
         if self.signalled && server.shutdown.is_idle() {
             // The shutdown was aborted: the next signal counts as a first one again.
@@ -263,21 +263,21 @@ impl Coordinator {
         self.reclaim();
         self.reload_certificates();
         let server = &self.server;
-        if server.dumps.loading.load(Ordering::Relaxed) {
+        if server.dumps.is_loading.load(Ordering::Relaxed) {
             // There is a part of the data, which belongs to the thread that loads it.
             return;
         }
-        save::begin_due(server);
-        crate::persistence::aof::begin_due(server);
+        save::start_due_save(server);
+        crate::persistence::aof::start_due_rewrite(server);
         let now_ms = unix_ms();
         let may_expire = server.active_expire.load(Ordering::Relaxed) && !server.pause.holds_writes(now_ms);
         let imports = server.repl.state_bits().contains(ReplicationState::IMPORT_MODE);
         let some_are_due = || match server.repl.is_replica() {
-            true => server.keyspace.local.is_due(now_ms),
+            true => server.keyspace.local_expiry.is_due(now_ms),
             false if imports => false,
             false => {
                 let keyspace = &server.keyspace;
-                keyspace.counts.any_expiry() && expiry::queue_due(&keyspace.slots, &server.due_slots, now_ms) > 0
+                keyspace.counts.has_any_expiry() && expiry::queue_due(&keyspace.slots, &server.due_slots, now_ms) > 0
             }
         };
         if may_expire && some_are_due() {

@@ -8,8 +8,8 @@
 //! free there: the arrays are compacted and the rest is returned, which does not affect the entries. In other arenas
 //! all free pages are returned, and only if there are many in relation to the used ones.
 //!
-//! Long commands have an arena of their own, too ([`memory::allocate_apart`]). Its free pages stay for the next long
-//! command, and are returned when none has run for a while.
+//! Long commands have an arena of their own, too ([`memory::use_long_command_arena`]). Its free pages stay for the next
+//! long command, and are returned when none has run for a while.
 
 use std::time::{Duration, Instant};
 

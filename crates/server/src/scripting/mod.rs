@@ -103,7 +103,7 @@ pub struct Scripts {
 
 impl Scripts {
     /// Takes the token if it is free, and returns `true` if it did. The caller must return it with
-    /// [`Scripts::give_token_back`].
+    /// [`Scripts::release_token`].
     #[inline]
     pub fn try_take_token(&self) -> bool {
         !self.token.load(Ordering::Relaxed) && !self.token.swap(true, Ordering::Acquire)
@@ -132,8 +132,8 @@ impl Scripts {
         self.insecure[kind as usize].store(on, Ordering::Relaxed);
     }
 
-    /// Does the same as [`Scripts::offer_insecure`] for scripts, and flushes the cache so that their interpreters are
-    /// recreated. Interpreters for functions are recreated when all libraries are flushed.
+    /// Does the same as [`Scripts::set_insecure_functions`] for scripts, and flushes the cache so that their
+    /// interpreters are recreated. Interpreters for functions are recreated when all libraries are flushed.
     pub fn set_insecure_eval_functions(&self, on: bool) {
         self.set_insecure_functions(ScriptKind::Eval, on);
         self.cache.flush();

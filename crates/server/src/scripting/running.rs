@@ -233,7 +233,7 @@ impl RunRegistry {
         }
     }
 
-    /// Sets the callback that is called whenever the result of [`Running::any_overdue`] changes. Only the first call
+    /// Sets the callback that is called whenever the result of [`Running::has_overdue`] changes. Only the first call
     /// has an effect.
     pub fn set_overdue_callback(&self, tells: Box<dyn Fn(bool) + Send + Sync>) {
         let _ = self.on_overdue_change.set(tells);
@@ -375,7 +375,7 @@ impl RunRegistry {
     }
 
     /// Excludes runs on script threads. Returns `false` if there is one: no thread may wait at the gate for as long as
-    /// a script chooses to run. The caller ends the exclusion with [`Self::let_in`].
+    /// a script chooses to run. The caller ends the exclusion with [`Self::end_exclusion`].
     ///
     /// A failed call announces the caller. For [`ANNOUNCED`] no run starts, so a caller that tries again within that
     /// time succeeds once the present runs have ended. After an exclusion, delayed runs have [`LET_IN`] to start.

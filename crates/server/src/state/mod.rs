@@ -15,7 +15,7 @@ use crate::acl::{Acl, AclAccount};
 use crate::clients_waiting::blocking::{Counts, Waiter};
 use crate::cluster::Cluster;
 use crate::config::Config;
-use crate::keyspace::access::Snapshot;
+use crate::keyspace::access::KeySnapshot;
 use crate::keyspace::effects::ClientNotification;
 use crate::keyspace::lazyfree::LazyFree;
 use crate::keyspace::ready_keys::ReadyKey;
@@ -36,10 +36,10 @@ use crate::observability::slot_stats::SlotStats;
 use crate::observability::used_memory::UsedMemory;
 use crate::observability::{ObservedHistory, lock};
 use crate::persistence::aof_files;
-use crate::persistence::aof_files::Files;
-use crate::persistence::aof_files::reader::{Commands, Fault};
-use crate::persistence::rdb_file::Status;
-use crate::persistence::snapshot_state::Running;
+use crate::persistence::aof_files::AofFiles;
+use crate::persistence::aof_files::reader::{AofReadError, AofReader};
+use crate::persistence::rdb_file::SaveStatus;
+use crate::persistence::snapshot_state::SnapshotState;
 use crate::propagation::PropagationLog;
 use crate::replication::{ReplicaWait, Replication};
 use crate::runtime::shutdown::{Shutdown, ShutdownRequest};
@@ -278,7 +278,7 @@ pub enum NextStep {
     Defer,
     /// The work is long: run the handler again, on a background thread (see `Context::leaves_worker`), on these keys if
     /// there are any.
-    Leave(Option<Box<Snapshot>>),
+    Leave(Option<Box<KeySnapshot>>),
     /// Park the connection until a background thread has run its command, which this makes a job of.
     Detached(Box<Box<dyn FnOnce(QueryOrigin) -> Job + Send>>),
     /// Like [`NextStep::Background`], for a script thread.
@@ -370,7 +370,7 @@ pub type BackgroundReply = Box<dyn FnOnce(&Arc<Server>, &mut Seat) -> Vec<u8> + 
 pub type Job = Box<dyn FnOnce(&Arc<Server>, &mut Seat) + Send>;
 
 /// Runs commands of a file, with the whole keyspace to itself; the number is the thread's row of counters.
-pub type Replay = fn(&Arc<Server>, &mut Exclusive<'_>, usize, &mut Commands<File>) -> Replayed;
+pub type Replay = fn(&Arc<Server>, &mut Exclusive<'_>, usize, &mut AofReader<File>) -> Replayed;
 
 /// The outcome of replaying the commands of a file.
 pub enum Replayed {
@@ -379,7 +379,7 @@ pub enum Replayed {
     /// The file ends inside a transaction that starts at this offset.
     Unfinished(u64),
     /// With an error; the last whole command ends at this offset.
-    Failed(Fault, u64),
+    Failed(AofReadError, u64),
     /// With a command of this name, which does not exist.
     Unknown(String),
 }
@@ -510,15 +510,15 @@ pub struct Server {
     /// A request to end the process.
     pub shutdown: ShutdownRequest,
     /// The status of dumps.
-    pub dumps: Status,
+    pub dumps: SaveStatus,
     /// The status of the append-only file.
-    pub aof: Arc<aof_files::Status>,
+    pub aof: Arc<aof_files::AofStatus>,
     /// The files of the append-only file.
-    pub aof_files: Mutex<Files>,
+    pub aof_files: Mutex<AofFiles>,
     /// Runs the commands of a file: what does that is above everything that asks for it.
     pub replay: OnceLock<Replay>,
     /// The snapshot that is being written.
-    pub snapshot: Running,
+    pub snapshot: SnapshotState,
     /// The coordinator's commands.
     pub orders: mpsc::Sender<CoordinatorCommand>,
     /// Wakes the coordinator.

@@ -14,7 +14,7 @@ use crate::net::usage::ClientMemory;
 use crate::observability::metrics::Metrics;
 use crate::observability::slot_stats::SlotStats;
 use crate::observability::used_memory::UsedMemory;
-use crate::persistence::rdb_file::Status;
+use crate::persistence::rdb_file::SaveStatus;
 use crate::propagation::PropagationLog;
 use crate::runtime::shutdown::ShutdownRequest;
 
@@ -92,7 +92,7 @@ impl Server {
             started: parts.started.0,
             started_unix_s: parts.started.1,
             shutdown: ShutdownRequest::default(),
-            dumps: Status::default(),
+            dumps: SaveStatus::default(),
             aof: Arc::default(),
             aof_files: Mutex::default(),
             replay: OnceLock::new(),

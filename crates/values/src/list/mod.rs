@@ -201,7 +201,7 @@ impl List {
     }
 
     /// Returns `true` if Valkey would convert this quicklist to a listpack. `shrinking` has the meaning it has in
-    /// `Limits::allow_listpack`.
+    /// `Limits::allows_listpack`.
     pub fn fits_listpack(&self, limits: ListLimits, shrinking: bool) -> bool {
         self.nodes.len() == 1
             && self.nodes[0].container() == NodeKind::Packed
@@ -232,7 +232,7 @@ impl List {
     }
 
     /// Returns the memory that a change at one end reads and writes next: the last elements at that end, and free
-    /// space. It should be called once the memory of [`Self::node_place`] is in the cache.
+    /// space. It should be called once the memory of [`Self::node_memory`] is in the cache.
     pub fn end_memory(&self, end: ListEnd) -> Option<&[u8]> {
         self.end_node(end).map(|node| node.end_memory(end))
     }

@@ -210,7 +210,7 @@ impl Records {
     }
 
     /// Returns the memory that a search reads next, the start of a record. It should be called once the memory of
-    /// [`Self::index_place`] is in the cache.
+    /// [`Self::index_memory`] is in the cache.
     pub fn record_memory(&self, hash: u64) -> Option<&[u8]> {
         let place = match &self.0 {
             Layout::Small(small) => small.record_memory(hash),

@@ -200,7 +200,7 @@ impl SortedSet {
         }
     }
 
-    /// Returns the memory that a search reads next. It should be called once the memory of [`Self::index_place`] is in
+    /// Returns the memory that a search reads next. It should be called once the memory of [`Self::index_memory`] is in
     /// the cache.
     pub fn leaf_memory(&self, hash: u64) -> Option<&[u8]> {
         let leaf = match &self.body {

@@ -190,7 +190,7 @@ impl Stream {
     }
 
     /// Returns the address and length of the memory that adding an entry reads and writes next: the end of the last
-    /// block. It should be called once the memory of [`Self::counters_place`] is in the cache.
+    /// block. It should be called once the memory of [`Self::metadata_memory`] is in the cache.
     pub fn end_memory(&self) -> Option<(*const u8, usize)> {
         self.inner.blocks.last().map(StreamBlock::end_memory)
     }
@@ -252,7 +252,7 @@ impl Stream {
     }
 
     /// Deletes the entry with this ID. Returns `true` if it existed. After a series of calls, the caller must call
-    /// [`Self::deleted_some`].
+    /// [`Self::update_first_id`].
     pub fn delete(&mut self, id: StreamId) -> bool {
         let inner = &mut *self.inner;
         let Some((base, block)) = inner.blocks.containing_mut(id) else {

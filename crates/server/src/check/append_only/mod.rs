@@ -11,7 +11,7 @@ use commands::{AofItem, AofReader};
 
 use super::dump;
 use crate::config::{error_text, program_version};
-use crate::persistence::aof_files::manifest::{Manifest, Part};
+use crate::persistence::aof_files::manifest::{Manifest, ManifestEntry};
 
 /// Ends the check with exit code 1, after the reason has been printed.
 struct CheckStopped;
@@ -172,7 +172,7 @@ impl Check<'_> {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
-        let path = |part: &Part| -> PathBuf { directory.join(&part.name) };
+        let path = |part: &ManifestEntry| -> PathBuf { directory.join(&part.name) };
         if let Some(base) = &manifest.base {
             let is_dump = self.is_dump(&path(base))?;
             let format = if is_dump { "RDB" } else { "RESP" };

@@ -35,11 +35,11 @@
 //!    front. Queues of different kinds do not affect each other: a list means nothing to clients that wait for a sorted
 //!    set.
 //! 4. **Served under the lease.** `KeyWrite` notes a changed key in `Effects::ready` if a client waits for its new
-//!    state. Code that changes keys in another way (SWAPDB, FLUSHALL, expiry) calls `keyspace::ready_keys::note_all`.
-//!    After the handler and before the leases end, `dispatch::serve` takes the notes one by one and serves each key's
-//!    front as long as the key has elements for it. Keys that this makes ready in turn (the destination of a BLMOVE) go
-//!    to the end of the same list, so chains of any length need no stack. Commands of a transaction or a script leave
-//!    their notes to the whole.
+//!    state. Code that changes keys in another way (SWAPDB, FLUSHALL, expiry) calls
+//!    `keyspace::ready_keys::add_ready_keys_of_slot`. After the handler and before the leases end, `dispatch::serve`
+//!    takes the notes one by one and serves each key's front as long as the key has elements for it. Keys that this
+//!    makes ready in turn (the destination of a BLMOVE) go to the end of the same list, so chains of any length need no
+//!    stack. Commands of a transaction or a script leave their notes to the whole.
 //! 5. **A second slot.** BLMOVE writes a key whose slot the running command may not hold. That slot is leased without
 //!    waiting, as always. If another thread holds it, nothing is claimed and nothing behind it in the queue is served.
 //!    The keys become `UnservedKeys`, which the worker tries again in its next turns with all the slots they need, all

@@ -390,15 +390,15 @@ impl ClusterBus {
         let keyspace = &server.keyspace;
         let mut effects = Effects {
             log_writer: server.propagation.log_writer(),
-            ..Effects::of(keyspace)
+            ..Effects::for_keyspace(keyspace)
         };
         let tables = loop {
             let pass = self.seat.enter();
             if let Some(mut lease) = pass.write_spinning(usize::from(number)) {
-                effects.hooks = keyspace.hooks.now();
+                effects.hooks = keyspace.hooks.current();
                 let (tables, databases, keys) =
-                    slot_drop::take_all(keyspace, row, number, lease.parts_mut(), &mut effects);
-                slot_drop::log_deleted(&mut effects, &tables, &databases);
+                    slot_drop::take_all_keys(keyspace, row, number, lease.parts_mut(), &mut effects);
+                slot_drop::log_deletions(&mut effects, &tables, &databases);
                 effects.log_writer.commit();
                 NotificationSender::new(&server, &mut effects, row).tell(0);
                 if keys > 0 {

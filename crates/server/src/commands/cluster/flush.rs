@@ -17,10 +17,11 @@ pub(super) fn flush_slot(ctx: &mut Context<'_, '_>) -> CommandResult {
         _ => return Err(CommandError::SYNTAX),
     };
     let keyspace = &ctx.server.keyspace;
-    let Some(parts) = ctx.keys.held.written_slot(slot) else {
+    let Some(parts) = ctx.keys.held.writable_slot(slot) else {
         unreachable!("the command has the whole keyspace");
     };
-    let (tables, _, keys) = slot_drop::take_all(keyspace, ctx.keys.access.seat, slot, parts, ctx.keys.effects);
+    let (tables, _, keys) =
+        slot_drop::take_all_keys(keyspace, ctx.keys.context.thread_index, slot, parts, ctx.keys.effects);
     if in_background {
         ctx.server.lazyfree.free(keys, 0, Box::new(tables));
     }

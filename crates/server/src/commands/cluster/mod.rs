@@ -196,8 +196,8 @@ fn count_failure_reports(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 /// Passes a slot to `look`. Returns `None` if another thread writes it at the moment; then the command is put off.
 fn view_slot<R>(ctx: &mut Context<'_, '_>, slot: u16, look: impl FnOnce(&crate::keyspace::Slot) -> R) -> Option<R> {
-    let reach = crate::keyspace::walk::WalkAccess::of(&ctx.keys.held, ctx.pass);
-    let seen = reach.view(usize::from(slot), look);
+    let reach = crate::keyspace::walk::WalkAccess::for_command(&ctx.keys.held, ctx.pass);
+    let seen = reach.read_slot(usize::from(slot), look);
     if seen.is_none() {
         ctx.after = NextStep::Defer;
     }

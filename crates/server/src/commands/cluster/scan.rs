@@ -93,13 +93,13 @@ pub(super) fn cluster_scan(ctx: &mut Context<'_, '_>) -> CommandResult {
     }
     let view = cluster.view();
     let mut found = FoundNames::new(ctx.reply.protocol);
-    let reach = WalkAccess::of(&ctx.keys.held, ctx.pass);
+    let reach = WalkAccess::for_command(&ctx.keys.held, ctx.pass);
     let (mut slot, mut position, mut visited) = (from.slot, from.position, 0);
     let db = ctx.keys.db;
     let next = loop {
         if reach.header(usize::from(slot)).may_hold(db) {
             let rest = wanted.count.saturating_sub(visited);
-            let scanned = reach.view(usize::from(slot), |data| {
+            let scanned = reach.read_slot(usize::from(slot), |data| {
                 data.table(db)?.scan(position, rest, &mut |entry| {
                     visited += 1;
                     if wanted.filter.judge(entry) == FilterVerdict::Wanted {

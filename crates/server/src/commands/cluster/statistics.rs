@@ -76,10 +76,12 @@ fn figure(ctx: &Context<'_, '_>, slot: u16, metric: Metric) -> Option<u64> {
     match metric {
         Metric::Cost(figure) => Some(ctx.server.slot_stats.sum(slot, figure)),
         Metric::Keys => {
-            let reach = WalkAccess::of(&ctx.keys.held, ctx.pass);
+            let reach = WalkAccess::for_command(&ctx.keys.held, ctx.pass);
             match reach.header(usize::from(slot)).may_hold_any() {
                 false => Some(0),
-                true => reach.view(usize::from(slot), slot_drop::count).map(|keys| keys as u64),
+                true => reach
+                    .read_slot(usize::from(slot), slot_drop::count_keys_of_slot)
+                    .map(|keys| keys as u64),
             }
         }
     }

@@ -87,7 +87,7 @@ fn select(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Err(CommandError::constant("ERR DB index is out of range"));
     }
     ctx.client.db = index as usize;
-    ctx.server.keyspace.counts.open(ctx.client.db);
+    ctx.server.keyspace.counts.mark_used(ctx.client.db);
     ctx.reply.ok();
     Ok(())
 }
@@ -119,7 +119,7 @@ fn log_in(ctx: &mut Context<'_, '_>, user: &[u8], password: &[u8]) -> CommandRes
         user: user.to_vec(),
     };
     let client = ctx.client.list_line(ctx.now_ms, BufferFigures::default());
-    permission::note((ctx.server, ctx.keys.access.seat, ctx.now_ms), refusal, client);
+    permission::note((ctx.server, ctx.keys.context.thread_index, ctx.now_ms), refusal, client);
     Err(WRONG_PASSWORD)
 }
 

@@ -13,8 +13,8 @@ use crate::commands::context::{Binding, CommandResult, Context, exclusive, lease
 use crate::commands::error::CommandError;
 use crate::config::id;
 use crate::keyspace::access::{AccessContext, HeldLeases, WholeKeyspace};
-use crate::keyspace::flush::{DetachedTables, take, touch_watched};
-use crate::keyspace::{SLOTS, Seat, SlotTable, publish, ready_keys};
+use crate::keyspace::flush::{DetachedTables, take_databases, touch_watchers_before_swap};
+use crate::keyspace::{SLOTS, Seat, SlotTable, publish_header, ready_keys};
 use crate::notify::messages::NotificationSender;
 use crate::persistence::save;
 use crate::propagation::LogTarget;
@@ -50,7 +50,7 @@ fn existing_database(ctx: &Context<'_, '_>, number: i64) -> Result<usize, Comman
         .ok()
         .filter(|db| *db < counts.databases())
         .ok_or(DATABASE_OUT_OF_RANGE)?;
-    counts.open(db);
+    counts.mark_used(db);
     Ok(db)
 }
 
@@ -63,7 +63,7 @@ fn dbsize(ctx: &mut Context<'_, '_>) -> CommandResult {
 fn flushall(ctx: &mut Context<'_, '_>) -> CommandResult {
     let asynchronous = is_asynchronous(ctx)?;
     let databases = 0..ctx.server.keyspace.counts.databases();
-    save::end_for_flush(ctx.server);
+    save::cancel_for_flush(ctx.server);
     let DetachedTables { tables, keys } = empty(ctx, databases);
     if ctx.server.config.save_points().is_empty() {
         free(ctx, tables, keys, asynchronous);
@@ -116,17 +116,17 @@ fn is_asynchronous(ctx: &Context<'_, '_>) -> Result<bool, CommandError> {
 
 /// Empties databases, marks watches and queues waiters.
 fn empty(ctx: &mut Context<'_, '_>, databases: Range<usize>) -> DetachedTables {
-    let taken = take(
+    let taken = take_databases(
         &mut everything(&mut ctx.keys.held),
         databases.clone(),
         &ctx.server.keyspace,
-        ctx.keys.access.seat,
+        ctx.keys.context.thread_index,
     );
     ctx.keys.effects.dirty += taken.keys;
     // Also for empty databases: a replica may have keys there.
     ctx.keys.effects.log_for(LogTarget::ALL);
     note_ready(ctx, databases);
-    let seat = ctx.keys.access.seat;
+    let seat = ctx.keys.context.thread_index;
     NotificationSender::new(ctx.server, ctx.keys.effects, seat).invalidate_everything();
     taken
 }
@@ -152,7 +152,7 @@ fn free(ctx: &mut Context<'_, '_>, tables: Vec<SlotTable>, keys: u64, asynchrono
 }
 
 fn everything<'h, 'p>(held: &'h mut HeldLeases<'_, 'p>) -> WholeKeyspace<'h, 'p> {
-    let Some(all) = held.whole() else {
+    let Some(all) = held.whole_keyspace() else {
         unreachable!("this command is bound as an exclusive one");
     };
     all
@@ -171,8 +171,8 @@ fn swapdb(ctx: &mut Context<'_, '_>) -> CommandResult {
     let other = number(ctx.arg(2), "ERR invalid second DB index")?;
     let (one, other) = (existing_database(ctx, one)?, existing_database(ctx, other)?);
     if one != other {
-        swap(&mut everything(&mut ctx.keys.held), one, other, &ctx.keys.access);
-        ctx.server.keyspace.before_images.swapped(one, other);
+        swap(&mut everything(&mut ctx.keys.held), one, other, &ctx.keys.context);
+        ctx.server.keyspace.before_images.record_swapped(one, other);
         note_ready(ctx, [one, other].into_iter());
     }
     ctx.keys.effects.dirty += 1;
@@ -190,7 +190,7 @@ fn note_ready(ctx: &mut Context<'_, '_>, databases: impl Iterator<Item = usize> 
     for index in 0..SLOTS {
         for db in databases.clone() {
             let hash = |name: &[u8]| hasher.hash(name);
-            ready_keys::note_all(all.cell(index), db, index as u16, hash, &mut ctx.keys.effects.ready);
+            ready_keys::add_ready_keys_of_slot(all.cell(index), db, index as u16, hash, &mut ctx.keys.effects.ready);
         }
     }
 }
@@ -200,18 +200,22 @@ fn swap(all: &mut WholeKeyspace<'_, '_>, one: usize, other: usize, access: &Acce
         let header = all.header(index);
         if header.may_hold(one) || header.may_hold(other) {
             let (header, slot) = all.parts_mut(index);
-            touch_watched(slot, one, Some(other), access.now_ms);
-            touch_watched(slot, other, Some(one), access.now_ms);
-            slot.swap(one, other);
-            publish(header, slot);
+            touch_watchers_before_swap(slot, one, Some(other), access.now_ms);
+            touch_watchers_before_swap(slot, other, Some(one), access.now_ms);
+            slot.swap_databases(one, other);
+            publish_header(header, slot);
         }
     }
-    let AccessContext { counts, seat, .. } = *access;
+    let AccessContext {
+        counts,
+        thread_index: seat,
+        ..
+    } = *access;
     let keys = counts.keys(other) as i64 - counts.keys(one) as i64;
     let expiring = counts.with_expiry(other) as i64 - counts.with_expiry(one) as i64;
     counts.add(seat, one, keys, expiring);
     counts.add(seat, other, -keys, -expiring);
-    let volatile = counts.volatile(other) as i64 - counts.volatile(one) as i64;
+    let volatile = counts.volatile_values(other) as i64 - counts.volatile_values(one) as i64;
     counts.add_volatile(seat, one, volatile);
     counts.add_volatile(seat, other, -volatile);
 }

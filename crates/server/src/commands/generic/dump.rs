@@ -9,8 +9,8 @@ use super::expire::is_already_expired;
 use crate::commands::context::{Binding, CommandResult, Context, leased, reply_bytes};
 use crate::commands::error::CommandError;
 use crate::config::id;
-use crate::keyspace::access::Expiry;
-use crate::keyspace::string_encoding::stored;
+use crate::keyspace::access::ExpiryUpdate;
+use crate::keyspace::string_encoding::encode_string;
 use crate::notify::keyspace_event::Event;
 use crate::observability::log;
 use crate::rdb::dump_payload;
@@ -132,13 +132,13 @@ fn restore(ctx: &mut Context<'_, '_>) -> CommandResult {
     if dump_payload::is_collection(ctx.arg(3)) && ctx.leaves_worker(ctx.arg(3).len() as u64 * COLLECTION_BYTE_NS) {
         return Ok(());
     }
-    if !dump_payload::verify(ctx.arg(3), relaxed) {
+    if !dump_payload::is_valid(ctx.arg(3), relaxed) {
         return Err(CommandError::constant("ERR DUMP payload version or checksum are wrong"));
     }
     if let Some(kind) = dump_payload::foreign_type(ctx.arg(3)) {
         return Err(CommandError::text(format!("ERR Unsupported foreign data type: {kind}")));
     }
-    let Some(loaded) = dump_payload::load(ctx.arg(3), &ctx.server.config) else {
+    let Some(loaded) = dump_payload::parse_payload(ctx.arg(3), &ctx.server.config) else {
         note_bad_payload(ctx.now_ms, ctx.arg(3));
         return Err(CommandError::constant("ERR Bad data format"));
     };
@@ -148,14 +148,14 @@ fn restore(ctx: &mut Context<'_, '_>) -> CommandResult {
     let deleted = key.delete();
     if expired {
         if deleted {
-            key.effects().log_passed(ctx.args.argument(1));
+            key.effects().log_past_expiry(ctx.args.argument(1));
             key.changed(Event::generic("del"));
         } else {
             key.unchanged();
         }
     } else {
-        let expiry = at_ms.map_or(Expiry::Never, |at_ms| Expiry::At(at_ms.max(0) as u64));
-        loaded.with_new(stored, |value| key.set(value, expiry));
+        let expiry = at_ms.map_or(ExpiryUpdate::Remove, |at_ms| ExpiryUpdate::SetTo(at_ms.max(0) as u64));
+        loaded.insert_with(encode_string, |value| key.set(value, expiry));
         if let Some(clock) = clock
             && let Some(entry) = key.entry()
         {
@@ -178,8 +178,8 @@ fn restore(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 /// The access clock that the options ask for; each counts only under a policy that uses it.
 fn restored_clock(ctx: &Context<'_, '_>, options: &RestoreOptions) -> Option<u32> {
-    let clock = ctx.keys.access.clock;
-    if clock.lfu {
+    let clock = ctx.keys.context.clock;
+    if clock.is_lfu {
         options.frequency.map(|frequency| clock.with_frequency(frequency))
     } else {
         options.idle_s.map(|idle_s| clock.with_idle(idle_s))

@@ -6,7 +6,7 @@ use super::expiry_argument::{ExpiryUnit, any_absolute_ms};
 use crate::commands::context::{Binding, CommandResult, Context, leased};
 use crate::commands::error::CommandError;
 use crate::config::id;
-use crate::keyspace::access::{Expiry, LookupStatistics};
+use crate::keyspace::access::{ExpiryUpdate, LookupStatistics};
 use crate::notify::keyspace_event::Event;
 
 /// The commands of this file and their handlers.
@@ -111,10 +111,10 @@ pub fn is_already_expired(ctx: &Context<'_, '_>, at_ms: i64) -> bool {
 
 /// Before which time a key that is given this expiry is deleted instead, ms since the epoch.
 #[inline]
-pub fn passed_ms(ctx: &Context<'_, '_>, expiry: Expiry) -> u64 {
+pub fn passed_ms(ctx: &Context<'_, '_>, expiry: ExpiryUpdate) -> u64 {
     match expiry {
-        Expiry::At(_) if !ctx.server.config.boolean(id::IMPORT_MODE) => ctx.alive_ms(),
-        Expiry::At(_) | Expiry::Keep | Expiry::Never => 0,
+        ExpiryUpdate::SetTo(_) if !ctx.server.config.boolean(id::IMPORT_MODE) => ctx.alive_ms(),
+        ExpiryUpdate::SetTo(_) | ExpiryUpdate::Keep | ExpiryUpdate::Remove => 0,
     }
 }
 
@@ -130,12 +130,12 @@ fn set_expiry(ctx: &mut Context<'_, '_>, unit: ExpiryUnit) -> CommandResult {
     if !allowed {
         key.unchanged();
     } else if delete {
-        key.delete_passed();
-        key.effects().log_passed(ctx.args.argument(1));
+        key.delete_with_past_expiry();
+        key.effects().log_past_expiry(ctx.args.argument(1));
         key.changed(Event::EXPIRED);
     } else {
         key.set_expiry(Some(at_ms.max(0) as u64));
-        if key.effects().logs() {
+        if key.effects().is_logging() {
             let mut digits = itoa::Buffer::new();
             let mut words: Vec<&[u8]> = vec![b"PEXPIREAT", ctx.args.argument(1), digits.format(at_ms).as_bytes()];
             words.extend(ctx.args.iter().skip(3));

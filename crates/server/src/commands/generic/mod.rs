@@ -20,8 +20,8 @@ use super::context::{Binding, CommandResult, Context, leased};
 use super::error::CommandError;
 use crate::commands::generic::database::database_index;
 use crate::commands::generic::object::encoding_name;
-use crate::keyspace::access::{Expiry, KeyWrite, LookupStatistics};
-use crate::keyspace::effects::Cause;
+use crate::keyspace::access::{ExpiryUpdate, KeyWrite, LookupStatistics};
+use crate::keyspace::effects::RemovalCause;
 use crate::keyspace::expiry::log_expired_fields;
 use crate::notify::keyspace_event::Event;
 
@@ -93,15 +93,15 @@ fn count_existing(ctx: &mut Context<'_, '_>, touch: LookupStatistics) -> Command
 }
 
 fn del(ctx: &mut Context<'_, '_>) -> CommandResult {
-    delete_keys(ctx, Cause::Del)
+    delete_keys(ctx, RemovalCause::Del)
 }
 
 fn unlink(ctx: &mut Context<'_, '_>) -> CommandResult {
-    delete_keys(ctx, Cause::Unlink)
+    delete_keys(ctx, RemovalCause::Unlink)
 }
 
 /// Deletes the keys; `cause` decides on which thread they are freed.
-fn delete_keys(ctx: &mut Context<'_, '_>, cause: Cause) -> CommandResult {
+fn delete_keys(ctx: &mut Context<'_, '_>, cause: RemovalCause) -> CommandResult {
     let mut deleted = 0;
     for index in 0..ctx.keys.len() {
         ctx.keys.prefetch_ahead(index);
@@ -169,7 +169,7 @@ type DatabaseKey = (usize, usize);
 /// Moves an entry, with its value and expiry, to another key, where it counts as new. This is one change, whose events
 /// come in Valkey's order: `new`, then the two of the command.
 fn move_entry(ctx: &mut Context<'_, '_>, from: DatabaseKey, to: DatabaseKey, events: [&'static str; 2]) {
-    let clock = ctx.keys.access.clock;
+    let clock = ctx.keys.context.clock;
     let mut source = ctx.keys.write_in(from.0, from.1);
     let was_raw = source.entry().is_some_and(is_raw);
     let removed = source.remove();
@@ -178,10 +178,10 @@ fn move_entry(ctx: &mut Context<'_, '_>, from: DatabaseKey, to: DatabaseKey, eve
         return;
     };
     let mut target = ctx.keys.write_in(to.0, to.1);
-    target.put(removed);
+    target.insert_removed(removed);
     keep_raw(&mut target, was_raw);
     if let Some(entry) = target.entry() {
-        entry.set_clock(clock.of_new_entry());
+        entry.set_clock(clock.for_new_entry());
     }
     target.unchanged();
     // Counted as one change together with the next; waiters for the source may learn that it is gone.
@@ -241,7 +241,7 @@ fn copy(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Ok(());
     }
     let copy = duplicate(source.value());
-    let expiry = source.expire_at_ms().map_or(Expiry::Never, Expiry::At);
+    let expiry = source.expire_at_ms().map_or(ExpiryUpdate::Remove, ExpiryUpdate::SetTo);
     let was_raw = is_raw(source);
     let mut target = ctx.keys.write_in(1, db);
     if target.exists() && !replace {
@@ -263,7 +263,7 @@ fn copy(ctx: &mut Context<'_, '_>) -> CommandResult {
         .unwrap_or_default();
     keep_raw(&mut target, was_raw);
     target.changed(Event::generic("copy_to"));
-    if !expired.is_empty() && ctx.keys.effects.logs() {
+    if !expired.is_empty() && ctx.keys.effects.is_logging() {
         // Replicas copy the fields, too.
         let words: Vec<&[u8]> = ctx.args.iter().collect();
         let from = ctx.keys.db;

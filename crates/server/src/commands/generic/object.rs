@@ -59,7 +59,7 @@ fn is_embedded(key_length: usize, length: usize) -> bool {
 /// Runs `show` on the entry without counting that as a use; null without the key.
 fn look<R>(ctx: &mut Context<'_, '_>, show: impl FnOnce(EntryRef<'_, Value>) -> R) -> Option<R> {
     let db = ctx.keys.db;
-    let shown = ctx.keys.read_with(0, db, LookupStatistics::Unnoticed).map(show);
+    let shown = ctx.keys.read_with(0, db, LookupStatistics::NoEvent).map(show);
     if shown.is_none() {
         ctx.reply.null();
     }
@@ -82,11 +82,11 @@ fn refcount(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 fn idletime(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let access_clock = ctx.keys.access.clock;
+    let access_clock = ctx.keys.context.clock;
     let Some(clock) = look(ctx, |entry| entry.clock()) else {
         return Ok(());
     };
-    if access_clock.lfu {
+    if access_clock.is_lfu {
         return Err(CommandError::constant(
             "ERR An LFU maxmemory policy is selected, idle time not tracked. Please note that when switching between \
              policies at runtime LRU and LFU data will take some time to adjust.",
@@ -97,11 +97,11 @@ fn idletime(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 fn freq(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let access_clock = ctx.keys.access.clock;
+    let access_clock = ctx.keys.context.clock;
     let Some(clock) = look(ctx, |entry| entry.clock()) else {
         return Ok(());
     };
-    if !access_clock.lfu {
+    if !access_clock.is_lfu {
         return Err(CommandError::constant(
             "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching \
              between policies at runtime LRU and LFU data will take some time to adjust.",

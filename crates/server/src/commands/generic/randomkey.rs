@@ -31,10 +31,10 @@ const EXPIRED_MOST: usize = 100;
 
 fn randomkey(ctx: &mut Context<'_, '_>) -> CommandResult {
     let search = Search {
-        reach: WalkAccess::of(&ctx.keys.held, ctx.pass),
+        reach: WalkAccess::for_command(&ctx.keys.held, ctx.pass),
         db: ctx.keys.db,
         keys: ctx.server.keyspace.counts.keys(ctx.keys.db),
-        alive_at_ms: (!ctx.keys.access.sees_expired).then_some(ctx.now_ms),
+        alive_at_ms: (!ctx.keys.context.sees_expired).then_some(ctx.now_ms),
         expired: RefCell::default(),
     };
     let found = search.run();
@@ -84,7 +84,7 @@ impl Search<'_, '_> {
             if !self.reach.header(slot).may_hold(self.db) {
                 return None;
             }
-            let picked = self.reach.view(slot, |data| {
+            let picked = self.reach.read_slot(slot, |data| {
                 let table = data.table(self.db)?;
                 let accepted = fastrand::usize(..full) < table.len();
                 let entry = accepted.then(|| table.random(fastrand::u64(..)))??;
@@ -96,7 +96,7 @@ impl Search<'_, '_> {
 
     /// Looks for any key from a random place on, in databases where nearly everything has expired.
     fn search(&self) -> Option<Vec<u8>> {
-        let start = Cursor::of_slot(fastrand::usize(..SLOTS));
+        let start = Cursor::at_slot(fastrand::usize(..SLOTS));
         self.first_from(start).or_else(|| self.first_from(Cursor::START))
     }
 
@@ -113,7 +113,7 @@ impl Search<'_, '_> {
             });
             match stop {
                 WalkEnd::End => break,
-                WalkEnd::Enough(next) => cursor = next,
+                WalkEnd::Paused(next) => cursor = next,
                 WalkEnd::Contended(here) => cursor = here.next_slot(),
             }
         }

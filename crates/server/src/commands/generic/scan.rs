@@ -14,7 +14,7 @@ use crate::commands::generic::type_name;
 use crate::commands::scripting::script::{BUSY_SCRIPT, busy_with};
 use crate::keyspace::access::{PlannedKey, is_expired};
 use crate::keyspace::hash::slot_of_pattern;
-use crate::keyspace::walk::{Cursor, WalkAccess, WalkEnd, walk, walk_patiently, walk_slot};
+use crate::keyspace::walk::{Cursor, WalkAccess, WalkEnd, walk, walk_blocking, walk_slot};
 use crate::state::Server;
 
 /// The commands of this file and their handlers.
@@ -72,7 +72,7 @@ impl<'a> Filter<&'a [u8]> {
             // A lone star matches even the empty key, which no pattern with a star does.
             pattern: (pattern != b"*").then_some(pattern),
             type_name: None,
-            alive_at_ms: (!ctx.keys.access.sees_expired).then_some(ctx.now_ms),
+            alive_at_ms: (!ctx.keys.context.sees_expired).then_some(ctx.now_ms),
         }
     }
 
@@ -114,10 +114,10 @@ impl FoundNames {
     fn reply_with_cursor(&self, stop: WalkEnd, reply: &mut Reply<'_>) {
         let next = match stop {
             WalkEnd::End => Cursor::START,
-            WalkEnd::Enough(next) | WalkEnd::Contended(next) => next,
+            WalkEnd::Paused(next) | WalkEnd::Contended(next) => next,
         };
         reply.array(2);
-        reply.bulk(next.number().to_string().as_bytes());
+        reply.bulk(next.to_number().to_string().as_bytes());
         self.reply(reply);
     }
 }
@@ -164,8 +164,8 @@ pub(crate) fn type_of_name(name: &[u8]) -> Result<&'static str, CommandError> {
 fn scan(ctx: &mut Context<'_, '_>) -> CommandResult {
     let from = parse_u64(ctx.arg(1)).ok_or(CommandError::constant("ERR invalid cursor"))?;
     let (count, filter) = scan_options(ctx)?;
-    let from = Cursor::of_number(from);
-    let exclusive = ctx.keys.held.is_everything();
+    let from = Cursor::from_number(from);
+    let exclusive = ctx.keys.held.holds_all_slots();
     if let Some(slot) = only_slot(ctx, &filter) {
         scan_slot(ctx, slot, from, count, &filter);
     } else if count > IN_PLACE_KEYS && !exclusive && ctx.server.keyspace.counts.keys(ctx.keys.db) > IN_PLACE_KEYS as u64
@@ -185,7 +185,7 @@ fn only_slot(ctx: &Context<'_, '_>, filter: &Filter<&[u8]>) -> Option<u16> {
 
 fn scan_slot(ctx: &mut Context<'_, '_>, slot: u16, from: Cursor, count: usize, filter: &Filter<&[u8]>) {
     let mut found = FoundNames::new(ctx.reply.protocol);
-    let reach = WalkAccess::of(&ctx.keys.held, ctx.pass);
+    let reach = WalkAccess::for_command(&ctx.keys.held, ctx.pass);
     let stop = walk_slot(&reach, ctx.keys.db, slot, from, count, &mut |_, entry| {
         if filter.judge(entry) == FilterVerdict::Wanted {
             found.add(entry.key());
@@ -193,7 +193,7 @@ fn scan_slot(ctx: &mut Context<'_, '_>, slot: u16, from: Cursor, count: usize, f
     });
     match stop {
         WalkEnd::Contended(_) => ctx.after = NextStep::Defer,
-        WalkEnd::End | WalkEnd::Enough(_) => found.reply_with_cursor(stop, &mut ctx.reply),
+        WalkEnd::End | WalkEnd::Paused(_) => found.reply_with_cursor(stop, &mut ctx.reply),
     }
 }
 
@@ -201,7 +201,7 @@ fn scan_in_place(ctx: &mut Context<'_, '_>, from: Cursor, count: usize, filter: 
     let mut found = FoundNames::new(ctx.reply.protocol);
     let db = ctx.keys.db;
     let (hasher, effects) = (&ctx.server.keyspace.hasher, &mut *ctx.keys.effects);
-    let reach = WalkAccess::of(&ctx.keys.held, ctx.pass);
+    let reach = WalkAccess::for_command(&ctx.keys.held, ctx.pass);
     // A database that fits into one reply is returned completely, so that no second call is needed.
     let small = ctx.server.keyspace.counts.keys(db) <= count as u64;
     let at_least = count.saturating_add(usize::from(small));
@@ -226,7 +226,7 @@ fn scan_in_background(ctx: &mut Context<'_, '_>, from: Cursor, count: usize, fil
     ctx.in_background(move |server, seat| {
         let mut found = FoundNames::new(protocol);
         let gives_up = |slot| is_held_for_long(server, slot);
-        let stop = walk_patiently(seat, &gives_up, db, from, count, &mut |_, entry| {
+        let stop = walk_blocking(seat, &gives_up, db, from, count, &mut |_, entry| {
             if filter.judge(entry) == FilterVerdict::Wanted {
                 found.add(entry.key());
             }
@@ -244,7 +244,7 @@ fn keys(ctx: &mut Context<'_, '_>) -> CommandResult {
         keys_of_slot(ctx, slot, &filter);
         return Ok(());
     }
-    let exclusive = ctx.keys.held.is_everything();
+    let exclusive = ctx.keys.held.holds_all_slots();
     let few = ctx.server.keyspace.counts.keys(ctx.keys.db) <= IN_PLACE_KEYS as u64;
     if !(exclusive || few) || !keys_in_place(ctx, &filter) {
         keys_in_background(ctx, filter.to_owned());
@@ -254,7 +254,7 @@ fn keys(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 fn keys_of_slot(ctx: &mut Context<'_, '_>, slot: u16, filter: &Filter<&[u8]>) {
     let mut found = FoundNames::new(ctx.reply.protocol);
-    let reach = WalkAccess::of(&ctx.keys.held, ctx.pass);
+    let reach = WalkAccess::for_command(&ctx.keys.held, ctx.pass);
     let stop = walk_slot(&reach, ctx.keys.db, slot, Cursor::START, usize::MAX, &mut |_, entry| {
         if filter.judge(entry) == FilterVerdict::Wanted {
             found.add(entry.key());
@@ -262,14 +262,14 @@ fn keys_of_slot(ctx: &mut Context<'_, '_>, slot: u16, filter: &Filter<&[u8]>) {
     });
     match stop {
         WalkEnd::Contended(_) => ctx.after = NextStep::Defer,
-        WalkEnd::End | WalkEnd::Enough(_) => found.reply(&mut ctx.reply),
+        WalkEnd::End | WalkEnd::Paused(_) => found.reply(&mut ctx.reply),
     }
 }
 
 /// Replies with the names of all wanted keys, unless some slot is being written.
 fn keys_in_place(ctx: &mut Context<'_, '_>, filter: &Filter<&[u8]>) -> bool {
     let mut found = FoundNames::new(ctx.reply.protocol);
-    let reach = WalkAccess::of(&ctx.keys.held, ctx.pass);
+    let reach = WalkAccess::for_command(&ctx.keys.held, ctx.pass);
     let stop = walk(&reach, ctx.keys.db, Cursor::START, usize::MAX, &mut |_, entry| {
         if filter.judge(entry) == FilterVerdict::Wanted {
             found.add(entry.key());
@@ -287,7 +287,7 @@ fn keys_in_background(ctx: &mut Context<'_, '_>, filter: Filter<Vec<u8>>) {
     ctx.in_background(move |server, seat| {
         let mut found = FoundNames::new(protocol);
         let gives_up = |slot| is_held_for_long(server, slot);
-        let stop = walk_patiently(seat, &gives_up, db, Cursor::START, usize::MAX, &mut |_, entry| {
+        let stop = walk_blocking(seat, &gives_up, db, Cursor::START, usize::MAX, &mut |_, entry| {
             if filter.judge(entry) == FilterVerdict::Wanted {
                 found.add(entry.key());
             }

@@ -97,7 +97,7 @@ fn geoadd(ctx: &mut Context<'_, '_>) -> CommandResult {
     if scores.is_empty() {
         return Err(CommandError::SYNTAX);
     }
-    if ctx.keys.effects.logs() {
+    if ctx.keys.effects.is_logging() {
         log_scores(ctx, first, &scores);
     }
     add_scores(ctx, options, scores, first + 2, 3)

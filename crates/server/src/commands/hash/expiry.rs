@@ -132,7 +132,7 @@ fn set_expiry(ctx: &mut Context<'_, '_>, unit: ExpiryUnit) -> CommandResult {
     }
     if gone > 0 {
         gone_names.log(&mut key, &[b"HDEL", ctx.args.argument(1)]);
-    } else if key.effects().logs() {
+    } else if key.effects().is_logging() {
         let mut digits = itoa::Buffer::new();
         let mut words: Vec<&[u8]> = vec![b"HPEXPIREAT", ctx.args.argument(1), digits.format(at_ms).as_bytes()];
         match live {
@@ -159,7 +159,7 @@ struct LoggedNames<'a>(Option<Vec<&'a [u8]>>);
 
 impl<'a> LoggedNames<'a> {
     fn new(key: &mut KeyWrite<'_>) -> Self {
-        LoggedNames(key.effects().logs().then(Vec::new))
+        LoggedNames(key.effects().is_logging().then(Vec::new))
     }
 
     #[inline]
@@ -474,7 +474,7 @@ fn hsetex(ctx: &mut Context<'_, '_>) -> CommandResult {
 /// Propagates, before HSETEX with KEEPTTL, that expired fields lose their expiry: for replicas they have not expired,
 /// and would keep it. They are set, not deleted, because a hash that loses its last field would lose its own expiry.
 fn log_expired(ctx: &mut Context<'_, '_>, pairs: Pairs<'_>) {
-    if !ctx.keys.effects.logs() {
+    if !ctx.keys.effects.is_logging() {
         return;
     }
     let now_ms = ctx.alive_ms();
@@ -495,7 +495,7 @@ fn log_expired(ctx: &mut Context<'_, '_>, pairs: Pairs<'_>) {
 
 /// Propagates HSETEX without its conditions, which were met.
 fn log_setting(ctx: &mut Context<'_, '_>, word: usize, at_ms: Option<i64>, keep_ttl: bool) {
-    if !ctx.keys.effects.logs() {
+    if !ctx.keys.effects.is_logging() {
         return;
     }
     let mut digits = itoa::Buffer::new();
@@ -519,9 +519,9 @@ fn set_expiring(ctx: &mut Context<'_, '_>, pairs: Pairs<'_>, at_ms: Option<i64>,
     let (limits, now_ms) = (ctx.server.config.hash_limits(), ctx.alive_ms());
     let mut key = ctx.keys.write(0);
     let done = set_fields(&mut key, pairs.iter(), expiry, limits, now_ms);
-    key.expired_fields(done.expired);
+    key.record_expired_fields(done.expired);
     if at_ms.is_some() {
-        key.note(Event::hash("hset"));
+        key.record_event(Event::hash("hset"));
         key.changed_times(Event::hash("hexpire"), pairs.len() as u64);
     } else {
         key.changed_times(Event::hash("hset"), pairs.len() as u64);
@@ -532,7 +532,7 @@ fn set_expiring(ctx: &mut Context<'_, '_>, pairs: Pairs<'_>, at_ms: Option<i64>,
 fn set_passed(ctx: &mut Context<'_, '_>, pairs: Pairs<'_>) {
     let mut key = ctx.keys.write(0);
     if !key.exists() {
-        key.note(Event::NEW);
+        key.record_event(Event::NEW);
     }
     let mut gone = LoggedNames::new(&mut key);
     for (name, _) in pairs.iter() {
@@ -547,13 +547,13 @@ fn set_passed(ctx: &mut Context<'_, '_>, pairs: Pairs<'_>) {
         gone.log(&mut key, &[b"HDEL", ctx.args.argument(1)]);
     }
     key.count_expired_fields(pairs.len() as u64);
-    key.note(Event::hash("hset"));
-    key.note(Event::hash("hexpire"));
+    key.record_event(Event::hash("hset"));
+    key.record_event(Event::hash("hexpire"));
     let times = pairs.len() as u64;
     if key.exists() {
         close(key, Event::hash("hexpired"), times);
     } else {
-        key.note(Event::hash("hexpired"));
+        key.record_event(Event::hash("hexpired"));
         key.changed_times(Event::generic("del"), times);
     }
 }

@@ -10,7 +10,7 @@ use weft_values::listpack::{Element, ElementRun};
 use weft_values::packed::{MAX_PACKED_BYTES, PackedKind};
 
 use super::super::error::CommandError;
-use crate::keyspace::access::{Expiry, KeyWrite};
+use crate::keyspace::access::{ExpiryUpdate, KeyWrite};
 use crate::notify::keyspace_event::Event;
 
 /// The time to write a field to a reply, in ns.
@@ -183,7 +183,7 @@ pub fn set_fields<'a>(
         for (name, value) in pairs {
             done.count(hash.set(name, value, expiry, now_ms));
         }
-        key.set(NewValue::Object(Value::Hash(hash)), Expiry::Keep);
+        key.set(NewValue::Object(Value::Hash(hash)), ExpiryUpdate::Keep);
         return done;
     }
     if count == 1 && overwrite_packed(key, pairs.clone()) {
@@ -218,7 +218,7 @@ fn set_packed<'a>(
         done.added += usize::from(packing.set(name, value));
     }
     if packing.bytes().len() <= MAX_PACKED_BYTES && packing.len() <= limits.fields {
-        key.set(NewValue::Packed(packing.bytes()), Expiry::Keep);
+        key.set(NewValue::Packed(packing.bytes()), ExpiryUpdate::Keep);
         return done;
     }
     let mut hash = Hash::from_run(run_of(packing.bytes()), HashEncoding::Listpack);
@@ -228,7 +228,7 @@ fn set_packed<'a>(
     if hash.len() > limits.fields {
         hash.set_hashtable_encoding();
     }
-    key.set(NewValue::Object(Value::Hash(hash)), Expiry::Keep);
+    key.set(NewValue::Object(Value::Hash(hash)), ExpiryUpdate::Keep);
     done
 }
 
@@ -251,7 +251,7 @@ fn unpacked(key: &KeyWrite<'_>, reported: HashEncoding, fields: usize) -> Hash {
 pub fn unpack(key: &mut KeyWrite<'_>) {
     if packed_of(key).is_some() {
         let hash = unpacked(key, HashEncoding::Hashtable, 0);
-        key.set(NewValue::Object(Value::Hash(hash)), Expiry::Keep);
+        key.set(NewValue::Object(Value::Hash(hash)), ExpiryUpdate::Keep);
     }
 }
 
@@ -276,7 +276,7 @@ pub fn remove_fields<'a>(key: &mut KeyWrite<'_>, names: impl Iterator<Item = &'a
     }
     let mut packing = PackedHashBuilder::of(Some(packed), 0);
     let removed = names.filter(|name| packing.remove(name)).count();
-    key.set(NewValue::Packed(packing.bytes()), Expiry::Keep);
+    key.set(NewValue::Packed(packing.bytes()), ExpiryUpdate::Keep);
     removed
 }
 
@@ -289,7 +289,7 @@ pub fn live_beside_expired<'a>(
     names: impl Iterator<Item = &'a [u8]> + Clone,
     now_ms: u64,
 ) -> Option<Vec<&'a [u8]>> {
-    if !key.effects().logs() {
+    if !key.effects().is_logging() {
         return None;
     }
     match hash_at(key)? {
@@ -308,7 +308,7 @@ pub fn live_beside_expired<'a>(
 pub fn close(mut key: KeyWrite<'_>, event: Event, times: u64) {
     if hash_at(&key).is_some_and(HashRef::is_empty) {
         key.delete();
-        key.note(event);
+        key.record_event(event);
         key.changed_times(Event::generic("del"), times);
     } else {
         key.changed_times(event, times);

@@ -75,7 +75,7 @@ fn set_given(ctx: &mut Context<'_, '_>) -> Result<Option<usize>, CommandError> {
     let (limits, now_ms) = (ctx.server.config.hash_limits(), ctx.alive_ms());
     let mut key = checked(ctx.keys.write(0))?;
     let done = set_fields(&mut key, pairs.iter(), FieldExpiry::Never, limits, now_ms);
-    key.expired_fields(done.expired);
+    key.record_expired_fields(done.expired);
     key.changed_times(Event::hash("hset"), pairs.len() as u64);
     Ok(Some(done.added))
 }
@@ -95,7 +95,7 @@ fn hsetnx(ctx: &mut Context<'_, '_>) -> CommandResult {
         key.log_instead(&[b"HSET", ctx.args.argument(1), name, ctx.args.argument(3)]);
     }
     let done = set_fields(&mut key, pair.iter(), FieldExpiry::Never, limits, now_ms);
-    key.expired_fields(done.expired);
+    key.record_expired_fields(done.expired);
     key.changed(Event::hash("hset"));
     ctx.reply.integer(1);
     Ok(())
@@ -270,12 +270,12 @@ fn change_number<R>(
     let before = hash_at(&key).and_then(|hash| hash.value(name, now_ms));
     match change(before, &mut digits) {
         Ok(result) => {
-            if key.effects().logs() {
+            if key.effects().is_logging() {
                 log_number(&mut key, event, name, &digits, now_ms);
             }
             let pair = std::iter::once((name, &digits[..]));
             let done = set_fields(&mut key, pair, FieldExpiry::Keep, limits, now_ms);
-            key.expired_fields(done.expired);
+            key.record_expired_fields(done.expired);
             key.changed(Event::hash(event));
             Ok(result)
         }
@@ -299,7 +299,7 @@ fn log_number(key: &mut KeyWrite<'_>, event: &str, name: &[u8], value: &[u8], no
         Some(HashRef::Large(hash)) => hash.find(name, now_ms).and_then(|record| record.expire_at_ms),
         _ => None,
     };
-    let key_name = key.named();
+    let key_name = key.name_for_plan();
     match expire_at_ms {
         None => key.log_instead(&[b"HSET", key_name, name, value]),
         Some(at_ms) => {

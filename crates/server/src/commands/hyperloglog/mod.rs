@@ -14,7 +14,7 @@ use weft_values::hyperloglog::{
 use super::context::{Binding, CommandResult, Context, leased, reply_bytes};
 use super::error::{CommandError, shown};
 use crate::config::id;
-use crate::keyspace::access::{Expiry, KeyWrite};
+use crate::keyspace::access::{ExpiryUpdate, KeyWrite};
 use crate::notify::keyspace_event::Event;
 
 /// The commands of this file and their handlers.
@@ -62,7 +62,7 @@ fn sparse_max_bytes(ctx: &Context<'_, '_>) -> usize {
 
 /// Stores a HyperLogLog that was changed. It counts as a string that was modified in place.
 fn store(key: &mut KeyWrite<'_>, bytes: &[u8]) {
-    key.set(NewValue::Bytes(bytes), Expiry::Keep);
+    key.set(NewValue::Bytes(bytes), ExpiryUpdate::Keep);
     if let Some(mut entry) = key.entry_mut() {
         entry.bytes_mut(0);
     }
@@ -161,7 +161,7 @@ fn remember(ctx: &mut Context<'_, '_>, count: u64) {
     if let Some(mut entry) = key.entry_mut() {
         hll::cache_cardinality(entry.bytes_mut(0), count);
     }
-    key.changed(Event::SILENT);
+    key.changed(Event::NO_EVENT);
 }
 
 fn pfcount_of_many(ctx: &mut Context<'_, '_>) -> CommandResult {
@@ -288,7 +288,7 @@ fn make_dense(ctx: &mut Context<'_, '_>) -> Result<bool, CommandError> {
     match dense {
         Some(Ok(Some(bytes))) => {
             store(&mut key, &bytes);
-            key.changed(Event::SILENT);
+            key.changed(Event::NO_EVENT);
             Ok(true)
         }
         Some(Err(error)) => {

@@ -314,7 +314,7 @@ fn ltrim(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Ok(());
     }
     if kept == 0 {
-        key.note(Event::list("ltrim"));
+        key.record_event(Event::list("ltrim"));
         key.delete();
         key.changed_times(Event::generic("del"), removed as u64);
     } else {
@@ -327,7 +327,7 @@ fn ltrim(ctx: &mut Context<'_, '_>) -> CommandResult {
         if removed > 0 {
             key.changed_times(Event::list("ltrim"), removed as u64);
         } else {
-            key.note(Event::list("ltrim"));
+            key.record_event(Event::list("ltrim"));
             key.changed_quietly(0);
         }
     }

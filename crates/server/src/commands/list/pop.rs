@@ -30,7 +30,7 @@ fn from_end(end: ListEnd, length: usize) -> (usize, Direction) {
 /// Removes `count` of a list's `length` elements at an end and closes the key.
 fn remove(mut key: KeyWrite<'_>, end: ListEnd, count: usize, length: usize, rules: ListSettings) {
     if count == length {
-        key.note(popped(end));
+        key.record_event(popped(end));
         key.delete();
         key.changed_times(Event::generic("del"), count as u64);
         return;
@@ -71,7 +71,7 @@ pub fn pop_many(key: KeyWrite<'_>, end: ListEnd, count: usize, rules: ListSettin
 
 /// Propagates, instead of the command that runs, the pop of this number of elements, or of one.
 pub fn log_pop(key: &mut KeyWrite<'_>, end: ListEnd, count: Option<usize>) {
-    if !key.effects().logs() {
+    if !key.effects().is_logging() {
         return;
     }
     let word: &[u8] = match end {
@@ -80,7 +80,7 @@ pub fn log_pop(key: &mut KeyWrite<'_>, end: ListEnd, count: Option<usize>) {
     };
     let length = list_at(key.entry()).ok().flatten().map_or(0, |list| list.len());
     let mut digits = itoa::Buffer::new();
-    let name = key.named();
+    let name = key.name_for_plan();
     match count {
         None => key.log_instead(&[word, name]),
         Some(count) => key.log_instead(&[word, name, digits.format(count.min(length)).as_bytes()]),
@@ -333,6 +333,6 @@ fn rotate(mut key: KeyWrite<'_>, from: ListEnd, to: ListEnd, element: &[u8], rul
     let pushed_back = push(&mut key, to, std::iter::once(element), rules);
     debug_assert!(pushed_back.is_ok());
     settle(&mut key, rules);
-    key.note(pushed(to));
+    key.record_event(pushed(to));
     key.changed(popped(from));
 }

@@ -206,7 +206,7 @@ pub(super) fn lrem(ctx: &mut Context<'_, '_>) -> CommandResult {
     } else {
         let emptied = settle(&mut key, rules);
         if emptied {
-            key.note(Event::list("lrem"));
+            key.record_event(Event::list("lrem"));
         }
         let event = if emptied {
             Event::generic("del")

@@ -17,7 +17,7 @@ use weft_values::packed::PackedKind;
 
 use crate::commands::error::CommandError;
 use crate::config::{Config, id};
-use crate::keyspace::access::{Expiry, KeyWrite};
+use crate::keyspace::access::{ExpiryUpdate, KeyWrite};
 
 /// Packed lists of fewer bytes keep their free space.
 const SHRINKING_MIN_BYTES: usize = 64;
@@ -161,7 +161,7 @@ fn repack(key: &mut KeyWrite<'_>, addition: Addition, free_at: ListEnd) {
         };
         let length = packed_room(plan.min_bytes(), entry.key().len(), entry.expire_at_ms());
         plan.build(scratch, length);
-        key.set(NewValue::Packed(scratch), Expiry::Keep);
+        key.set(NewValue::Packed(scratch), ExpiryUpdate::Keep);
     });
 }
 
@@ -171,7 +171,7 @@ fn unpack(key: &mut KeyWrite<'_>) {
     if let ValueRef::Packed(bytes) = entry.value() {
         let packed = PackedList::new(bytes);
         let list = List::listpack(packed.run().bytes(), packed.len());
-        key.set(NewValue::Object(Value::List(list)), Expiry::Keep);
+        key.set(NewValue::Object(Value::List(list)), ExpiryUpdate::Keep);
     }
 }
 
@@ -225,9 +225,12 @@ pub fn push<'e>(
 fn create(key: &mut KeyWrite<'_>, end: ListEnd, addition: Addition, rules: ListSettings) {
     if addition.is_too_much_for(0, 0, rules) {
         let list = List::quicklist(rules.fill, rules.depth);
-        key.set(NewValue::Object(Value::List(list)), Expiry::Never);
+        key.set(NewValue::Object(Value::List(list)), ExpiryUpdate::Remove);
     } else if addition.run_bytes > MAX_RUN_BYTES {
-        key.set(NewValue::Object(Value::List(List::listpack(&[], 0))), Expiry::Never);
+        key.set(
+            NewValue::Object(Value::List(List::listpack(&[], 0))),
+            ExpiryUpdate::Remove,
+        );
     } else {
         SCRATCH.with_borrow_mut(|scratch| {
             let plan = PackedListPlan {
@@ -237,7 +240,7 @@ fn create(key: &mut KeyWrite<'_>, end: ListEnd, addition: Addition, rules: ListS
                 ..PackedListPlan::of_run(ElementRun::new(&[]), 0)
             };
             plan.build(scratch, packed_room(plan.min_bytes(), key.name().len(), None));
-            key.set(NewValue::Packed(scratch), Expiry::Never);
+            key.set(NewValue::Packed(scratch), ExpiryUpdate::Remove);
         });
     }
 }
@@ -263,7 +266,7 @@ pub fn replace<'e>(key: &mut KeyWrite<'_>, elements: impl Iterator<Item = &'e [u
     let mut list = List::quicklist(rules.fill, rules.depth);
     elements.for_each(|element| list.push(ListEnd::Tail, element));
     debug_assert!(!list.is_empty());
-    key.set(NewValue::Object(Value::List(list)), Expiry::Never);
+    key.set(NewValue::Object(Value::List(list)), ExpiryUpdate::Remove);
     settle_in(key, rules, false);
 }
 
@@ -319,7 +322,7 @@ fn pack(key: &mut KeyWrite<'_>) {
         let plan = PackedListPlan::of_run(run, list.len());
         let length = packed_room(plan.min_bytes(), entry.key().len(), entry.expire_at_ms());
         plan.build(scratch, length);
-        key.set(NewValue::Packed(scratch), Expiry::Keep);
+        key.set(NewValue::Packed(scratch), ExpiryUpdate::Keep);
     });
 }
 

@@ -102,7 +102,7 @@ fn changing<P: 'static>(
 
 /// Propagates a command that changed libraries, within a passage of the gate; returns its sequence number.
 fn log_change(server: &Server, db: usize, words: &[Vec<u8>]) -> u64 {
-    let target = server.keyspace.hooks.now().log_target();
+    let target = server.keyspace.hooks.current().log_target();
     if !target.is_any() {
         return 0;
     }
@@ -186,7 +186,7 @@ fn restore(ctx: &mut Context<'_, '_>) -> CommandResult {
         _ => return Err(wrong_number(ctx.arg(1))),
     };
     let relaxed = ctx.server.config.choice(id::RDB_VERSION_CHECK) == "relaxed";
-    if !dump_payload::verify(ctx.arg(2), relaxed) {
+    if !dump_payload::is_valid(ctx.arg(2), relaxed) {
         return Err(CommandError::constant("ERR DUMP payload version or checksum are wrong"));
     }
     let codes = functions::load(ctx.arg(2)).map_err(|reason| failed(reason.as_bytes()))?;

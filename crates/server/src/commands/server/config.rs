@@ -42,7 +42,7 @@ fn set(ctx: &mut Context<'_, '_>) -> CommandResult {
             "local" => ctx.client.is_local(),
             _ => false,
         },
-        is_loading: ctx.server.dumps.loading.load(Ordering::Relaxed) || ctx.server.repl.is_loading(),
+        is_loading: ctx.server.dumps.is_loading.load(Ordering::Relaxed) || ctx.server.repl.is_loading(),
     };
     let protocol = ctx.client.protocol;
     let may_wait = ctx.may_block;

@@ -20,11 +20,11 @@ use crate::keyspace::Slot;
 use crate::keyspace::access::HeldLeases;
 use crate::keyspace::effects::{Effects, Hooks};
 use crate::keyspace::hash::KeyHasher;
-use crate::keyspace::walk::{Cursor, WalkAccess, each_slot_patiently, walk, walk_patiently};
+use crate::keyspace::walk::{Cursor, WalkAccess, for_each_slot_blocking, walk, walk_blocking};
 use crate::notify::messages::{NotificationSender, wake};
 use crate::observability::{log, memory};
 use crate::persistence::save;
-use crate::persistence::save::{CannotReload, Reload};
+use crate::persistence::save::{ReloadError, ReloadOptions};
 use crate::propagation::LogTarget;
 use crate::rdb::dump_payload;
 use crate::state::Server;
@@ -95,7 +95,7 @@ fn debug(ctx: &mut Context<'_, '_>) -> CommandResult {
         (b"replybuffer", 4) => reply_buffer(ctx),
         (b"set-skip-checksum-validation", 3) => {
             let skips = is_on(ctx.arg(2));
-            dump_payload::CHECKS_SUMS.store(!skips, Ordering::Relaxed);
+            dump_payload::VERIFIES_CHECKSUMS.store(!skips, Ordering::Relaxed);
             done(ctx)
         }
         (b"aof-flush-sleep", 3) => {
@@ -218,7 +218,7 @@ fn crash(why: &str) -> ! {
 fn replicate(ctx: &mut Context<'_, '_>) -> CommandResult {
     let words: Vec<&[u8]> = ctx.args.iter().skip(2).collect();
     let (db, effects) = (ctx.client.db, &mut *ctx.keys.effects);
-    if effects.hooks.has(Hooks::LOG_REPLICAS) {
+    if effects.hooks.intersects(Hooks::LOG_REPLICAS) {
         effects.log_writer.propagate_before(LogTarget::REPLICAS, db, &words);
     }
     done(ctx)
@@ -318,7 +318,7 @@ fn with_entry(
     let hash = ctx.server.keyspace.hasher.hash(ctx.arg(argument));
     // Lent for the time of the look: the handler needs the rest.
     let held = std::mem::replace(&mut ctx.keys.held, HeldLeases::Nothing);
-    let shown = WalkAccess::of(&held, ctx.pass).view(KeyHasher::slot(hash), |slot| {
+    let shown = WalkAccess::for_command(&held, ctx.pass).read_slot(KeyHasher::slot(hash), |slot| {
         show_entry(ctx, argument, hash, slot, show)
     });
     ctx.keys.held = held;
@@ -390,7 +390,7 @@ fn string_lengths(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 fn whole_digest(ctx: &mut Context<'_, '_>) -> CommandResult {
     let (protocol, now_ms) = (ctx.client.protocol, ctx.now_ms);
-    if let Some(whole) = WalkAccess::of_whole(&ctx.keys.held) {
+    if let Some(whole) = WalkAccess::for_whole_keyspace(&ctx.keys.held) {
         let counts = &ctx.server.keyspace.counts;
         let fingerprint = digest::of_everything(counts, now_ms, &mut |db, visit| {
             walk(&whole, db, Cursor::START, usize::MAX, visit);
@@ -400,7 +400,7 @@ fn whole_digest(ctx: &mut Context<'_, '_>) -> CommandResult {
     }
     ctx.in_background(move |server, seat| {
         let fingerprint = digest::of_everything(&server.keyspace.counts, now_ms, &mut |db, visit| {
-            walk_patiently(seat, &|_| false, db, Cursor::START, usize::MAX, visit);
+            walk_blocking(seat, &|_| false, db, Cursor::START, usize::MAX, visit);
         });
         reply_bytes(protocol, |reply| reply.simple(&fingerprint.text()))
     });
@@ -432,13 +432,13 @@ fn table_statistics(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Err(CommandError::constant("ERR Out of range database"));
     };
     let protocol = ctx.client.protocol;
-    if let Some(whole) = WalkAccess::of_whole(&ctx.keys.held) {
-        let text = describe_tables(ctx.server, db, |visit| whole.each_slot(visit));
+    if let Some(whole) = WalkAccess::for_whole_keyspace(&ctx.keys.held) {
+        let text = describe_tables(ctx.server, db, |visit| whole.for_each_slot(visit));
         ctx.reply.verbatim("txt", text.as_bytes());
         return Ok(());
     }
     ctx.in_background(move |server, seat| {
-        let text = describe_tables(server, db, |visit| each_slot_patiently(seat, visit));
+        let text = describe_tables(server, db, |visit| for_each_slot_blocking(seat, visit));
         reply_bytes(protocol, |reply| reply.verbatim("txt", text.as_bytes()))
     });
     Ok(())
@@ -483,13 +483,13 @@ fn load_aof(ctx: &mut Context<'_, '_>) -> CommandResult {
             "ERR DEBUG LOADAOF is not possible within a transaction or a script",
         ));
     }
-    ctx.in_background(|server, seat| match crate::persistence::aof::load_again(server, seat) {
+    ctx.in_background(|server, seat| match crate::persistence::aof::reload(server, seat) {
         Ok(()) => {
             crate::observability::log::warning!("Append Only File loaded by DEBUG LOADAOF");
             b"+OK\r\n".to_vec()
         }
-        Err(CannotReload::Loading) => LOADING.to_vec(),
-        Err(CannotReload::Save | CannotReload::Load) => {
+        Err(ReloadError::Loading) => LOADING.to_vec(),
+        Err(ReloadError::Save | ReloadError::Load) => {
             b"-ERR Error trying to load the AOF files, check server logs.\r\n".to_vec()
         }
     });
@@ -498,16 +498,16 @@ fn load_aof(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 /// `DEBUG RELOAD [MERGE] [NOFLUSH] [NOSAVE]`: writes all data to the dump and loads it again.
 fn reload(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let mut how = Reload {
-        save: true,
-        flush: true,
+    let mut how = ReloadOptions {
+        should_save: true,
+        should_flush: true,
         replace: false,
     };
     for word in ctx.args.iter().skip(2) {
         match word.to_ascii_lowercase().as_slice() {
             b"merge" => how.replace = true,
-            b"noflush" => how.flush = false,
-            b"nosave" => how.save = false,
+            b"noflush" => how.should_flush = false,
+            b"nosave" => how.should_save = false,
             _ => {
                 return Err(CommandError::constant(
                     "ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options.",
@@ -523,9 +523,9 @@ fn reload(ctx: &mut Context<'_, '_>) -> CommandResult {
                 wake(server, &mut effects);
                 b"+OK\r\n"
             }
-            Err(CannotReload::Loading) => LOADING,
-            Err(CannotReload::Save) => b"-ERR\r\n",
-            Err(CannotReload::Load) => b"-ERR Error trying to load the RDB dump, check server logs.\r\n",
+            Err(ReloadError::Loading) => LOADING,
+            Err(ReloadError::Save) => b"-ERR\r\n",
+            Err(ReloadError::Load) => b"-ERR Error trying to load the RDB dump, check server logs.\r\n",
         };
         reply.to_vec()
     });

@@ -19,8 +19,8 @@ fn info(ctx: &mut Context<'_, '_>) -> CommandResult {
     // The metrics of earlier commands of the same batch or transaction are included. A script that has changed nothing
     // may have to restart: its reads are counted then.
     if !ctx.client.flags.contains(ClientFlags::SCRIPT) || ctx.keys.effects.dirty > 0 {
-        let (server, row) = (ctx.server, ctx.keys.access.seat);
-        ctx.keys.effects.count(&server.keyspace, &server.metrics, row);
+        let (server, row) = (ctx.server, ctx.keys.context.thread_index);
+        ctx.keys.effects.add_to_metrics(&server.keyspace, &server.metrics, row);
     }
     // The replies that are built here are not part of the reported memory.
     let allocator = match wanted.contains(&Section::Memory) {

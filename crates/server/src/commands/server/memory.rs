@@ -12,7 +12,7 @@ use crate::commands::context::{Binding, CommandResult, Context, leased, reply_by
 use crate::commands::error::CommandError;
 use crate::keyspace::Slot;
 use crate::keyspace::access::LookupStatistics;
-use crate::keyspace::walk::{WalkAccess, each_slot_patiently};
+use crate::keyspace::walk::{WalkAccess, for_each_slot_blocking};
 use crate::observability::memory;
 use crate::state::Server;
 
@@ -86,21 +86,21 @@ fn table_bytes(server: &Server, walk: impl FnOnce(&mut dyn FnMut(&Slot))) -> Vec
         }
     });
     (0..counts.databases())
-        .filter(|db| counts.is_open(*db))
+        .filter(|db| counts.was_used(*db))
         .map(|db| (db, bytes[db]))
         .collect()
 }
 
 fn statistics(ctx: &mut Context<'_, '_>) -> CommandResult {
     let protocol = ctx.client.protocol;
-    if let Some(whole) = WalkAccess::of_whole(&ctx.keys.held) {
+    if let Some(whole) = WalkAccess::for_whole_keyspace(&ctx.keys.held) {
         // In a transaction or script, which has the whole keyspace, the figures are those of this moment.
-        let tables = table_bytes(ctx.server, |visit| whole.each_slot(visit));
+        let tables = table_bytes(ctx.server, |visit| whole.for_each_slot(visit));
         statistics_of(ctx.server, &tables, &mut ctx.reply);
         return Ok(());
     }
     ctx.in_background(move |server, seat| {
-        let tables = table_bytes(server, |visit| each_slot_patiently(seat, visit));
+        let tables = table_bytes(server, |visit| for_each_slot_blocking(seat, visit));
         reply_bytes(protocol, |reply| statistics_of(server, &tables, reply))
     });
     Ok(())

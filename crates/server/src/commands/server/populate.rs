@@ -9,7 +9,7 @@ use crate::commands::context::{CommandResult, Context, reply_bytes};
 use crate::commands::error::CommandError;
 use crate::keyspace::access::NamedKey;
 use crate::keyspace::hash::KeyHasher;
-use crate::keyspace::{Seat, Slot, SlotHeader, publish};
+use crate::keyspace::{Seat, Slot, SlotHeader, publish_header};
 use crate::state::Server;
 
 /// The time for which a slot that is leased by another thread is left alone.
@@ -48,8 +48,8 @@ pub fn populate(ctx: &mut Context<'_, '_>) -> CommandResult {
         value_bytes: value_bytes as usize,
     };
     let protocol = ctx.client.protocol;
-    let row = ctx.keys.access.seat;
-    if let Some(mut whole) = ctx.keys.held.whole() {
+    let row = ctx.keys.context.thread_index;
+    if let Some(mut whole) = ctx.keys.held.whole_keyspace() {
         for number in 0..order.count {
             let key = Key::of(ctx.server, &order, number);
             let (header, slot) = whole.parts_mut(KeyHasher::slot(key.hash));
@@ -126,7 +126,7 @@ fn make_one(
             hash,
             slot: KeyHasher::slot(hash) as u16,
         };
-        keyspace.before_images.keep(order.db, key, table);
+        keyspace.before_images.keep_before_image(order.db, key, table);
     }
     let mut value = format!("value:{number}").into_bytes();
     if order.value_bytes > 0 {
@@ -135,7 +135,7 @@ fn make_one(
     // Used now, in the coarse sense of the access clock.
     let clock = (weft_reactor::unix_ms() / 1000) as u32 & ((1 << 24) - 1);
     let freed = table.insert(hash, name, NewValue::Bytes(&value), None, clock);
-    publish(header, slot);
+    publish_header(header, slot);
     keyspace.counts.add(row, order.db, 1, 0);
     Some(freed)
 }

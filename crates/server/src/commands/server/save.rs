@@ -6,10 +6,10 @@ use crate::commands::context::{Binding, CommandResult, Context, leased};
 use crate::commands::error::CommandError;
 use crate::observability::log;
 use crate::persistence::aof;
-use crate::persistence::aof::CannotRewrite;
+use crate::persistence::aof::RewriteError;
 use crate::persistence::save;
-use crate::persistence::save::CannotStart;
-use crate::persistence::snapshot_state::Purpose;
+use crate::persistence::save::BackgroundSaveError;
+use crate::persistence::snapshot_state::SnapshotPurpose;
 use crate::state::Server;
 
 /// The commands of this file and their handlers.
@@ -42,7 +42,10 @@ fn save(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 /// Returns `true` if a background dump is being written, for a file or for replicas.
 fn is_dumping(server: &Server) -> bool {
-    matches!(server.snapshot.purpose(), Some(Purpose::Dump | Purpose::Replicas))
+    matches!(
+        server.snapshot.purpose(),
+        Some(SnapshotPurpose::RdbFile | SnapshotPurpose::Replicas)
+    )
 }
 
 fn bgsave(ctx: &mut Context<'_, '_>) -> CommandResult {
@@ -62,17 +65,19 @@ fn bgsave(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Ok(());
     }
     ctx.in_background(move |server, _| {
-        let reply: &str = match save::begin_now(server) {
+        let reply: &str = match save::start_background_save(server) {
             Ok(()) => "+Background saving started",
-            Err(CannotStart::Busy(Purpose::LogBase)) if schedule => {
+            Err(BackgroundSaveError::Busy(SnapshotPurpose::AofBase)) if schedule => {
                 self::schedule(server, false);
                 "+Background saving scheduled"
             }
-            Err(CannotStart::Busy(Purpose::LogBase)) => return format!("-{OTHER_IN_PROGRESS}\r\n").into_bytes(),
-            Err(CannotStart::Busy(Purpose::Dump | Purpose::Replicas)) => {
+            Err(BackgroundSaveError::Busy(SnapshotPurpose::AofBase)) => {
+                return format!("-{OTHER_IN_PROGRESS}\r\n").into_bytes();
+            }
+            Err(BackgroundSaveError::Busy(SnapshotPurpose::RdbFile | SnapshotPurpose::Replicas)) => {
                 return format!("-{IN_PROGRESS}\r\n").into_bytes();
             }
-            Err(CannotStart::Failed) => "-ERR",
+            Err(BackgroundSaveError::Failed) => "-ERR",
         };
         format!("{reply}\r\n").into_bytes()
     });
@@ -83,14 +88,14 @@ fn bgrewriteaof(ctx: &mut Context<'_, '_>) -> CommandResult {
     const UNDER_WAY: &str = "ERR Background append only file rewriting already in progress";
     const SCHEDULED: &str = "+Background append only file rewriting scheduled\r\n";
     let schedule = |server: &Server| {
-        server.aof.scheduled.store(true, Ordering::Relaxed);
+        server.aof.is_rewrite_scheduled.store(true, Ordering::Relaxed);
         // A requested rewrite does not wait because earlier ones have failed.
         server.aof.failures.store(0, Ordering::Relaxed);
         log::notice!("Background append only file rewriting scheduled.");
     };
     match ctx.server.snapshot.purpose() {
-        Some(Purpose::LogBase) => return Err(CommandError::constant(UNDER_WAY)),
-        Some(Purpose::Dump | Purpose::Replicas) => {
+        Some(SnapshotPurpose::AofBase) => return Err(CommandError::constant(UNDER_WAY)),
+        Some(SnapshotPurpose::RdbFile | SnapshotPurpose::Replicas) => {
             schedule(ctx.server);
             ctx.reply.raw(SCHEDULED.as_bytes());
             return Ok(());
@@ -103,14 +108,14 @@ fn bgrewriteaof(ctx: &mut Context<'_, '_>) -> CommandResult {
         None => {}
     }
     ctx.in_background(move |server, _| {
-        let reply = match aof::begin_rewrite(server) {
+        let reply = match aof::start_rewrite(server) {
             Ok(()) => "+Background append only file rewriting started\r\n".to_owned(),
-            Err(CannotRewrite::Busy(Purpose::LogBase)) => format!("-{UNDER_WAY}\r\n"),
-            Err(CannotRewrite::Busy(_)) => {
+            Err(RewriteError::Busy(SnapshotPurpose::AofBase)) => format!("-{UNDER_WAY}\r\n"),
+            Err(RewriteError::Busy(_)) => {
                 schedule(server);
                 SCHEDULED.to_owned()
             }
-            Err(CannotRewrite::Failed) => {
+            Err(RewriteError::Failed) => {
                 "-ERR Can't execute an AOF background rewriting. Please check the server logs for more information.\r\n"
                     .to_owned()
             }
@@ -122,7 +127,7 @@ fn bgrewriteaof(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 /// The cron begins it.
 fn schedule(server: &Server, after_transaction: bool) {
-    server.dumps.scheduled.store(true, Ordering::Relaxed);
+    server.dumps.is_scheduled.store(true, Ordering::Relaxed);
     if after_transaction {
         log::notice!("Background saving scheduled to run after transaction execution");
     } else {
@@ -131,7 +136,7 @@ fn schedule(server: &Server, after_transaction: bool) {
 }
 
 fn cancel(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let Some(what) = save::cancel(ctx.server) else {
+    let Some(what) = save::cancel_background_save(ctx.server) else {
         return Err(CommandError::constant(
             "ERR Background saving is currently not in progress or scheduled",
         ));

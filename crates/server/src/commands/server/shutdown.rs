@@ -48,7 +48,7 @@ impl Options {
 fn shutdown(ctx: &mut Context<'_, '_>) -> CommandResult {
     let options = Options::parse(ctx.args.iter().skip(1))?;
     if options.abort {
-        if !save::call_off(ctx.server) {
+        if !save::abort_shutdown(ctx.server) {
             return Err(CommandError::constant("ERR No shutdown in progress."));
         }
         ctx.reply.ok();
@@ -78,7 +78,7 @@ fn shutdown(ctx: &mut Context<'_, '_>) -> CommandResult {
         failover: options.failover,
         requested_by: Some(String::from_utf8_lossy(&description).into_owned()),
     };
-    save::end_process(ctx.server, how);
+    save::begin_shutdown(ctx.server, how);
     // If all goes well there is no reply: the connection ends with the process.
     let stays = b"-ERR Errors trying to SHUTDOWN. Check logs.\r\n".to_vec();
     ctx.after = NextStep::ReplyAt(Box::new((u64::MAX, stays)));

@@ -14,7 +14,7 @@ use weft_values::set::{Set, SetLimits, SetView};
 use crate::commands::context::{Binding, CommandResult, Context, leased};
 use crate::commands::error::CommandError;
 use crate::commands::set::{SHOW_NS, set_view, show, show_all, store};
-use crate::keyspace::access::{Expiry, Keys};
+use crate::keyspace::access::{ExpiryUpdate, Keys};
 use crate::notify::keyspace_event::Event;
 
 /// The commands of this file and their handlers.
@@ -53,7 +53,7 @@ fn store_result(ctx: &mut Context<'_, '_>, result: Set, event: &'static str) {
     let members = result.len();
     let mut key = ctx.keys.write(0);
     if members > 0 {
-        store(&mut key, result, Expiry::Never);
+        store(&mut key, result, ExpiryUpdate::Remove);
         key.changed(Event::set(event));
     } else if key.delete() {
         key.changed(Event::generic("del"));

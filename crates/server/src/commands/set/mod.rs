@@ -16,7 +16,7 @@ use super::error::CommandError;
 use super::reply_limit::{ELEMENTS_A_LOOK, ReplyLimit};
 use crate::commands::generic::scan_options::ScanOptions;
 use crate::config::id;
-use crate::keyspace::access::{Expiry, KeyWrite};
+use crate::keyspace::access::{ExpiryUpdate, KeyWrite};
 use crate::notify::keyspace_event::Event;
 
 /// The commands of this file and their handlers.
@@ -70,7 +70,7 @@ thread_local! {
 }
 
 /// Stores a set that is not empty under a key.
-pub fn store(key: &mut KeyWrite<'_>, set: Set, expiry: Expiry) {
+pub fn store(key: &mut KeyWrite<'_>, set: Set, expiry: ExpiryUpdate) {
     match set.packed() {
         Some(packed) => {
             key.set(NewValue::Packed(packed), expiry);
@@ -107,7 +107,7 @@ fn change(key: &mut KeyWrite<'_>, work: impl FnOnce(&mut Set) -> u64) -> (u64, b
     if emptied {
         key.delete();
     } else if changes > 0 || set.packed().is_none() {
-        store(key, set, Expiry::Keep);
+        store(key, set, ExpiryUpdate::Keep);
     } else {
         keep_room(set);
     }
@@ -142,7 +142,7 @@ fn close_removal(mut key: KeyWrite<'_>, event: &'static str, removed: u64, empti
     if removed == 0 {
         key.unchanged();
     } else if emptied {
-        key.note(event);
+        key.record_event(event);
         key.changed_times(Event::generic("del"), removed);
     } else {
         key.changed_times(event, removed);
@@ -193,7 +193,7 @@ fn sadd(ctx: &mut Context<'_, '_>) -> CommandResult {
         Ok(AddOutcome::Missing) => {
             let mut set = Set::for_first_member(args.argument(2), expected, limits, ROOM.take());
             let added = add_all(&mut set);
-            store(&mut key, set, Expiry::Never);
+            store(&mut key, set, ExpiryUpdate::Remove);
             added
         }
         Err(error) => {
@@ -266,7 +266,7 @@ fn smove(ctx: &mut Context<'_, '_>) -> CommandResult {
     } else {
         let mut set = Set::for_first_member(member, 1, limits, ROOM.take());
         set.add(member, limits);
-        store(&mut target, set, Expiry::Never);
+        store(&mut target, set, ExpiryUpdate::Remove);
         1
     };
     match added {
@@ -368,7 +368,7 @@ fn spop(ctx: &mut Context<'_, '_>) -> CommandResult {
         set.pop(&mut random, |member| popped = member.to_vec());
         1
     });
-    let name = key.named();
+    let name = key.name_for_plan();
     key.log_instead(&[b"SREM", name, &popped]);
     close_removal(key, "spop", removed, emptied);
     ctx.reply.bulk(&popped);
@@ -401,7 +401,7 @@ fn spop_many(ctx: &mut Context<'_, '_>, count: usize) -> CommandResult {
         close_removal(key, "spop", popped as u64, true);
         return Ok(());
     }
-    let logs = key.effects().logs();
+    let logs = key.effects().is_logging();
     let mut members = Vec::new();
     change(&mut key, |set| {
         set.pop_many(popped, limits, &mut random, |member| {

@@ -6,7 +6,7 @@ use weft_values::sorted_set::{DetachedSortedSet, MAX_MEMBER_BYTES, SortedSetLimi
 use super::{CHANGE_NS, EditOutcome, SortedSetEditor, edit, store};
 use crate::commands::context::{CommandResult, Context};
 use crate::commands::error::CommandError;
-use crate::keyspace::access::Expiry;
+use crate::keyspace::access::ExpiryUpdate;
 use crate::notify::keyspace_event::Event;
 
 const NOT_A_NUMBER: CommandError = CommandError::constant("ERR resulting score is not a number (NaN)");
@@ -215,7 +215,7 @@ fn put(ctx: &mut Context<'_, '_>, options: &AddOptions, given: &GivenMembers) ->
         None => {
             let mut draft = DetachedSortedSet::new(members, given.longest_bytes, limits);
             let (tally, _) = change(SortedSetEditor::Draft(&mut draft));
-            store(&mut key, draft, Expiry::Never);
+            store(&mut key, draft, ExpiryUpdate::Remove);
             tally
         }
     };

@@ -25,7 +25,7 @@ use weft_values::sorted_set::{DetachedSortedSet, SortedSet, SortedSetLimits, Sor
 
 use super::context::{Binding, leased};
 use super::error::CommandError;
-use crate::keyspace::access::{Expiry, KeyWrite};
+use crate::keyspace::access::{ExpiryUpdate, KeyWrite};
 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[
@@ -88,7 +88,7 @@ pub fn reply_member(reply: &mut Reply<'_>, member: Element<'_>) {
 }
 
 /// Stores a sorted set that is not empty.
-pub fn store(key: &mut KeyWrite<'_>, draft: DetachedSortedSet, expiry: Expiry) {
+pub fn store(key: &mut KeyWrite<'_>, draft: DetachedSortedSet, expiry: ExpiryUpdate) {
     match draft {
         DetachedSortedSet::Packed(packed) => key.set(NewValue::Packed(packed.bytes()), expiry),
         DetachedSortedSet::Large(set) => key.set(NewValue::Object(Value::SortedSet(set)), expiry),
@@ -173,7 +173,7 @@ pub fn edit<R>(
     if emptied {
         key.delete();
     } else if changed || matches!(draft, DetachedSortedSet::Large(_)) {
-        store(key, draft, Expiry::Keep);
+        store(key, draft, ExpiryUpdate::Keep);
     }
     Ok(Some(EditOutcome { result, emptied }))
 }

@@ -118,7 +118,7 @@ pub fn pop(
             let times = edited.result as u64;
             log_pop(&mut key, end, shape, times);
             if edited.emptied {
-                key.note(end.event());
+                key.record_event(end.event());
                 key.changed_times(Event::generic("del"), times);
             } else {
                 key.changed_times(end.event(), times);
@@ -130,7 +130,7 @@ pub fn pop(
 
 /// Has the log repeat what commands that search or wait for their key have popped.
 fn log_pop(key: &mut KeyWrite<'_>, end: End, shape: PopShape<'_>, popped: u64) {
-    if !key.effects().logs() {
+    if !key.effects().is_logging() {
         return;
     }
     let word: &[u8] = match end {

@@ -7,7 +7,7 @@ use weft_values::sorted_set::{DetachedSortedSet, MemberBuilder};
 use super::range_query::{Grammar, RangeKind, RangeQuery};
 use super::{CHANGE_NS, SHOW_NS, reply_member, store, view_of};
 use crate::commands::context::{CommandResult, Context};
-use crate::keyspace::access::{Expiry, KeyWrite};
+use crate::keyspace::access::{ExpiryUpdate, KeyWrite};
 use crate::notify::keyspace_event::Event;
 
 /// Bytes that a member, a score and their headers mostly have in a reply.
@@ -141,7 +141,7 @@ pub fn store_result_of(
         return 0;
     };
     let count = draft.view().len();
-    store(&mut key, draft, Expiry::Never);
+    store(&mut key, draft, ExpiryUpdate::Remove);
     key.changed_times(Event::sorted_set(event), changes);
     count
 }

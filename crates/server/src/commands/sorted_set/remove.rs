@@ -41,7 +41,7 @@ pub fn zrem(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 fn close(mut key: crate::keyspace::access::KeyWrite<'_>, event: &'static str, removed: usize, emptied: bool) {
     if emptied {
-        key.note(Event::sorted_set(event));
+        key.record_event(Event::sorted_set(event));
         key.changed_times(Event::generic("del"), removed as u64);
     } else {
         key.changed_times(Event::sorted_set(event), removed as u64);

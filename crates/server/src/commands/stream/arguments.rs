@@ -8,7 +8,7 @@ use weft_values::listpack::Element;
 use weft_values::stream::{Stream, StreamEntry, StreamId};
 
 use crate::commands::error::{CommandError, shown};
-use crate::keyspace::access::{Expiry, KeyWrite};
+use crate::keyspace::access::{ExpiryUpdate, KeyWrite};
 use crate::notify::keyspace_event::Event;
 
 const INVALID_ID: CommandError = CommandError::constant("ERR Invalid stream ID specified as stream command argument");
@@ -320,7 +320,7 @@ pub fn edit_or_create<R>(
             let mut stream = Stream::new();
             let result = edit(&mut stream);
             if result.is_ok() {
-                key.set(NewValue::Object(Value::Stream(stream)), Expiry::Never);
+                key.set(NewValue::Object(Value::Stream(stream)), ExpiryUpdate::Remove);
             }
             result.map(Some)
         }
@@ -346,11 +346,11 @@ pub fn edit_or_create<R>(
 fn close(mut key: KeyWrite<'_>, edited: StreamEdit) {
     match (edited.event, edited.second) {
         (Some(event), Some(second)) => {
-            key.note(event);
+            key.record_event(event);
             key.changed_times(second, edited.times);
         }
         (Some(event), None) if !edited.wakes => {
-            key.note(event);
+            key.record_event(event);
             key.changed_quietly(edited.times);
         }
         (Some(event), None) if !edited.seen => key.changed_for_waiting(event, edited.times),

@@ -114,7 +114,7 @@ pub fn perform_group_read(
     for key in &waiter.keys {
         if reach.holds(key) {
             let begin = |reply: &mut Reply<'_>| streams.begin(reply, &key.name);
-            let mut log = GroupLog::new(reach.effects().logs());
+            let mut log = GroupLog::new(reach.effects().is_logging());
             edit(reach.write(waiter.db, key), |stream| {
                 reader.read(stream, GroupReadStart::New, reply, &mut log, begin)
             })?;

@@ -84,7 +84,7 @@ fn xclaim(ctx: &mut Context<'_, '_>) -> CommandResult {
     // Valkey looks for the group before it looks at the arguments, and changes nothing before it has seen them all.
     let parsed = XclaimArguments::parse(ctx);
     let now_ms = ctx.now_ms as i64;
-    let mut log = GroupLog::new(ctx.keys.effects.logs());
+    let mut log = GroupLog::new(ctx.keys.effects.is_logging());
     let reply = &mut ctx.reply;
     let claimed = edit(ctx.keys.write(0), |stream| {
         let (group, mut entries) = stream.group_and_entries(name).ok_or_else(|| no_group(key, name))?;
@@ -247,7 +247,7 @@ fn xautoclaim(ctx: &mut Context<'_, '_>) -> CommandResult {
     let scan = Scan::parse(ctx)?;
     let (key, name, consumer) = (ctx.arg(1), ctx.arg(2), ctx.arg(3));
     let (in_place_ns, protocol) = (ctx.in_place_ns(), ctx.reply.protocol);
-    let mut log = GroupLog::new(ctx.keys.effects.logs());
+    let mut log = GroupLog::new(ctx.keys.effects.is_logging());
     let scanned = edit(ctx.keys.write(0), |stream| {
         let (group, mut entries) = stream.group_and_entries(name).ok_or_else(|| no_group(key, name))?;
         if scan.count >= COUNT_TOO_HIGH {

@@ -258,7 +258,7 @@ fn xadd(ctx: &mut Context<'_, '_>) -> CommandResult {
         limits: block_limits(&ctx.server.config),
     };
     let in_place_ns = ctx.in_place_ns();
-    let rounds = (ctx.keys.effects.logs() && options.whole_blocks)
+    let rounds = (ctx.keys.effects.is_logging() && options.whole_blocks)
         .then_some(options.trim)
         .flatten();
     let mut kept = None;
@@ -279,7 +279,7 @@ fn xadd(ctx: &mut Context<'_, '_>) -> CommandResult {
         Some(Some(id)) => {
             reply_id(&mut ctx.reply, id);
             let made = options.id.is_none_or(|id| id.open);
-            if ctx.keys.effects.logs() && (made || kept.is_some()) {
+            if ctx.keys.effects.is_logging() && (made || kept.is_some()) {
                 let id = made.then(|| shown(id));
                 log_exactly(ctx, &options, id.as_deref(), kept.as_deref());
             }
@@ -404,7 +404,7 @@ fn xtrim(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Err(CommandError::SYNTAX);
     };
     let in_place_ns = ctx.in_place_ns();
-    let rounds = (ctx.keys.effects.logs() && options.whole_blocks)
+    let rounds = (ctx.keys.effects.is_logging() && options.whole_blocks)
         .then_some(options.trim)
         .flatten();
     let mut kept = None;

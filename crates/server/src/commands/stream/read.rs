@@ -315,7 +315,7 @@ fn xreadgroup(ctx: &mut Context<'_, '_>) -> CommandResult {
     let mut streams = Streams::new();
     for (index, from) in positions.into_iter().enumerate() {
         let name = ctx.keys.name(index);
-        let mut log = GroupLog::new(ctx.keys.effects.logs());
+        let mut log = GroupLog::new(ctx.keys.effects.is_logging());
         let reply = &mut ctx.reply;
         let read = |stream: &mut Stream| reader.read(stream, from, reply, &mut log, |reply| streams.begin(reply, name));
         if edit(ctx.keys.write(index), read)?.is_none() {

@@ -9,8 +9,8 @@ use weft_values::Value;
 use crate::commands::context::{Binding, CommandResult, Context, SPLICE_BYTES, leased};
 use crate::commands::error::CommandError;
 use crate::config::id;
-use crate::keyspace::access::Expiry;
-use crate::keyspace::string_encoding::stored;
+use crate::keyspace::access::ExpiryUpdate;
+use crate::keyspace::string_encoding::encode_string;
 use crate::notify::keyspace_event::Event;
 
 /// The commands on parts of strings, and their handlers.
@@ -192,7 +192,7 @@ fn append(ctx: &mut Context<'_, '_>) -> CommandResult {
         Some(mut entry) => {
             entry.append(added);
         }
-        None => key.set(stored(added), Expiry::Never),
+        None => key.set(encode_string(added), ExpiryUpdate::Remove),
     }
     key.changed(Event::string("append"));
     ctx.reply.integer((before.length + added.len()) as i64);
@@ -236,7 +236,7 @@ fn setrange(ctx: &mut Context<'_, '_>) -> CommandResult {
     if !key.exists() {
         // A large one is made as long as it is to be: growing would leave room for more.
         let length = if end > EXACT_BYTES { end as usize } else { 0 };
-        key.set(NewValue::Bytes(&vec![0; length]), Expiry::Never);
+        key.set(NewValue::Bytes(&vec![0; length]), ExpiryUpdate::Remove);
     }
     let mut total = before.length;
     if let Some(mut entry) = key.entry_mut() {

@@ -7,8 +7,8 @@ use crate::commands::context::{Binding, CommandResult, Context, bulk_of, leased}
 use crate::commands::error::CommandError;
 use crate::commands::generic::expiry_argument::ExpiryUnit;
 use crate::commands::string::put;
-use crate::keyspace::access::Expiry;
-use crate::keyspace::string_encoding::stored;
+use crate::keyspace::access::ExpiryUpdate;
+use crate::keyspace::string_encoding::encode_string;
 use crate::notify::keyspace_event::Event;
 
 /// The commands on many strings and their handlers.
@@ -51,7 +51,7 @@ fn set_all(ctx: &mut Context<'_, '_>) {
         ctx.keys.prefetch_ahead(index);
         let value = ctx.arg(index * 2 + 2);
         let mut key = ctx.keys.write(index);
-        key.set(stored(value), Expiry::Never);
+        key.set(encode_string(value), ExpiryUpdate::Remove);
         key.changed(Event::string("set"));
     }
 }
@@ -110,8 +110,8 @@ fn msetex(ctx: &mut Context<'_, '_>) -> CommandResult {
         // Unlike SET's, a time that has passed does not delete the key at once: it expires like others.
         put(ctx.keys.write(index), value, expiry);
     }
-    if let Expiry::At(at) = expiry
-        && ctx.keys.effects.logs()
+    if let ExpiryUpdate::SetTo(at) = expiry
+        && ctx.keys.effects.is_logging()
     {
         log_msetex(ctx, first_option, at);
     }

@@ -10,8 +10,8 @@ use crate::commands::generic::expire::passed_ms;
 use crate::commands::generic::expiry_argument::{ExpiryUnit, absolute_ms};
 use crate::commands::string::bytes::with_bytes;
 use crate::commands::string::set_options::{Condition, Grammar, SetOptions, expiry_of, parse_options};
-use crate::keyspace::access::{Expiry, KeyWrite, is_expired};
-use crate::keyspace::string_encoding::stored;
+use crate::keyspace::access::{ExpiryUpdate, KeyWrite, is_expired};
+use crate::keyspace::string_encoding::encode_string;
 use crate::notify::keyspace_event::Event;
 
 /// The string commands and their handlers.
@@ -46,7 +46,7 @@ fn getset(ctx: &mut Context<'_, '_>) -> CommandResult {
         key.unchanged();
         return before;
     }
-    key.set(stored(value), Expiry::Never);
+    key.set(encode_string(value), ExpiryUpdate::Remove);
     key.log_instead(&[b"SET", ctx.args.argument(1), value]);
     key.changed(Event::string("set"));
     Ok(())
@@ -74,7 +74,7 @@ fn set(ctx: &mut Context<'_, '_>) -> CommandResult {
     if ctx.argc() == 3 {
         let value = ctx.arg(2);
         let mut key = ctx.keys.write(0);
-        key.set(stored(value), Expiry::Never);
+        key.set(encode_string(value), ExpiryUpdate::Remove);
         key.changed(Event::string("set"));
         ctx.reply.ok();
         return Ok(());
@@ -84,7 +84,7 @@ fn set(ctx: &mut Context<'_, '_>) -> CommandResult {
     set_with(ctx, &options, expiry)
 }
 
-fn set_with(ctx: &mut Context<'_, '_>, options: &SetOptions<'_>, expiry: Expiry) -> CommandResult {
+fn set_with(ctx: &mut Context<'_, '_>, options: &SetOptions<'_>, expiry: ExpiryUpdate) -> CommandResult {
     let value = ctx.arg(2);
     let passed_ms = passed_ms(ctx, expiry);
     let mut key = ctx.keys.write(0);
@@ -128,7 +128,7 @@ fn set_with(ctx: &mut Context<'_, '_>, options: &SetOptions<'_>, expiry: Expiry)
         Ok(true) => {}
     }
     store(key, value, expiry, passed_ms);
-    if options.get && options.expiry.is_none() && ctx.keys.effects.logs() {
+    if options.get && options.expiry.is_none() && ctx.keys.effects.is_logging() {
         log_without_get(ctx);
     }
     if !answered {
@@ -159,33 +159,33 @@ fn log_set_until(key: &mut KeyWrite<'_>, name: &[u8], value: &[u8], at_ms: u64) 
 
 /// Sets a key to what a client sent; an expiry that has passed already, which is one before `passed_ms`, deletes it
 /// instead.
-fn store(mut key: KeyWrite<'_>, value: &[u8], expiry: Expiry, passed_ms: u64) {
-    if let Expiry::At(at) = expiry
+fn store(mut key: KeyWrite<'_>, value: &[u8], expiry: ExpiryUpdate, passed_ms: u64) {
+    if let ExpiryUpdate::SetTo(at) = expiry
         && is_expired(Some(at), passed_ms)
     {
-        if key.delete_passed() {
-            let name = key.named();
-            key.effects().log_passed(name);
+        if key.delete_with_past_expiry() {
+            let name = key.name_for_plan();
+            key.effects().log_past_expiry(name);
             key.changed(Event::EXPIRED);
         } else {
             key.unchanged();
         }
         return;
     }
-    if let Expiry::At(at) = expiry
-        && key.effects().logs()
+    if let ExpiryUpdate::SetTo(at) = expiry
+        && key.effects().is_logging()
     {
-        let name = key.named();
+        let name = key.name_for_plan();
         log_set_until(&mut key, name, value, at);
     }
     put(key, value, expiry);
 }
 
 /// Sets a key to what a client sent.
-pub(super) fn put(mut key: KeyWrite<'_>, value: &[u8], expiry: Expiry) {
-    key.set(stored(value), expiry);
-    if let Expiry::At(_) = expiry {
-        key.note(Event::string("set"));
+pub(super) fn put(mut key: KeyWrite<'_>, value: &[u8], expiry: ExpiryUpdate) {
+    key.set(encode_string(value), expiry);
+    if let ExpiryUpdate::SetTo(_) = expiry {
+        key.record_event(Event::string("set"));
         key.changed(Event::generic("expire"));
     } else {
         key.changed(Event::string("set"));
@@ -199,7 +199,7 @@ fn setnx(ctx: &mut Context<'_, '_>) -> CommandResult {
         key.unchanged();
         ctx.reply.integer(0);
     } else {
-        key.set(stored(value), Expiry::Never);
+        key.set(encode_string(value), ExpiryUpdate::Remove);
         key.changed(Event::string("set"));
         ctx.reply.integer(1);
     }
@@ -217,8 +217,8 @@ fn psetex(ctx: &mut Context<'_, '_>) -> CommandResult {
 fn set_expiring(ctx: &mut Context<'_, '_>, unit: ExpiryUnit) -> CommandResult {
     let at = absolute_ms(ctx.arg(2), unit, ctx.now_ms, ctx.command.full_name)?;
     let value = ctx.arg(3);
-    let passed_ms = passed_ms(ctx, Expiry::At(at));
-    store(ctx.keys.write(0), value, Expiry::At(at), passed_ms);
+    let passed_ms = passed_ms(ctx, ExpiryUpdate::SetTo(at));
+    store(ctx.keys.write(0), value, ExpiryUpdate::SetTo(at), passed_ms);
     ctx.reply.ok();
     Ok(())
 }
@@ -240,25 +240,25 @@ fn getex(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Err(error);
     }
     match expiry {
-        Expiry::At(at) if is_expired(Some(at), passed_ms) => {
-            key.delete_passed();
-            key.effects().log_passed(ctx.args.argument(1));
+        ExpiryUpdate::SetTo(at) if is_expired(Some(at), passed_ms) => {
+            key.delete_with_past_expiry();
+            key.effects().log_past_expiry(ctx.args.argument(1));
             key.changed(Event::EXPIRED);
         }
-        Expiry::At(at) => {
+        ExpiryUpdate::SetTo(at) => {
             key.set_expiry(Some(at));
-            if key.effects().logs() {
+            if key.effects().is_logging() {
                 let mut digits = itoa::Buffer::new();
                 key.log_instead(&[b"PEXPIREAT", ctx.args.argument(1), digits.format(at).as_bytes()]);
             }
             key.changed(Event::generic("expire"));
         }
-        Expiry::Never if options.persist && has_expiry => {
+        ExpiryUpdate::Remove if options.persist && has_expiry => {
             key.set_expiry(None);
             key.log_instead(&[b"PERSIST", ctx.args.argument(1)]);
             key.changed(Event::generic("persist"));
         }
-        Expiry::Never | Expiry::Keep => key.unchanged(),
+        ExpiryUpdate::Remove | ExpiryUpdate::Keep => key.unchanged(),
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use weft_table::{NewValue, ValueRef};
 use crate::commands::context::{Binding, CommandResult, Context, leased};
 use crate::commands::error::CommandError;
 use crate::commands::string::bytes::with_bytes;
-use crate::keyspace::access::Expiry;
+use crate::keyspace::access::ExpiryUpdate;
 use crate::notify::keyspace_event::Event;
 
 /// The commands on numbers and their handlers.
@@ -54,7 +54,7 @@ fn add_integer(ctx: &mut Context<'_, '_>, by: i64) -> CommandResult {
     });
     match after {
         Ok(after) => {
-            key.set(NewValue::Int(after), Expiry::Keep);
+            key.set(NewValue::Int(after), ExpiryUpdate::Keep);
             key.changed(Event::string("incrby"));
             ctx.reply.integer(after);
             Ok(())
@@ -87,7 +87,7 @@ fn incrbyfloat(ctx: &mut Context<'_, '_>) -> CommandResult {
         Ok(sum) => {
             let mut digits = Vec::new();
             sum.append_human_readable(&mut digits);
-            key.set(NewValue::Bytes(&digits), Expiry::Keep);
+            key.set(NewValue::Bytes(&digits), ExpiryUpdate::Keep);
             key.log_instead(&[b"SET", ctx.args.argument(1), &digits, b"KEEPTTL"]);
             key.changed(Event::string("incrbyfloat"));
             ctx.reply.bulk(&digits);

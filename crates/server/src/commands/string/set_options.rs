@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::commands::context::Context;
 use crate::commands::error::CommandError;
 use crate::commands::generic::expiry_argument::{ExpiryUnit, absolute_ms};
-use crate::keyspace::access::Expiry;
+use crate::keyspace::access::ExpiryUpdate;
 
 /// Which condition a command puts on the key.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -116,15 +116,15 @@ impl<'a> SetOptions<'a> {
 ///
 /// # Errors
 /// A time that makes no sense.
-pub(crate) fn expiry_of(ctx: &Context<'_, '_>, options: &SetOptions<'_>) -> Result<Expiry, CommandError> {
+pub(crate) fn expiry_of(ctx: &Context<'_, '_>, options: &SetOptions<'_>) -> Result<ExpiryUpdate, CommandError> {
     match options.expiry {
-        Some((unit, amount)) => Ok(Expiry::At(absolute_ms(
+        Some((unit, amount)) => Ok(ExpiryUpdate::SetTo(absolute_ms(
             amount,
             unit,
             ctx.now_ms,
             ctx.command.full_name,
         )?)),
-        None if options.keep_ttl => Ok(Expiry::Keep),
-        None => Ok(Expiry::Never),
+        None if options.keep_ttl => Ok(ExpiryUpdate::Keep),
+        None => Ok(ExpiryUpdate::Remove),
     }
 }

@@ -44,7 +44,7 @@ use crate::commands::error::CommandError;
 use crate::commands::registry::Command;
 use crate::commands::scripting::script::busy_with;
 use crate::keyspace::GatePassage;
-use crate::keyspace::access::{GrowingLeases, HeldLeases, Lease, PlannedKey};
+use crate::keyspace::access::{HeldLeases, Lease, PlannedKey, ScriptLeases};
 use crate::keyspace::effects::Hooks;
 use crate::net::client::{Client, ClientFlags};
 use crate::net::connection::Connection;
@@ -100,7 +100,7 @@ pub fn run_leased<'p>(
         return leave(thread, request, keys, connection);
     }
     for key in keys.iter_mut() {
-        key.write = !prepared.read_only;
+        key.is_write = !prepared.read_only;
     }
     if lease(pass, keys, &mut thread.order, many, connection.lease_failures).is_none() {
         return Outcome::Contended;
@@ -118,7 +118,7 @@ pub fn run_leased<'p>(
         many.clear();
         return Outcome::Contended;
     }
-    let mut leases = GrowingLeases::new(std::mem::take(many));
+    let mut leases = ScriptLeases::new(std::mem::take(many));
     let held = Slots::Leased(&mut leases);
     run_alone(thread, pass, request, prepared, (held, wants_token), connection)
 }
@@ -223,7 +223,7 @@ fn fail(thread: &mut Thread, request: &Request<'_>, connection: &mut Connection,
 
 /// Shows monitors a command that came to no script.
 fn show_failed(thread: &mut Thread, client: &Client, args: Args<'_>) {
-    if thread.server.keyspace.hooks.now().has(Hooks::MONITOR) {
+    if thread.server.keyspace.hooks.current().intersects(Hooks::MONITOR) {
         let line = line_of_whole(&thread.server, client, args.iter());
         NotificationSender::new(&thread.server, &mut thread.effects, thread.seat).show(line);
     }
@@ -300,8 +300,8 @@ pub fn run_inside<'p>(
 ) -> bool {
     let before = output.mark();
     let held = match held {
-        HeldLeases::Growing(leases) => Slots::Leased(leases),
-        HeldLeases::Everything(all) => Slots::Everything(all),
+        HeldLeases::Script(leases) => Slots::Leased(leases),
+        HeldLeases::Exclusive(all) => Slots::Everything(all),
         HeldLeases::Nothing | HeldLeases::One(_) | HeldLeases::Many(_) | HeldLeases::Private(_) => {
             unreachable!("a transaction with scripts can take further leases")
         }

@@ -5,23 +5,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use weft_sync::StripedCounters;
 
 /// The number of counters per database.
-const COUNTS: usize = 3;
+const COUNTERS_PER_DATABASE: usize = 3;
 
 /// The numbers of keys, keys with an expiry and volatile values per database. Each thread writes its own row. Readers
 /// sum the rows.
 pub struct KeyCounts {
     rows: StripedCounters,
     /// For each database, `true` once it was used.
-    opened: Box<[AtomicBool]>,
+    was_used: Box<[AtomicBool]>,
     databases: usize,
 }
 
 impl KeyCounts {
     /// Creates zeroed counters for `databases` databases and `seats` threads.
-    pub fn new(seats: usize, databases: usize) -> Self {
+    pub fn new(threads: usize, databases: usize) -> Self {
         KeyCounts {
-            rows: StripedCounters::new(seats, databases * COUNTS),
-            opened: (0..databases).map(|db| AtomicBool::new(db == 0)).collect(),
+            rows: StripedCounters::new(threads, databases * COUNTERS_PER_DATABASE),
+            was_used: (0..databases).map(|db| AtomicBool::new(db == 0)).collect(),
             databases,
         }
     }
@@ -30,10 +30,11 @@ impl KeyCounts {
     #[inline]
     pub fn add(&self, seat: usize, db: usize, keys: i64, with_expiry: i64) {
         if keys != 0 {
-            self.rows.add_as_only_writer(seat, db * COUNTS, keys);
+            self.rows.add_as_only_writer(seat, db * COUNTERS_PER_DATABASE, keys);
         }
         if with_expiry != 0 {
-            self.rows.add_as_only_writer(seat, db * COUNTS + 1, with_expiry);
+            self.rows
+                .add_as_only_writer(seat, db * COUNTERS_PER_DATABASE + 1, with_expiry);
         }
     }
 
@@ -41,35 +42,38 @@ impl KeyCounts {
     #[inline]
     pub fn add_volatile(&self, seat: usize, db: usize, values: i64) {
         if values != 0 {
-            self.rows.add_as_only_writer(seat, db * COUNTS + 2, values);
+            self.rows
+                .add_as_only_writer(seat, db * COUNTERS_PER_DATABASE + 2, values);
         }
     }
 
     /// Marks database `db` as used. MEMORY STATS lists it from then on.
-    pub fn open(&self, db: usize) {
-        if let Some(opened) = self.opened.get(db).filter(|opened| !opened.load(Ordering::Relaxed)) {
+    pub fn mark_used(&self, db: usize) {
+        if let Some(opened) = self.was_used.get(db).filter(|opened| !opened.load(Ordering::Relaxed)) {
             opened.store(true, Ordering::Relaxed);
         }
     }
 
     /// Returns `true` if database `db` was ever used.
-    pub fn is_open(&self, db: usize) -> bool {
-        self.opened.get(db).is_some_and(|opened| opened.load(Ordering::Relaxed))
+    pub fn was_used(&self, db: usize) -> bool {
+        self.was_used
+            .get(db)
+            .is_some_and(|opened| opened.load(Ordering::Relaxed))
     }
 
     /// The number of keys in database `db`.
     pub fn keys(&self, db: usize) -> u64 {
-        self.rows.sum(db * COUNTS).max(0) as u64
+        self.rows.sum(db * COUNTERS_PER_DATABASE).max(0) as u64
     }
 
     /// The number of keys with an expiry in database `db`.
     pub fn with_expiry(&self, db: usize) -> u64 {
-        self.rows.sum(db * COUNTS + 1).max(0) as u64
+        self.rows.sum(db * COUNTERS_PER_DATABASE + 1).max(0) as u64
     }
 
     /// The number of keys in database `db` with a volatile value, of which parts expire (fields of a hash).
-    pub fn volatile(&self, db: usize) -> u64 {
-        self.rows.sum(db * COUNTS + 2).max(0) as u64
+    pub fn volatile_values(&self, db: usize) -> u64 {
+        self.rows.sum(db * COUNTERS_PER_DATABASE + 2).max(0) as u64
     }
 
     /// The number of databases counted.
@@ -78,7 +82,7 @@ impl KeyCounts {
     }
 
     /// Returns `true` if any key in any database, or a part of its value, has an expiry.
-    pub fn any_expiry(&self) -> bool {
-        (0..self.databases).any(|db| self.with_expiry(db) > 0 || self.volatile(db) > 0)
+    pub fn has_any_expiry(&self) -> bool {
+        (0..self.databases).any(|db| self.with_expiry(db) > 0 || self.volatile_values(db) > 0)
     }
 }

@@ -13,13 +13,13 @@ use crate::keyspace::{Exclusive, SLOTS, Slot, SlotHeader};
 
 /// The leases that are held until a script ends. More can be added.
 #[derive(Default)]
-pub struct GrowingLeases<'p> {
+pub struct ScriptLeases<'p> {
     leases: Vec<Lease<'p>>,
     /// The slot and the index of each lease, sorted by slot.
-    order: Vec<(u16, u32)>,
+    index_by_slot: Vec<(u16, u32)>,
 }
 
-impl<'p> GrowingLeases<'p> {
+impl<'p> ScriptLeases<'p> {
     /// Starts with leases that are sorted by slot. Their indices stay the same.
     pub fn new(leases: Vec<Lease<'p>>) -> Self {
         let order: Vec<(u16, u32)> = (0u32..)
@@ -30,55 +30,58 @@ impl<'p> GrowingLeases<'p> {
             order.is_sorted(),
             "planned leases are taken in the order of their slots"
         );
-        GrowingLeases { leases, order }
+        ScriptLeases {
+            leases,
+            index_by_slot: order,
+        }
     }
 
     /// The index of the lease of a slot, if it is held.
     #[inline]
     pub fn index_of(&self, slot: u16) -> Option<u32> {
-        let at = self.order.binary_search_by_key(&slot, |(slot, _)| *slot).ok()?;
-        Some(self.order[at].1)
+        let at = self.index_by_slot.binary_search_by_key(&slot, |(slot, _)| *slot).ok()?;
+        Some(self.index_by_slot[at].1)
     }
 
     /// Adds the lease of a slot that is not held yet. Returns its index.
     pub fn add(&mut self, lease: Lease<'p>) -> u32 {
         let (slot, index) = (lease.cell() as u16, self.leases.len() as u32);
-        let at = self.order.partition_point(|(other, _)| *other < slot);
+        let at = self.index_by_slot.partition_point(|(other, _)| *other < slot);
         debug_assert!(
-            self.order.get(at).is_none_or(|(other, _)| *other != slot),
+            self.index_by_slot.get(at).is_none_or(|(other, _)| *other != slot),
             "the slot is held already"
         );
-        self.order.insert(at, (slot, index));
+        self.index_by_slot.insert(at, (slot, index));
         self.leases.push(lease);
         index
     }
 
     /// Returns `true` if every slot is held.
-    pub fn is_everything(&self) -> bool {
+    pub fn holds_all_slots(&self) -> bool {
         self.leases.len() == SLOTS
     }
 
     /// The slots that are held, in ascending order.
     pub fn slots(&self) -> impl Iterator<Item = u16> {
-        self.order.iter().map(|(slot, _)| *slot)
+        self.index_by_slot.iter().map(|(slot, _)| *slot)
     }
 
     #[inline]
-    pub(super) fn at(&self, index: u32) -> Option<&Lease<'p>> {
+    pub(super) fn lease_at(&self, index: u32) -> Option<&Lease<'p>> {
         self.leases.get(index as usize)
     }
 
     #[inline]
-    pub(super) fn written_at(&mut self, index: u32) -> Option<(&SlotHeader, &mut Slot)> {
+    pub(super) fn writable_slot_at(&mut self, index: u32) -> Option<(&SlotHeader, &mut Slot)> {
         match self.leases.get_mut(index as usize) {
             Some(Lease::Write(lease)) => Some(lease.parts_mut()),
             Some(Lease::Read(_)) | None => None,
         }
     }
 
-    pub(super) fn written(&mut self, slot: u16) -> Option<(&SlotHeader, &mut Slot)> {
+    pub(super) fn writable_slot(&mut self, slot: u16) -> Option<(&SlotHeader, &mut Slot)> {
         let index = self.index_of(slot)?;
-        self.written_at(index)
+        self.writable_slot_at(index)
     }
 
     /// The header of a slot that is held.
@@ -86,7 +89,7 @@ impl<'p> GrowingLeases<'p> {
     /// # Panics
     /// If the slot is not held.
     pub fn header(&self, slot: usize) -> &SlotHeader {
-        match self.index_of(slot as u16).and_then(|index| self.at(index)) {
+        match self.index_of(slot as u16).and_then(|index| self.lease_at(index)) {
             Some(Lease::Read(lease)) => lease.header(),
             Some(Lease::Write(lease)) => lease.header(),
             None => panic!("slot {slot} is not held"),
@@ -96,7 +99,7 @@ impl<'p> GrowingLeases<'p> {
     /// The data of a slot; `None` if it is not held.
     pub fn cell(&self, slot: usize) -> Option<&Slot> {
         self.index_of(slot as u16)
-            .and_then(|index| self.at(index))
+            .and_then(|index| self.lease_at(index))
             .map(Lease::slot)
     }
 }
@@ -104,16 +107,16 @@ impl<'p> GrowingLeases<'p> {
 /// Access to the whole keyspace, for commands that change it as a whole.
 pub enum WholeKeyspace<'h, 'p> {
     /// Exclusive mode.
-    Alone(&'h mut Exclusive<'p>),
+    Exclusive(&'h mut Exclusive<'p>),
     /// Under leases of all slots.
-    Leased(&'h mut GrowingLeases<'p>),
+    Leased(&'h mut ScriptLeases<'p>),
 }
 
 impl WholeKeyspace<'_, '_> {
     /// The header of a slot.
     pub fn header(&self, slot: usize) -> &SlotHeader {
         match self {
-            WholeKeyspace::Alone(all) => all.header(slot),
+            WholeKeyspace::Exclusive(all) => all.header(slot),
             WholeKeyspace::Leased(leases) => leases.header(slot),
         }
     }
@@ -121,7 +124,7 @@ impl WholeKeyspace<'_, '_> {
     /// The data of a slot.
     pub fn cell(&self, slot: usize) -> &Slot {
         match self {
-            WholeKeyspace::Alone(all) => all.cell(slot),
+            WholeKeyspace::Exclusive(all) => all.cell(slot),
             WholeKeyspace::Leased(leases) => {
                 let Some(slot) = leases.cell(slot) else {
                     unreachable!("all slots are held");
@@ -134,9 +137,9 @@ impl WholeKeyspace<'_, '_> {
     /// The header and the data of a slot, for changes.
     pub fn parts_mut(&mut self, slot: usize) -> (&SlotHeader, &mut Slot) {
         match self {
-            WholeKeyspace::Alone(all) => all.parts_mut(slot),
+            WholeKeyspace::Exclusive(all) => all.parts_mut(slot),
             WholeKeyspace::Leased(leases) => {
-                let Some(parts) = leases.written(slot as u16) else {
+                let Some(parts) = leases.writable_slot(slot as u16) else {
                     unreachable!("all slots are held for writing");
                 };
                 parts

@@ -11,10 +11,10 @@ mod undeclared;
 mod write;
 
 pub use counts::KeyCounts;
-pub use growing::{GrowingLeases, WholeKeyspace};
-pub use snapshot::{KeyUse, PrivateSlot, Snapshot, SnapshotAttempt, has_written, note_misses};
+pub use growing::{ScriptLeases, WholeKeyspace};
+pub use snapshot::{KeySnapshot, KeyUse, PrivateSlot, SnapshotAttempt, has_written, record_misses};
 pub use undeclared::{Contended, FurtherLeases};
-pub use write::{Expiry, KeyWrite, NamedKey};
+pub use write::{ExpiryUpdate, KeyWrite, NamedKey};
 
 use weft_resp::Args;
 use weft_table::{EntryRef, ValueRef};
@@ -37,7 +37,7 @@ pub struct PlannedKey {
     /// The slot of the key.
     pub slot: u16,
     /// `true` if the command may write the key.
-    pub write: bool,
+    pub is_write: bool,
     /// The index into the held leases. Valid once the leases are held.
     pub lease: u32,
 }
@@ -45,12 +45,12 @@ pub struct PlannedKey {
 impl PlannedKey {
     /// The key that is argument `argument`, with its hash.
     #[inline]
-    pub const fn of_argument(argument: usize, hash: u64, write: bool) -> Self {
+    pub const fn from_argument(argument: usize, hash: u64, write: bool) -> Self {
         PlannedKey {
             hash,
             argument: argument as u32,
             slot: KeyHasher::slot(hash) as u16,
-            write,
+            is_write: write,
             lease: 0,
         }
     }
@@ -61,7 +61,7 @@ impl PlannedKey {
             hash,
             argument: u32::MAX,
             slot: KeyHasher::slot(hash) as u16,
-            write: false,
+            is_write: false,
             lease: 0,
         }
     }
@@ -87,10 +87,10 @@ impl Lease<'_> {
     /// Returns `true` if the slot is held for writing and some of its values are pinned, or must be saved before they
     /// change.
     #[inline]
-    pub fn meets_loans(&self) -> bool {
+    pub fn has_pinned_or_unsaved_values(&self) -> bool {
         match self {
             Lease::Read(_) => false,
-            Lease::Write(lease) => lease.header().is_reserved(),
+            Lease::Write(lease) => lease.header().has_pinned_or_unsaved_values(),
         }
     }
 
@@ -103,9 +103,9 @@ impl Lease<'_> {
 }
 
 /// A command with more keys than this prefetches keys itself while it iterates over them.
-pub const SLIDING_KEYS: usize = 64;
+pub const PREFETCH_WINDOW_KEYS: usize = 64;
 /// The distance in keys at which such a command prefetches values; entries are prefetched at twice the distance.
-const SLIDING_DISTANCE: usize = 12;
+const PREFETCH_DISTANCE: usize = 12;
 
 /// The leases that a command holds while it runs.
 pub enum HeldLeases<'a, 'p> {
@@ -116,9 +116,9 @@ pub enum HeldLeases<'a, 'p> {
     /// The leases of several slots, in ascending order of slots.
     Many(&'a mut Vec<Lease<'p>>),
     /// The leases of a script, which adds leases while it runs.
-    Growing(&'a mut GrowingLeases<'p>),
+    Script(&'a mut ScriptLeases<'p>),
     /// Every slot, in exclusive mode.
-    Everything(&'a mut Exclusive<'p>),
+    Exclusive(&'a mut Exclusive<'p>),
     /// A private copy of the command's keys.
     Private(&'a mut PrivateSlot),
 }
@@ -130,8 +130,8 @@ impl HeldLeases<'_, '_> {
         match self {
             HeldLeases::One(lease) => Some(lease.slot()),
             HeldLeases::Many(leases) => leases.get(key.lease as usize).map(Lease::slot),
-            HeldLeases::Growing(leases) => leases.at(key.lease).map(Lease::slot),
-            HeldLeases::Everything(all) => Some(all.cell(key.slot as usize)),
+            HeldLeases::Script(leases) => leases.lease_at(key.lease).map(Lease::slot),
+            HeldLeases::Exclusive(all) => Some(all.cell(key.slot as usize)),
             HeldLeases::Private(private) => Some(private.slot()),
             HeldLeases::Nothing => None,
         }
@@ -145,15 +145,15 @@ impl HeldLeases<'_, '_> {
                 Some(Lease::Write(lease)) => Some(lease.parts_mut()),
                 _ => None,
             },
-            HeldLeases::Growing(leases) => leases.written_at(key.lease),
-            HeldLeases::Everything(all) => Some(all.parts_mut(key.slot as usize)),
+            HeldLeases::Script(leases) => leases.writable_slot_at(key.lease),
+            HeldLeases::Exclusive(all) => Some(all.parts_mut(key.slot as usize)),
             HeldLeases::Private(private) => Some(private.parts_mut()),
             HeldLeases::One(Lease::Read(_)) | HeldLeases::Nothing => None,
         }
     }
 
     /// The slot if its write lease is held, even if no key of the command lies in it.
-    pub fn written_slot(&mut self, slot: u16) -> Option<(&SlotHeader, &mut Slot)> {
+    pub fn writable_slot(&mut self, slot: u16) -> Option<(&SlotHeader, &mut Slot)> {
         let number = slot as usize;
         match self {
             HeldLeases::One(Lease::Write(lease)) if lease.cell() == number => Some(lease.parts_mut()),
@@ -164,17 +164,17 @@ impl HeldLeases<'_, '_> {
                     _ => None,
                 }
             }
-            HeldLeases::Growing(leases) => leases.written(slot),
-            HeldLeases::Everything(all) => Some(all.parts_mut(number)),
+            HeldLeases::Script(leases) => leases.writable_slot(slot),
+            HeldLeases::Exclusive(all) => Some(all.parts_mut(number)),
             HeldLeases::One(_) | HeldLeases::Private(_) | HeldLeases::Nothing => None,
         }
     }
 
     /// Returns `true` if every slot is held.
-    pub fn is_everything(&self) -> bool {
+    pub fn holds_all_slots(&self) -> bool {
         match self {
-            HeldLeases::Everything(_) => true,
-            HeldLeases::Growing(leases) => leases.is_everything(),
+            HeldLeases::Exclusive(_) => true,
+            HeldLeases::Script(leases) => leases.holds_all_slots(),
             HeldLeases::Nothing | HeldLeases::One(_) | HeldLeases::Many(_) | HeldLeases::Private(_) => false,
         }
     }
@@ -182,14 +182,14 @@ impl HeldLeases<'_, '_> {
 
 impl<'p> HeldLeases<'_, 'p> {
     /// The whole keyspace, for changes; `None` if some slot is not held.
-    pub fn whole<'h>(&'h mut self) -> Option<WholeKeyspace<'h, 'p>> {
+    pub fn whole_keyspace<'h>(&'h mut self) -> Option<WholeKeyspace<'h, 'p>> {
         match self {
-            HeldLeases::Everything(all) => Some(WholeKeyspace::Alone(all)),
-            HeldLeases::Growing(leases) if leases.is_everything() => Some(WholeKeyspace::Leased(leases)),
+            HeldLeases::Exclusive(all) => Some(WholeKeyspace::Exclusive(all)),
+            HeldLeases::Script(leases) if leases.holds_all_slots() => Some(WholeKeyspace::Leased(leases)),
             HeldLeases::Nothing
             | HeldLeases::One(_)
             | HeldLeases::Many(_)
-            | HeldLeases::Growing(_)
+            | HeldLeases::Script(_)
             | HeldLeases::Private(_) => None,
         }
     }
@@ -222,9 +222,9 @@ pub struct AccessContext<'a> {
     /// The key counts to update.
     pub counts: &'a KeyCounts,
     /// The row of `counts` that belongs to this thread.
-    pub seat: usize,
+    pub thread_index: usize,
     /// `true` if a read advances the entry's access clock (unset by CLIENT NO-TOUCH).
-    pub touch: bool,
+    pub should_touch: bool,
     /// `true` if expired keys are still visible (CLIENT IMPORT-SOURCE).
     pub sees_expired: bool,
 }
@@ -240,11 +240,11 @@ pub struct Keys<'a, 'p> {
     /// The client's database.
     pub db: usize,
     /// The time, the access clock and the counters.
-    pub access: AccessContext<'a>,
+    pub context: AccessContext<'a>,
     /// The record of the command's effects.
     pub effects: &'a mut Effects,
     /// The prefetch policy of its lookups. Set once the command is known to have many keys.
-    pub reach: Option<PrefetchPolicy>,
+    pub prefetch_policy: Option<PrefetchPolicy>,
 }
 
 /// Returns `true` if an entry with this expiry has expired at `now_ms`.
@@ -261,7 +261,7 @@ pub enum LookupStatistics {
     /// The entry's access clock is not advanced (TYPE, TTL).
     No,
     /// No effect, and a missing key causes no event (OBJECT).
-    Unnoticed,
+    NoEvent,
     /// As an ordinary read, regardless of CLIENT NO-TOUCH (TOUCH).
     Always,
 }
@@ -296,7 +296,7 @@ impl<'a> Keys<'a, '_> {
             .slot(key)
             .and_then(|slot| slot.table(db))
             .and_then(|table| table.find(key.hash, name));
-        visible(found, &self.access, self.effects, touch, (db, key, name))
+        visible_entry(found, &self.context, self.effects, touch, (db, key, name))
     }
 
     /// Returns the n-th key's entry again, without counting a use: the command has read it before, and that counted.
@@ -305,7 +305,7 @@ impl<'a> Keys<'a, '_> {
         let key = self.planned.get(index)?;
         let table = self.held.slot(key)?.table(self.db)?;
         let entry = table.find(key.hash, self.name(index))?;
-        let visible = self.access.sees_expired || !is_expired(entry.expire_at_ms(), self.access.now_ms);
+        let visible = self.context.sees_expired || !is_expired(entry.expire_at_ms(), self.context.now_ms);
         visible.then_some(entry)
     }
 
@@ -313,20 +313,20 @@ impl<'a> Keys<'a, '_> {
     /// not prefetch them.
     #[inline]
     pub fn prefetch_ahead(&mut self, index: usize) {
-        if self.planned.len() > SLIDING_KEYS {
+        if self.planned.len() > PREFETCH_WINDOW_KEYS {
             self.prefetch_window(index);
         }
     }
 
     fn prefetch_window(&mut self, index: usize) {
         // Entries are prefetched two distances ahead, values one. At the start both windows are filled at once.
-        let (near, far) = (SLIDING_DISTANCE, 2 * SLIDING_DISTANCE);
+        let (near, far) = (PREFETCH_DISTANCE, 2 * PREFETCH_DISTANCE);
         let (entries, values) = if index == 0 {
             (0, 0)
         } else {
             (index + far - 1, index + near - 1)
         };
-        let mut reach = self.reach.take().unwrap_or_default();
+        let mut reach = self.prefetch_policy.take().unwrap_or_default();
         for number in entries..(index + far).min(self.planned.len()) {
             let key = &self.planned[number];
             if let Some(table) = self.held.slot(key).and_then(|slot| slot.table(self.db)) {
@@ -337,10 +337,10 @@ impl<'a> Keys<'a, '_> {
         for number in values..(index + near).min(self.planned.len()) {
             let key = &self.planned[number];
             if let Some(table) = self.held.slot(key).and_then(|slot| slot.table(self.db)) {
-                reach.value_place(table, key.hash).prefetch();
+                reach.value_location(table, key.hash).prefetch();
             }
         }
-        self.reach = Some(reach);
+        self.prefetch_policy = Some(reach);
     }
 
     /// The n-th key for writing.
@@ -359,9 +359,9 @@ impl<'a> Keys<'a, '_> {
             slot: key.slot,
         };
         let Some(parts) = self.held.slot_mut(key) else {
-            unreachable!("the key walker said that key {index} is not written, and the handler writes it");
+            unreachable!("the handler writes key {index}, which its key specifications declare as read-only");
         };
-        KeyWrite::new(parts, named, db, &self.access, self.effects)
+        KeyWrite::new(parts, named, db, &self.context, self.effects)
     }
 
     /// Deletes the keys of the command that have expired, as far as their slots are held for writing. The command's own
@@ -369,7 +369,7 @@ impl<'a> Keys<'a, '_> {
     /// deletes an expired entry.
     #[inline]
     pub fn delete_expired(&mut self) {
-        if self.planned.len() > 1 && !self.access.sees_expired {
+        if self.planned.len() > 1 && !self.context.sees_expired {
             self.delete_expired_keys();
         }
     }
@@ -384,15 +384,15 @@ impl<'a> Keys<'a, '_> {
                     hash: key.hash,
                     slot: key.slot,
                 };
-                if write::has_expired_in(&parts, &named, self.db, &self.access) {
-                    KeyWrite::new(parts, named, self.db, &self.access, self.effects).unchanged();
+                if write::has_expired_in(&parts, &named, self.db, &self.context) {
+                    KeyWrite::new(parts, named, self.db, &self.context, self.effects).unchanged();
                 }
             }
         }
     }
 
     /// Returns `true` if the n-th key may be written under the held leases.
-    pub fn is_written(&mut self, index: usize) -> bool {
+    pub fn is_writable(&mut self, index: usize) -> bool {
         self.planned
             .get(index)
             .is_some_and(|key| self.held.slot_mut(key).is_some())
@@ -401,7 +401,7 @@ impl<'a> Keys<'a, '_> {
 
 /// Returns the entry if a reader may see it. Counts the lookup, and queues an expired key for deletion.
 #[inline]
-fn visible<'e>(
+fn visible_entry<'e>(
     found: Option<EntryRef<'e, Value>>,
     access: &AccessContext<'_>,
     effects: &mut Effects,
@@ -410,20 +410,20 @@ fn visible<'e>(
 ) -> Option<EntryRef<'e, Value>> {
     let Some(entry) = found else {
         effects.misses += 1;
-        if effects.hooks.has(Hooks::NOTED) && touch != LookupStatistics::Unnoticed {
-            effects.note(db, name, Event::MISSED);
+        if effects.hooks.intersects(Hooks::RECORDS_EVENTS) && touch != LookupStatistics::NoEvent {
+            effects.record_event(db, name, Event::MISSED);
         }
         return None;
     };
     if is_expired(entry.expire_at_ms(), access.now_ms) && !access.sees_expired {
         effects.misses += 1;
-        effects.queue_expired(db, key, name, touch != LookupStatistics::Unnoticed);
+        effects.queue_expired(db, key, name, touch != LookupStatistics::NoEvent);
         return None;
     }
     effects.hits += 1;
     let advance = match touch {
-        LookupStatistics::Yes => access.touch,
-        LookupStatistics::No | LookupStatistics::Unnoticed => false,
+        LookupStatistics::Yes => access.should_touch,
+        LookupStatistics::No | LookupStatistics::NoEvent => false,
         LookupStatistics::Always => true,
     };
     if advance {

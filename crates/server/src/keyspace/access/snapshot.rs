@@ -11,8 +11,8 @@
 //! 1. Large values are pinned ([`crate::keyspace::lent`]), small ones are copied. A snapshot takes microseconds.
 //! 2. For a key that the command only replaces, the snapshot records only whether it exists. A command that needs more
 //!    reads the key, and declares so in its key specifications.
-//! 3. The handler's writes stay in the private table. [`Snapshot::still_holds`] checks, under the command's leases,
-//!    that every value that was seen is unchanged. [`Snapshot::store`] then applies the writes to the real keys.
+//! 3. The handler's writes stay in the private table. [`KeySnapshot::is_current`] checks, under the command's leases,
+//!    that every value that was seen is unchanged. [`KeySnapshot::store`] then applies the writes to the real keys.
 //! 4. An unchanged value is recognized by the identity of its object. While a handle to an object exists, the object
 //!    neither changes nor is freed, so no other object can have its address.
 
@@ -27,9 +27,9 @@ use crate::keyspace::pinned::Pin;
 use crate::notify::keyspace_event::Event;
 
 /// The largest number of keys. A snapshot of more keys would take too long.
-const MOST_KEYS: usize = 64;
+const MAX_KEYS: usize = 64;
 /// The largest number of bytes to copy. Copying more would take too long.
-const MOST_COPIED_BYTES: usize = 256 << 10;
+const MAX_COPIED_BYTES: usize = 256 << 10;
 
 /// The way in which a command uses one of its keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +63,7 @@ impl PrivateSlot {
 enum SeenKey {
     Missing,
     /// The key existed; its value was not read.
-    Something,
+    Exists,
     Int(i64),
     Bytes(Vec<u8>),
     Packed(Vec<u8>),
@@ -72,7 +72,7 @@ enum SeenKey {
 }
 
 impl SeenKey {
-    fn of(entry: EntryRef<'_, Value>) -> Self {
+    fn from_entry(entry: EntryRef<'_, Value>) -> Self {
         match (entry.value(), entry.share()) {
             (_, Some(object)) => SeenKey::Object(object),
             (ValueRef::Int(number), _) => SeenKey::Int(number),
@@ -97,7 +97,7 @@ impl SeenKey {
         Some(match self {
             SeenKey::Missing => return None,
             // A placeholder. The command does not read it.
-            SeenKey::Something => NewValue::Int(0),
+            SeenKey::Exists => NewValue::Int(0),
             SeenKey::Int(number) => NewValue::Int(*number),
             SeenKey::Bytes(bytes) => NewValue::Bytes(bytes),
             SeenKey::Packed(bytes) => NewValue::Packed(bytes),
@@ -106,10 +106,10 @@ impl SeenKey {
         })
     }
 
-    fn is(&self, now: Option<ValueRef<'_, Value>>) -> bool {
+    fn is_same_as(&self, now: Option<ValueRef<'_, Value>>) -> bool {
         match (self, now) {
             (SeenKey::Missing, now) => now.is_none(),
-            (SeenKey::Something, now) => now.is_some(),
+            (SeenKey::Exists, now) => now.is_some(),
             (SeenKey::Int(seen), Some(ValueRef::Int(now))) => *seen == now,
             (SeenKey::Bytes(seen), Some(ValueRef::Bytes(now))) => seen == now,
             (SeenKey::Packed(seen), Some(ValueRef::Packed(now))) => seen == now,
@@ -121,7 +121,7 @@ impl SeenKey {
 }
 
 /// The keys of one command as of one moment.
-pub struct Snapshot {
+pub struct KeySnapshot {
     private: PrivateSlot,
     /// For each key of the plan, its state when it was seen, and its expiry if it was read.
     seen: Vec<(SeenKey, Option<u64>)>,
@@ -130,12 +130,12 @@ pub struct Snapshot {
     /// The time of the snapshot in ms since the Unix epoch.
     now_ms: u64,
     // Declared after all handles, so that it is dropped after them.
-    _loan: Pin,
+    _pin: Pin,
 }
 
 /// The key and the event of a write; `None` for a missed lookup.
-fn written(change: &Change) -> Option<(&[u8], Event)> {
-    match change.what {
+fn written_event(change: &Change) -> Option<(&[u8], Event)> {
+    match change.kind {
         ChangeKind::Event(event) if event != Event::MISSED => Some((&change.name, event)),
         ChangeKind::Event(_) | ChangeKind::Value => None,
     }
@@ -143,13 +143,13 @@ fn written(change: &Change) -> Option<(&[u8], Event)> {
 
 /// Returns `true` if a key was written among the changes.
 pub fn has_written(changes: &[Change]) -> bool {
-    changes.iter().any(|change| written(change).is_some())
+    changes.iter().any(|change| written_event(change).is_some())
 }
 
 /// Records the events of keys that a command on a snapshot did not find.
-pub fn note_misses(effects: &mut Effects, changes: &[Change]) {
-    if effects.hooks.has(Hooks::EVENTS) {
-        let misses = changes.iter().filter(|change| written(change).is_none());
+pub fn record_misses(effects: &mut Effects, changes: &[Change]) {
+    if effects.hooks.intersects(Hooks::EVENTS) {
+        let misses = changes.iter().filter(|change| written_event(change).is_none());
         effects.changes.extend(misses.cloned());
     }
 }
@@ -157,19 +157,19 @@ pub fn note_misses(effects: &mut Effects, changes: &[Change]) {
 /// The result of an attempt to take a snapshot.
 pub enum SnapshotAttempt {
     /// The snapshot was taken.
-    Taken(Box<Snapshot>),
+    Taken(Box<KeySnapshot>),
     /// The keys, or the command's use of them, do not permit a snapshot.
-    Unfit,
+    NotPossible,
     /// Another command waits until earlier snapshots end. This command is deferred.
-    Wanted,
+    Deferred,
 }
 
 impl Keys<'_, '_> {
     /// Takes a snapshot of the command's keys under the leases that it holds. `uses` states how it uses each key.
     pub fn snapshot(&self, uses: &[KeyUse], keyspace: &Keyspace) -> SnapshotAttempt {
         debug_assert_eq!(uses.len(), self.planned.len());
-        if uses.is_empty() || uses.len() > MOST_KEYS || uses.contains(&KeyUse::Change) {
-            return SnapshotAttempt::Unfit;
+        if uses.is_empty() || uses.len() > MAX_KEYS || uses.contains(&KeyUse::Change) {
+            return SnapshotAttempt::NotPossible;
         }
         let entries: Vec<Option<EntryRef<'_, Value>>> = (0..uses.len()).map(|index| self.peek(index)).collect();
         let read = || {
@@ -181,23 +181,23 @@ impl Keys<'_, '_> {
         };
         let copied_bytes = |entry: &EntryRef<'_, Value>| SeenKey::copied_bytes(entry.value());
         let copied: usize = read().filter_map(|((entry, _), _)| copied_bytes(entry.as_ref()?)).sum();
-        if copied > MOST_COPIED_BYTES {
-            return SnapshotAttempt::Unfit;
+        if copied > MAX_COPIED_BYTES {
+            return SnapshotAttempt::NotPossible;
         }
         let is_lent = |entry: &Option<EntryRef<'_, Value>>| entry.is_some_and(|entry| copied_bytes(&entry).is_none());
         let lending = read().filter(|((entry, _), _)| is_lent(entry)).map(|(_, key)| key.slot);
-        let Some(pin) = keyspace.lent.lend(&keyspace.slots, lending.collect()) else {
-            return SnapshotAttempt::Wanted;
+        let Some(pin) = keyspace.pinned.pin(&keyspace.slots, lending.collect()) else {
+            return SnapshotAttempt::Deferred;
         };
-        let mut snapshot = Box::new(Snapshot {
+        let mut snapshot = Box::new(KeySnapshot {
             private: PrivateSlot {
                 header: SlotHeader::new(),
                 slot: Slot::new(),
             },
             seen: Vec::with_capacity(uses.len()),
-            counts: KeyCounts::new(1, self.access.counts.databases()),
-            now_ms: self.access.now_ms,
-            _loan: pin,
+            counts: KeyCounts::new(1, self.context.counts.databases()),
+            now_ms: self.context.now_ms,
+            _pin: pin,
         });
         for (index, (entry, used)) in entries.into_iter().zip(uses).enumerate() {
             snapshot.add(self, index, entry, *used);
@@ -206,13 +206,13 @@ impl Keys<'_, '_> {
     }
 }
 
-impl Snapshot {
+impl KeySnapshot {
     fn add(&mut self, keys: &Keys<'_, '_>, index: usize, entry: Option<EntryRef<'_, Value>>, used: KeyUse) {
         let (key, name) = (&keys.planned[index], keys.name(index));
         let seen = match (entry, used) {
             (None, _) => SeenKey::Missing,
-            (Some(_), KeyUse::Replace) => SeenKey::Something,
-            (Some(entry), _) => SeenKey::of(entry),
+            (Some(_), KeyUse::Replace) => SeenKey::Exists,
+            (Some(entry), _) => SeenKey::from_entry(entry),
         };
         let table = self.private.slot.table_mut(keys.db);
         // A key may be named twice, once for reading and once for replacing. The value that is read is stored for both.
@@ -232,38 +232,38 @@ impl Snapshot {
     }
 
     /// The held slots of a command that only reads the snapshot.
-    pub fn held<'s, 'p>(&'s mut self) -> HeldLeases<'s, 'p> {
+    pub fn held_slots<'s, 'p>(&'s mut self) -> HeldLeases<'s, 'p> {
         HeldLeases::Private(&mut self.private)
     }
 
     /// The held slots of a command that also writes into the snapshot, and the counters for its keys. It uses the first
     /// row of the counters.
-    pub fn writable<'s, 'p>(&'s mut self) -> (HeldLeases<'s, 'p>, &'s KeyCounts) {
+    pub fn writable_slots<'s, 'p>(&'s mut self) -> (HeldLeases<'s, 'p>, &'s KeyCounts) {
         (HeldLeases::Private(&mut self.private), &self.counts)
     }
 
     /// Returns `true` if every state that was seen of the command's keys is still current.
-    pub fn still_holds(&self, keys: &Keys<'_, '_>) -> bool {
+    pub fn is_current(&self, keys: &Keys<'_, '_>) -> bool {
         let is_so = |(index, (seen, expire_at_ms)): (usize, &(SeenKey, Option<u64>))| {
             let entry = keys.peek(index);
-            let is_read = !matches!(seen, SeenKey::Missing | SeenKey::Something);
+            let is_read = !matches!(seen, SeenKey::Missing | SeenKey::Exists);
             let expires_then = || entry.and_then(|entry| entry.expire_at_ms()) == *expire_at_ms;
-            seen.is(entry.map(|entry| entry.value())) && (!is_read || expires_then())
+            seen.is_same_as(entry.map(|entry| entry.value())) && (!is_read || expires_then())
         };
         self.seen.iter().enumerate().all(is_so)
     }
 
     /// Applies to the real keys what the command did to those of the snapshot. `changes` are its changes and `dirty` is
     /// its dirty count. The keys are held, those that are replaced for writing.
-    pub fn store(&mut self, keys: &mut Keys<'_, '_>, changes: &[Change], dirty: u64) {
-        note_misses(keys.effects, changes);
-        let events: Vec<(&[u8], Event)> = changes.iter().filter_map(written).collect();
+    pub fn apply_changes(&mut self, keys: &mut Keys<'_, '_>, changes: &[Change], dirty: u64) {
+        record_misses(keys.effects, changes);
+        let events: Vec<(&[u8], Event)> = changes.iter().filter_map(written_event).collect();
         let mut stored = 0;
         for (number, (name, event)) in events.iter().enumerate() {
             if events[number + 1..].iter().any(|(other, _)| other == name) {
                 continue;
             }
-            let is_it = |index: &usize| keys.planned[*index].write && keys.name(*index) == *name;
+            let is_it = |index: &usize| keys.planned[*index].is_write && keys.name(*index) == *name;
             let Some(index) = (0..keys.len()).find(is_it) else {
                 unreachable!("a command on a snapshot changes keys of its plan");
             };
@@ -271,11 +271,11 @@ impl Snapshot {
             let result = self.private.slot.table_mut(keys.db).remove(hash, name);
             let mut write = keys.write(index);
             match result {
-                Some(removed) => write.replace(removed),
+                Some(removed) => write.replace_with_removed(removed),
                 None => drop(write.delete()),
             }
             let earlier = events[..number].iter().filter(|(other, _)| other == name);
-            earlier.for_each(|(_, event)| write.note(*event));
+            earlier.for_each(|(_, event)| write.record_event(*event));
             write.changed(*event);
             stored += 1;
         }

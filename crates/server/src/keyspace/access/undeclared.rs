@@ -30,14 +30,14 @@ use crate::keyspace::{GatePassage, ReadLease};
 
 /// The average number of refusals after which a writer's announcement is considered abandoned if the slot is free. The
 /// command starts over after each refusal and does not know how often it has done so.
-const REFUSALS: u32 = 16;
+const REFUSALS_PER_ABANDONED_ANNOUNCEMENT: u32 = 16;
 
 /// The leases that a command took while it ran.
 pub struct FurtherLeases<'a, 'p> {
     pass: Option<&'a GatePassage<'p>>,
     leases: HashMap<u16, ReadLease<'a>, ahash::RandomState>,
     /// `true` once a key that was read has expired and still exists.
-    met_expired: Cell<bool>,
+    has_met_expired: Cell<bool>,
 }
 
 /// A slot was leased by another thread. The command starts over later.
@@ -50,23 +50,23 @@ impl<'a, 'p> FurtherLeases<'a, 'p> {
         FurtherLeases {
             pass,
             leases: HashMap::default(),
-            met_expired: Cell::new(false),
+            has_met_expired: Cell::new(false),
         }
     }
 
     /// Returns `true` if a key that was read had expired and still exists. A replica that repeated the command from the
     /// log would find that key.
-    pub fn met_expired(&self) -> bool {
-        self.met_expired.get()
+    pub fn has_met_expired(&self) -> bool {
+        self.has_met_expired.get()
     }
 
     /// Takes the lease of a slot if it is not held yet.
-    fn lease(&mut self, slot: u16) -> Result<(), Contended> {
+    fn take_lease(&mut self, slot: u16) -> Result<(), Contended> {
         use std::collections::hash_map::Entry;
         if let Entry::Vacant(free) = self.leases.entry(slot) {
             let pass = self.pass.ok_or(Contended)?;
             let Some(lease) = pass.read_spinning(usize::from(slot)) else {
-                if fastrand::u32(..REFUSALS) == 0 {
+                if fastrand::u32(..REFUSALS_PER_ABANDONED_ANNOUNCEMENT) == 0 {
                     pass.end_announcement(usize::from(slot));
                 }
                 return Err(Contended);
@@ -90,12 +90,12 @@ impl Keys<'_, '_> {
     ) -> Result<Option<EntryRef<'k, Value>>, Contended> {
         let unnamed = PlannedKey::unnamed(hash);
         let key = PlannedKey {
-            lease: self.lease_of(unnamed.slot),
+            lease: self.lease_index(unnamed.slot),
             ..unnamed
         };
-        let is_held = key.lease != u32::MAX || matches!(self.held, HeldLeases::Everything(_));
+        let is_held = key.lease != u32::MAX || matches!(self.held, HeldLeases::Exclusive(_));
         if !is_held {
-            further.lease(key.slot)?;
+            further.take_lease(key.slot)?;
         }
         let further = &*further;
         let slot = match is_held {
@@ -106,12 +106,12 @@ impl Keys<'_, '_> {
             .and_then(|slot| slot.table(self.db))
             .and_then(|table| table.find(hash, name));
         let expire_at_ms = found.and_then(|entry| entry.expire_at_ms());
-        if is_expired(expire_at_ms, self.access.now_ms) && !self.access.sees_expired {
-            further.met_expired.set(true);
+        if is_expired(expire_at_ms, self.context.now_ms) && !self.context.sees_expired {
+            further.has_met_expired.set(true);
         }
-        Ok(super::visible(
+        Ok(super::visible_entry(
             found,
-            &self.access,
+            &self.context,
             self.effects,
             LookupStatistics::Yes,
             (self.db, &key, name),
@@ -119,15 +119,15 @@ impl Keys<'_, '_> {
     }
 
     /// The index of the lease of a slot if it is held already; `u32::MAX` if it is not.
-    fn lease_of(&self, slot: u16) -> u32 {
+    fn lease_index(&self, slot: u16) -> u32 {
         match &self.held {
             // A transaction holds more than the command's own slots.
             HeldLeases::Many(leases) => leases
                 .binary_search_by_key(&usize::from(slot), super::Lease::cell)
                 .map_or(u32::MAX, |index| index as u32),
             HeldLeases::One(lease) if lease.cell() == usize::from(slot) => 0,
-            HeldLeases::Growing(leases) => leases.index_of(slot).unwrap_or(u32::MAX),
-            HeldLeases::One(_) | HeldLeases::Nothing | HeldLeases::Everything(_) | HeldLeases::Private(_) => u32::MAX,
+            HeldLeases::Script(leases) => leases.index_of(slot).unwrap_or(u32::MAX),
+            HeldLeases::One(_) | HeldLeases::Nothing | HeldLeases::Exclusive(_) | HeldLeases::Private(_) => u32::MAX,
         }
     }
 }

@@ -4,9 +4,9 @@ use weft_table::{EntryMut, EntryRef, NewValue, Removed};
 use weft_values::Value;
 use weft_values::hash::Hash;
 
-use crate::keyspace::effects::{Cause, Effects, Hooks};
+use crate::keyspace::effects::{Effects, Hooks, RemovalCause};
 use crate::keyspace::ready_keys::{self, ReadyKey};
-use crate::keyspace::writable_replica_keys::LocalKey;
+use crate::keyspace::writable_replica_keys::LocalExpiry;
 use crate::keyspace::{InterestedClients, Slot, SlotHeader, SlotTable};
 use crate::notify::keyspace_event::Event;
 
@@ -25,13 +25,13 @@ pub struct NamedKey<'k> {
 
 /// The effect of setting a value on the expiry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Expiry {
+pub enum ExpiryUpdate {
     /// The expiry stays.
     Keep,
     /// Removes the expiry.
-    Never,
+    Remove,
     /// Sets the expiry to this time, in ms since the Unix epoch.
-    At(u64),
+    SetTo(u64),
 }
 
 /// One key under a write lease. It is closed by [`KeyWrite::changed`] or [`KeyWrite::unchanged`].
@@ -48,11 +48,11 @@ pub struct KeyWrite<'k> {
     effects: &'k mut Effects,
     keys_before: usize,
     /// The number of keys in the table when the interested clients were last notified.
-    keys_told: usize,
+    keys_at_last_notification: usize,
     expiring_before: usize,
     /// The change in the number of volatile values.
     volatile: i64,
-    closed: bool,
+    is_closed: bool,
 }
 
 // Closing a write moves it. A larger value would be moved by a call to `memcpy`.
@@ -69,34 +69,34 @@ impl<'k> KeyWrite<'k> {
         effects: &'k mut Effects,
     ) -> Self {
         // The slot outlives the table borrow. `finish` publishes through the header alone.
-        let (table, interested) = slot.table_and_interested(db, key.hash);
+        let (table, interested) = slot.table_and_interested_clients(db, key.hash);
         if header.is_unsaved() {
-            effects.keep(db, key, table);
+            effects.keep_before_image(db, key, table);
         }
         let expiring = table.with_expiry();
         let open = (table, interested, header);
         if expiring > 0 && !access.sees_expired && has_expired(open.0, &key, access) {
-            return Self::without_expired(open, key, db, access, effects);
+            return Self::open_without_expired(open, key, db, access, effects);
         }
-        Self::of(open, key, db, access, effects)
+        Self::from_parts(open, key, db, access, effects)
     }
 
     #[cold]
-    fn without_expired(
+    fn open_without_expired(
         open: OpenSlot<'k>,
         key: NamedKey<'k>,
         db: usize,
         access: &'k AccessContext<'k>,
         effects: &'k mut Effects,
     ) -> Self {
-        let mut write = Self::of(open, key, db, access, effects);
+        let mut write = Self::from_parts(open, key, db, access, effects);
         write.delete_expired();
         write
     }
 
     /// Built in its final place and not modified here, because a modified value would be moved field by field.
     #[inline]
-    fn of(
+    fn from_parts(
         (table, interested, header): OpenSlot<'k>,
         key: NamedKey<'k>,
         db: usize,
@@ -105,7 +105,7 @@ impl<'k> KeyWrite<'k> {
     ) -> Self {
         KeyWrite {
             keys_before: table.len(),
-            keys_told: table.len(),
+            keys_at_last_notification: table.len(),
             expiring_before: table.with_expiry(),
             volatile: 0,
             table,
@@ -117,7 +117,7 @@ impl<'k> KeyWrite<'k> {
             db,
             access,
             effects,
-            closed: false,
+            is_closed: false,
         }
     }
 }
@@ -144,7 +144,7 @@ fn has_expired(table: &SlotTable, key: &NamedKey<'_>, access: &AccessContext<'_>
 
 impl<'k> KeyWrite<'k> {
     /// The key's name, with a lifetime that permits other uses of the key.
-    pub fn named(&self) -> &'k [u8] {
+    pub fn name_for_plan(&self) -> &'k [u8] {
         self.name
     }
 }
@@ -166,7 +166,7 @@ impl KeyWrite<'_> {
     #[inline]
     pub fn use_entry(&self) -> Option<EntryRef<'_, Value>> {
         let entry = self.entry()?;
-        if self.access.touch {
+        if self.access.should_touch {
             self.access.clock.touch(entry);
         }
         Some(entry)
@@ -176,7 +176,7 @@ impl KeyWrite<'_> {
     #[inline]
     pub fn entry_mut(&mut self) -> Option<EntryMut<'_, Value>> {
         let entry = self.table.find_mut(self.hash, self.name)?;
-        if self.access.touch {
+        if self.access.should_touch {
             self.access.clock.touch(entry.as_ref());
         }
         Some(entry)
@@ -190,7 +190,7 @@ impl KeyWrite<'_> {
 
     /// Sets the value. Creates the key if it is missing.
     #[inline]
-    pub fn set(&mut self, value: NewValue<'_, Value>, expiry: Expiry) {
+    pub fn set(&mut self, value: NewValue<'_, Value>, expiry: ExpiryUpdate) {
         let due_ms = match &value {
             NewValue::Object(object) => object_due_ms(object),
             NewValue::Shared(object) => object_due_ms(object),
@@ -198,18 +198,18 @@ impl KeyWrite<'_> {
         };
         match self.table.find_mut(self.hash, self.name) {
             Some(mut entry) => {
-                if self.access.touch {
+                if self.access.should_touch {
                     self.access.clock.touch(entry.as_ref());
                 }
                 match expiry {
-                    Expiry::Keep => {}
-                    Expiry::Never => {
+                    ExpiryUpdate::Keep => {}
+                    ExpiryUpdate::Remove => {
                         if entry.expire_at_ms().is_some() {
                             let freed = entry.set_expire(None);
                             self.effects.discard(freed);
                         }
                     }
-                    Expiry::At(at) => {
+                    ExpiryUpdate::SetTo(at) => {
                         let freed = entry.set_expire(Some(at));
                         self.effects.discard(freed);
                     }
@@ -222,37 +222,37 @@ impl KeyWrite<'_> {
             }
             None => {
                 let at = match expiry {
-                    Expiry::At(at) => Some(at),
-                    Expiry::Keep | Expiry::Never => None,
+                    ExpiryUpdate::SetTo(at) => Some(at),
+                    ExpiryUpdate::Keep | ExpiryUpdate::Remove => None,
                 };
-                let clock = self.access.clock.of_new_entry();
+                let clock = self.access.clock.for_new_entry();
                 let freed = self.table.insert(self.hash, self.name, value, at, clock);
                 self.effects.discard(freed);
-                self.note(Event::NEW);
+                self.record_event(Event::NEW);
             }
         }
-        if let Expiry::At(at) = expiry {
-            self.note_expiry(at);
+        if let ExpiryUpdate::SetTo(at) = expiry {
+            self.lower_due_time(at);
         }
         if let Some(due_ms) = due_ms {
-            self.note_volatile(due_ms);
+            self.record_volatile_value(due_ms);
         }
     }
 
     /// Lowers the slot's due time to this time. On a writable replica the key is also noted for local expiry.
     #[inline]
-    fn note_expiry(&mut self, at_ms: u64) {
+    fn lower_due_time(&mut self, at_ms: u64) {
         self.header.hint.lower_due(at_ms);
-        if self.effects.hooks.has(Hooks::LOCAL_EXPIRY) {
-            self.note_local(at_ms);
+        if self.effects.hooks.intersects(Hooks::LOCAL_EXPIRY) {
+            self.record_local_expiry(at_ms);
         }
     }
 
     #[cold]
-    fn note_local(&mut self, at_ms: u64) {
+    fn record_local_expiry(&mut self, at_ms: u64) {
         // For the primary nothing expires; it deletes its keys itself.
         if self.access.now_ms > 0 {
-            self.effects.local.push(LocalKey {
+            self.effects.local_expiries.push(LocalExpiry {
                 db: self.db,
                 slot: self.slot,
                 hash: self.hash,
@@ -264,7 +264,7 @@ impl KeyWrite<'_> {
 
     /// Counts a volatile value that was stored here, and records its due time.
     #[cold]
-    fn note_volatile(&mut self, due_ms: u64) {
+    fn record_volatile_value(&mut self, due_ms: u64) {
         self.volatile += 1;
         if let Some(mut entry) = self.table.find_mut(self.hash, self.name) {
             entry.note_value_due(due_ms);
@@ -275,7 +275,7 @@ impl KeyWrite<'_> {
     /// Changes a hash that is stored as an object. Returns `None` if the key's value is not such a hash.
     pub fn change_hash<R>(&mut self, change: impl FnOnce(&mut Hash) -> R) -> Option<R> {
         let mut entry = self.table.find_mut(self.hash, self.name)?;
-        if self.access.touch {
+        if self.access.should_touch {
             self.access.clock.touch(entry.as_ref());
         }
         let Some(Value::Hash(hash)) = entry.object_mut() else {
@@ -298,7 +298,7 @@ impl KeyWrite<'_> {
             let freed = entry.set_expire(expire_at_ms);
             self.effects.discard(freed);
             if let Some(at) = expire_at_ms {
-                self.note_expiry(at);
+                self.lower_due_time(at);
             }
         }
     }
@@ -316,12 +316,12 @@ impl KeyWrite<'_> {
             self.effects.hits += 1;
         } else {
             self.effects.misses += 1;
-            self.note(Event::MISSED);
+            self.record_event(Event::MISSED);
         }
     }
 
     /// Deletes the entry because a client gave it an expiry in the past. Returns `true` if there was an entry.
-    pub fn delete_passed(&mut self) -> bool {
+    pub fn delete_with_past_expiry(&mut self) -> bool {
         let deleted = self.delete();
         self.effects.expired_keys += u64::from(deleted);
         deleted
@@ -329,11 +329,11 @@ impl KeyWrite<'_> {
 
     /// Deletes the entry. Its memory is freed after the lease. Returns `true` if there was an entry.
     pub fn delete(&mut self) -> bool {
-        self.delete_for(Cause::Command)
+        self.delete_for(RemovalCause::Command)
     }
 
     /// Like [`Self::delete`], with another cause.
-    pub fn delete_for(&mut self, cause: Cause) -> bool {
+    pub fn delete_for(&mut self, cause: RemovalCause) -> bool {
         match self.remove() {
             Some(removed) => {
                 self.effects.discard_removed(removed, cause);
@@ -345,13 +345,13 @@ impl KeyWrite<'_> {
 
     /// Stores an entry that was removed elsewhere under this key's name, with its expiry, and records the event of a
     /// new key.
-    pub fn put(&mut self, removed: Removed<Value>) {
-        self.replace(removed);
-        self.note(Event::NEW);
+    pub fn insert_removed(&mut self, removed: Removed<Value>) {
+        self.replace_with_removed(removed);
+        self.record_event(Event::NEW);
     }
 
     /// Like [`Self::put`], for a key that may exist.
-    pub fn replace(&mut self, removed: Removed<Value>) {
+    pub fn replace_with_removed(&mut self, removed: Removed<Value>) {
         let at = removed.expire_at_ms();
         let due_ms = value_due_ms(removed.value());
         if self.entry().is_some_and(|entry| value_due_ms(entry.value()).is_some()) {
@@ -360,10 +360,10 @@ impl KeyWrite<'_> {
         let freed = self.table.insert_removed(self.hash, self.name, removed);
         self.effects.discard(freed);
         if let Some(at) = at {
-            self.note_expiry(at);
+            self.lower_due_time(at);
         }
         if let Some(due_ms) = due_ms {
-            self.note_volatile(due_ms);
+            self.record_volatile_value(due_ms);
         }
     }
 
@@ -371,48 +371,48 @@ impl KeyWrite<'_> {
     #[inline]
     pub fn changed(mut self, event: Event) {
         self.effects.dirty += 1;
-        self.note(event);
-        self.tell_interested();
-        self.finish();
+        self.record_event(event);
+        self.notify_interested_clients();
+        self.publish_result();
     }
 
     /// Closes the write: the key changed, and the dirty count grows by `times`.
     pub fn changed_times(mut self, event: Event, times: u64) {
         self.effects.dirty += times;
-        self.note(event);
-        self.tell_interested();
-        self.finish();
+        self.record_event(event);
+        self.notify_interested_clients();
+        self.publish_result();
     }
 
     /// Closes the write: the change matters to clients blocked on the key, but not to clients that watch it or cache
     /// it.
     pub fn changed_for_waiting(mut self, event: Event, times: u64) {
         self.effects.dirty += times;
-        self.note(event);
+        self.record_event(event);
         if let Some(interested) = self.interested {
-            self.wake(interested);
+            self.wake_blocked_clients(interested);
         }
-        self.finish();
+        self.publish_result();
     }
 
     /// Closes the write: the change counts `times` times and is only propagated. No client is informed, and watches are
     /// not marked.
     pub fn changed_quietly(mut self, times: u64) {
         self.effects.dirty += times;
-        self.finish();
+        self.publish_result();
     }
 
     /// Closes the write: nothing changed.
     #[inline]
     pub fn unchanged(mut self) {
-        self.finish();
+        self.publish_result();
     }
 
     /// Counts hash fields that were deleted because they had expired, and records the event.
-    pub fn expired_fields(&mut self, fields: usize) {
+    pub fn record_expired_fields(&mut self, fields: usize) {
         if fields > 0 {
             self.count_expired_fields(fields as u64);
-            self.note(Event::hash("hexpired"));
+            self.record_event(Event::hash("hexpired"));
         }
     }
 
@@ -423,9 +423,9 @@ impl KeyWrite<'_> {
 
     /// Records an event in addition to the one that closes the write (`set` with `expire`).
     #[inline]
-    pub fn note(&mut self, event: Event) {
-        if self.effects.hooks.has(Hooks::NOTED) {
-            self.effects.note(self.db, self.name, event);
+    pub fn record_event(&mut self, event: Event) {
+        if self.effects.hooks.intersects(Hooks::RECORDS_EVENTS) {
+            self.effects.record_event(self.db, self.name, event);
         }
     }
 
@@ -442,61 +442,63 @@ impl KeyWrite<'_> {
 
     /// Deletes the entry because it has expired, and records, counts and logs the expiry.
     fn delete_expired(&mut self) {
-        if self.delete_for(Cause::Expiry) {
+        if self.delete_for(RemovalCause::Expiry) {
             self.effects.expired_keys += 1;
-            self.note(Event::EXPIRED);
-            if self.effects.logs() {
+            self.record_event(Event::EXPIRED);
+            if self.effects.is_logging() {
                 self.effects.log_expired(self.db, self.name);
             }
-            self.tell_interested();
+            self.notify_interested_clients();
         }
     }
 
     /// Marks the watches of the key, and queues its waiters if they can be served from its new state.
     #[inline]
-    fn tell_interested(&mut self) {
-        if self.effects.hooks.has(Hooks::TRACKING) {
-            self.keys_told = self.table.len();
-            self.effects.note_value(self.db, self.name);
+    fn notify_interested_clients(&mut self) {
+        if self.effects.hooks.intersects(Hooks::TRACKING) {
+            self.keys_at_last_notification = self.table.len();
+            self.effects.record_invalidation(self.db, self.name);
         }
         if let Some(interested) = self.interested {
-            self.tell(interested);
+            self.notify_watching_and_blocked(interested);
         }
     }
 
     #[cold]
-    fn tell(&mut self, interested: &InterestedClients) {
-        self.keys_told = self.table.len();
+    fn notify_watching_and_blocked(&mut self, interested: &InterestedClients) {
+        self.keys_at_last_notification = self.table.len();
         interested.watching.touch(self.db, self.name, self.exists());
-        self.wake(interested);
+        self.wake_blocked_clients(interested);
     }
 
     /// Queues the key's waiters if they can be served from its new state.
-    fn wake(&mut self, interested: &InterestedClients) {
-        let kind = ready_keys::kind_of(self.entry());
-        if interested.waiting.has_waiter_for(self.db, self.name, kind) {
-            ready_keys::note(
+    fn wake_blocked_clients(&mut self, interested: &InterestedClients) {
+        let kind = ready_keys::blocking_kind_of(self.entry());
+        if interested.blocked.has_waiter_for(self.db, self.name, kind) {
+            ready_keys::add_ready_key(
                 &mut self.effects.ready,
                 ReadyKey::new(self.db, self.slot, self.hash, self.name),
             );
         }
     }
 
-    fn finish(&mut self) {
-        self.closed = true;
-        if self.table.len() != self.keys_told {
+    fn publish_result(&mut self) {
+        self.is_closed = true;
+        if self.table.len() != self.keys_at_last_notification {
             // This also covers changes that are counted with another key (RENAME, MOVE).
-            self.tell_interested();
+            self.notify_interested_clients();
         }
         let keys = self.table.len() as i64 - self.keys_before as i64;
         let expiring = self.table.with_expiry() as i64 - self.expiring_before as i64;
-        self.access.counts.add(self.access.seat, self.db, keys, expiring);
         self.access
             .counts
-            .add_volatile(self.access.seat, self.db, self.volatile);
+            .add(self.access.thread_index, self.db, keys, expiring);
+        self.access
+            .counts
+            .add_volatile(self.access.thread_index, self.db, self.volatile);
         let occupied = !self.table.is_empty();
         if occupied != (self.keys_before > 0) {
-            self.header.mark(self.db, occupied);
+            self.header.mark_database(self.db, occupied);
         }
         if self.db == 0 {
             self.table.publish(&self.header.hint);
@@ -506,9 +508,12 @@ impl KeyWrite<'_> {
 
 impl Drop for KeyWrite<'_> {
     fn drop(&mut self) {
-        if !self.closed {
-            debug_assert!(std::thread::panicking(), "a KeyWrite was neither changed nor unchanged");
-            self.finish();
+        if !self.is_closed {
+            debug_assert!(
+                std::thread::panicking(),
+                "a KeyWrite was dropped without being closed as changed or unchanged"
+            );
+            self.publish_result();
         }
     }
 }

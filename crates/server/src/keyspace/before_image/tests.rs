@@ -7,11 +7,11 @@ use weft_values::Value;
 use weft_values::list::{List, ListEnd};
 
 use super::*;
-use crate::keyspace::access::{AccessContext, Expiry, KeyWrite, WholeKeyspace};
+use crate::keyspace::access::{AccessContext, ExpiryUpdate, KeyWrite, WholeKeyspace};
 use crate::keyspace::clock::AccessClock;
 use crate::keyspace::effects::Effects;
-use crate::keyspace::flush::take;
-use crate::keyspace::{Keyspace, Seat, publish};
+use crate::keyspace::flush::take_databases;
+use crate::keyspace::{Keyspace, Seat, publish_header};
 use crate::notify::keyspace_event::Event;
 
 const DATABASES: usize = 4;
@@ -19,7 +19,7 @@ const DATABASES: usize = 4;
 /// The keys of all databases with their values as text.
 type Contents = BTreeMap<(usize, Vec<u8>), String>;
 
-struct Scene {
+struct Fixture {
     keyspace: Keyspace,
     seat: Seat,
     effects: Effects,
@@ -27,19 +27,19 @@ struct Scene {
 }
 
 /// Collects what is visited.
-struct Seen<'s> {
+struct ContentsCollector<'s> {
     database: usize,
     contents: &'s mut Contents,
 }
 
-impl SnapshotVisitor for Seen<'_> {
-    fn key(&mut self, _slot: u16, entry: EntryRef<'_, Value>) {
+impl SnapshotVisitor for ContentsCollector<'_> {
+    fn visit_key(&mut self, _slot: u16, entry: EntryRef<'_, Value>) {
         let key = (self.database, entry.key().to_vec());
         let before = self.contents.insert(key, text(entry));
         assert!(before.is_none(), "a key is visited once");
     }
 
-    fn record(&mut self, record: &[u8]) {
+    fn visit_record(&mut self, record: &[u8]) {
         let (name, text) = record.split_at(record.iter().position(|byte| *byte == b'=').expect("a record"));
         let key = (self.database, name.to_vec());
         let before = self
@@ -60,12 +60,12 @@ fn text(entry: EntryRef<'_, Value>) -> String {
     format!("{value} until {:?}", entry.expire_at_ms())
 }
 
-impl Scene {
+impl Fixture {
     fn new(seed: u64) -> Self {
         let keyspace = Keyspace::new(DATABASES, 2);
         let seat = keyspace.slots.join().expect("has a seat");
-        Scene {
-            effects: Effects::of(&keyspace),
+        Fixture {
+            effects: Effects::for_keyspace(&keyspace),
             seat,
             keyspace,
             random: fastrand::Rng::with_seed(seed),
@@ -86,8 +86,8 @@ impl Scene {
             now_ms: 1000,
             clock: &clock,
             counts: &self.keyspace.counts,
-            seat: 0,
-            touch: true,
+            thread_index: 0,
+            should_touch: true,
             sees_expired: false,
         };
         let key = NamedKey {
@@ -99,7 +99,7 @@ impl Scene {
         let mut lease = pass.try_write(slot).expect("nobody else is here");
         let mut write = KeyWrite::new(lease.parts_mut(), key, db, &access, &mut self.effects);
         let result = change(&mut write);
-        write.changed(Event::SILENT);
+        write.changed(Event::NO_EVENT);
         drop(lease);
         self.effects.garbage.clear();
         self.effects.removed.clear();
@@ -111,10 +111,10 @@ impl Scene {
         let (db, name) = (self.random.usize(..DATABASES), self.name());
         let number = self.random.i64(..1_000_000);
         match self.random.u32(..1000) {
-            0..300 => self.write(db, &name, |key| key.set(NewValue::Int(number), Expiry::Never)),
+            0..300 => self.write(db, &name, |key| key.set(NewValue::Int(number), ExpiryUpdate::Remove)),
             300..400 => {
                 let bytes = vec![b'a'; number as usize % 30_000];
-                self.write(db, &name, |key| key.set(NewValue::Bytes(&bytes), Expiry::Keep));
+                self.write(db, &name, |key| key.set(NewValue::Bytes(&bytes), ExpiryUpdate::Keep));
             }
             400..500 => {
                 let mut list = List::quicklist(-2, 0);
@@ -122,7 +122,7 @@ impl Scene {
                     list.push(ListEnd::Tail, b"element");
                 }
                 let value = NewValue::Object(Value::List(list));
-                self.write(db, &name, |key| key.set(value, Expiry::At(5000)));
+                self.write(db, &name, |key| key.set(value, ExpiryUpdate::SetTo(5000)));
             }
             500..600 => self.write(db, &name, |key| {
                 if let Some(mut entry) = key.entry_mut()
@@ -149,8 +149,8 @@ impl Scene {
 
     fn empty(&mut self, db: usize) {
         let row = self.seat.index();
-        let taken = take(
-            &mut WholeKeyspace::Alone(&mut self.seat.exclusive()),
+        let taken = take_databases(
+            &mut WholeKeyspace::Exclusive(&mut self.seat.exclusive()),
             db..db + 1,
             &self.keyspace,
             row,
@@ -162,10 +162,10 @@ impl Scene {
         let mut all = self.seat.exclusive();
         for index in 0..SLOTS {
             let (header, slot) = all.parts_mut(index);
-            slot.swap(one, other);
-            publish(header, slot);
+            slot.swap_databases(one, other);
+            publish_header(header, slot);
         }
-        self.keyspace.before_images.swapped(one, other);
+        self.keyspace.before_images.record_swapped(one, other);
     }
 
     fn contents(&mut self) -> Contents {
@@ -182,7 +182,7 @@ impl Scene {
 
     /// Requests an in-place change of a large value, so that it is saved out of turn. The contents of its record are
     /// checked like the rest.
-    fn want(&mut self, db: usize, name: &[u8]) {
+    fn request_change(&mut self, db: usize, name: &[u8]) {
         let hash = self.keyspace.hasher.hash(name);
         let slot = (KeyHasher::slot(hash) % 8) * 2048;
         let key = NamedKey {
@@ -202,14 +202,14 @@ impl Scene {
                 return;
             }
         }
-        let wanted = before_images.next_wanted().expect("it was wanted");
-        let record = before_images.settle_wanted(&pass, &wanted, |_, entry| {
+        let wanted = before_images.next_urgent_key().expect("it was wanted");
+        let record = before_images.save_urgent_key(&pass, &wanted, |_, entry| {
             let mut record = entry.key().to_vec();
             record.push(b'=');
             record.extend(text(entry).bytes());
             Some(record)
         });
-        let record = record.expect("nobody writes the slot").expect("it is not saved");
+        let record = record.expect("no writer holds the slot").expect("it is not saved");
         before_images.add_record(&wanted, record);
         let lease = pass.try_write(slot).expect("nobody else is here");
         if let Some(entry) = lease.table(db).and_then(|table| table.find(hash, name)) {
@@ -219,7 +219,7 @@ impl Scene {
 }
 
 /// Takes a snapshot with up to `changes` changes between two steps.
-fn snapshot(scene: &mut Scene, changes: usize) -> (Contents, Contents) {
+fn snapshot(scene: &mut Fixture, changes: usize) -> (Contents, Contents) {
     let expected = scene.contents();
     let databases: Vec<usize> = (0..DATABASES)
         .filter(|db| expected.keys().any(|key| key.0 == *db))
@@ -234,26 +234,26 @@ fn snapshot(scene: &mut Scene, changes: usize) -> (Contents, Contents) {
             for _ in 0..scene.random.usize(..=changes) {
                 scene.change();
                 let (db, name) = (scene.random.usize(..DATABASES), scene.name());
-                scene.want(db, &name);
+                scene.request_change(db, &name);
             }
             let keyspace = &scene.keyspace;
-            let mut walker = Walker::new(
+            let mut walker = SnapshotWalker::new(
                 &before_images,
                 &keyspace.hasher,
                 *database,
                 index + 1 == databases.len(),
             );
             (walker.slot, walker.position) = place;
-            let mut seen = Seen {
+            let mut seen = ContentsCollector {
                 database: *database,
                 contents: &mut saved,
             };
-            let lend = |slot| keyspace.lent.lend_to_snapshot(&keyspace.slots, slot);
+            let lend = |slot| keyspace.pinned.pin_for_snapshot(&keyspace.slots, slot);
             match walker.step(&scene.seat.enter(), &lend, &mut seen) {
-                Step::End => break,
-                Step::Left(left) => walker.visit_left(&left, &mut seen),
-                Step::More => {}
-                Step::Contended => panic!("nobody else is here"),
+                WalkerStep::End => break,
+                WalkerStep::Images(left) => walker.visit_images(&left, &mut seen),
+                WalkerStep::More => {}
+                WalkerStep::Contended => panic!("nobody else is here"),
             }
             place = (walker.slot, walker.position);
         }
@@ -261,7 +261,7 @@ fn snapshot(scene: &mut Scene, changes: usize) -> (Contents, Contents) {
     let unmarked = (0..SLOTS).all(|slot| !scene.keyspace.slots.header(slot).is_unsaved());
     assert!(
         unmarked || databases.is_empty(),
-        "who has passed the last database has passed every slot"
+        "the walk over the last database has passed every slot"
     );
     before_images.end(&scene.keyspace.slots);
     (expected, saved)
@@ -271,7 +271,7 @@ fn snapshot(scene: &mut Scene, changes: usize) -> (Contents, Contents) {
 fn a_snapshot_is_all_data_at_one_moment() {
     let seed = std::env::var("WEFT_SEED").map_or_else(|_| fastrand::u64(..), |seed| seed.parse().expect("a number"));
     println!("WEFT_SEED={seed}");
-    let mut scene = Scene::new(seed);
+    let mut scene = Fixture::new(seed);
     for round in 0..40 {
         for _ in 0..500 {
             scene.change();
@@ -285,15 +285,15 @@ fn a_snapshot_is_all_data_at_one_moment() {
             );
         }
         let surplus = saved.keys().find(|key| !expected.contains_key(key));
-        assert_eq!(surplus, None, "round {round}: what was not there is not saved");
+        assert_eq!(surplus, None, "round {round}: no key is saved that did not exist");
     }
 }
 
 #[test]
-fn nothing_is_kept_without_a_snapshot_or_after_one() {
-    let mut scene = Scene::new(7);
-    let is_empty = |scene: &Scene| {
-        let all = scene.keyspace.before_images.all();
+fn no_images_are_kept_without_a_snapshot() {
+    let mut scene = Fixture::new(7);
+    let is_empty = |scene: &Fixture| {
+        let all = scene.keyspace.before_images.slots();
         all.iter().all(|images| lock(images).0.is_empty())
     };
     for _ in 0..200 {
@@ -309,47 +309,47 @@ fn nothing_is_kept_without_a_snapshot_or_after_one() {
 }
 
 #[test]
-fn who_calls_a_snapshot_off_keeps_nothing_more() {
-    let mut scene = Scene::new(8);
+fn a_cancelled_snapshot_keeps_no_more_images() {
+    let mut scene = Fixture::new(8);
     for _ in 0..500 {
         scene.change();
     }
     let before_images = scene.keyspace.before_images.clone();
     before_images.prepare(&scene.keyspace.slots);
     before_images.begin(&scene.seat.exclusive(), &[0, 1, 2, 3]);
-    before_images.abandon();
+    before_images.cancel();
     for _ in 0..200 {
         scene.change();
     }
-    assert!(before_images.all().iter().all(|images| lock(images).0.is_empty()));
+    assert!(before_images.slots().iter().all(|images| lock(images).0.is_empty()));
     let mut contents = Contents::new();
     let keyspace = &scene.keyspace;
-    let mut seen = Seen {
+    let mut seen = ContentsCollector {
         database: 0,
         contents: &mut contents,
     };
-    let lend = |slot| keyspace.lent.lend_to_snapshot(&keyspace.slots, slot);
-    let mut walker = Walker::new(&before_images, &keyspace.hasher, 0, true);
+    let lend = |slot| keyspace.pinned.pin_for_snapshot(&keyspace.slots, slot);
+    let mut walker = SnapshotWalker::new(&before_images, &keyspace.hasher, 0, true);
     let _ = walker.step(&scene.seat.enter(), &lend, &mut seen);
     assert_eq!(
         before_images.cursor.load(Ordering::Relaxed),
-        BEHIND_EVERYTHING,
+        END_OF_SNAPSHOT,
         "the cursor stays"
     );
 }
 
 #[test]
-fn places_grow_from_position_to_slot_to_database() {
+fn save_positions_order_by_database_slot_and_position() {
     let places = [
-        place(0, 0, 0),
-        place(0, 0, 1),
-        place(0, 1, 0),
-        place(0, SLOTS - 1, (1 << POSITION_BITS) - 1),
-        place(0, SLOTS, 0),
-        place(1, 0, 1),
-        place(1, SLOTS, 0),
-        place(2, 0, 1),
-        place(MOST_DATABASES as u32 - 1, 0, 0),
+        save_position(0, 0, 0),
+        save_position(0, 0, 1),
+        save_position(0, 1, 0),
+        save_position(0, SLOTS - 1, (1 << POSITION_BITS) - 1),
+        save_position(0, SLOTS, 0),
+        save_position(1, 0, 1),
+        save_position(1, SLOTS, 0),
+        save_position(2, 0, 1),
+        save_position(MAX_DATABASES as u32 - 1, 0, 0),
     ];
     assert!(places.is_sorted_by(|one, other| one < other));
 }

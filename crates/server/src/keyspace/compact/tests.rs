@@ -24,7 +24,7 @@ fn fill(keyspace: &Keyspace, pass: &GatePassage<'_>, keys: u32) {
                 slot.table_mut(db)
                     .insert(hash, name.as_bytes(), value, expire_at_ms, number),
             );
-            publish(header, slot);
+            publish_header(header, slot);
         }
     }
 }
@@ -65,7 +65,7 @@ fn assert_filled(keyspace: &Keyspace, pass: &GatePassage<'_>, keys: u32) {
 }
 
 #[test]
-fn every_key_of_every_database_stays() {
+fn every_key_of_every_database_survives_compaction() {
     for keys in [0, 1, 20_000] {
         let keyspace = Keyspace::new(DATABASES, 1);
         let mut seat = keyspace.slots.join().expect("a seat is free");
@@ -81,7 +81,7 @@ fn every_key_of_every_database_stays() {
 }
 
 #[test]
-fn slots_that_are_leased_are_left_out_and_nobody_waits() {
+fn leased_slots_are_skipped_without_waiting() {
     let keyspace = Keyspace::new(DATABASES, 2);
     let mut seat = keyspace.slots.join().expect("a seat is free");
     let mut other = keyspace.slots.join().expect("a second seat is free");

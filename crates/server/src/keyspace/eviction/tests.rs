@@ -9,7 +9,7 @@ use crate::keyspace::Seat;
 use crate::keyspace::hash::KeyHasher;
 
 /// A keyspace, and the access clock for sampling its keys.
-struct Scene {
+struct Fixture {
     keyspace: Keyspace,
     seat: Seat,
     clock: AccessClock,
@@ -18,18 +18,18 @@ struct Scene {
 
 const NOW_S: u64 = 1_800_000_000;
 
-impl Scene {
+impl Fixture {
     fn new() -> Self {
         let keyspace = Keyspace::new(4, 2);
         let seat = keyspace.slots.join().expect("a seat is free");
-        let effects = Effects::of(&keyspace);
+        let effects = Effects::for_keyspace(&keyspace);
         let clock = AccessClock {
             now_s: NOW_S,
-            lfu: false,
+            is_lfu: false,
             lfu_log_factor: 10,
             lfu_decay_minutes: 1,
         };
-        Scene {
+        Fixture {
             keyspace,
             seat,
             clock,
@@ -47,12 +47,12 @@ impl Scene {
         if let Some(at_ms) = expire_at_ms {
             header.hint.lower_due(at_ms);
         }
-        publish(header, slot);
+        publish_header(header, slot);
         let expiring = i64::from(expire_at_ms.is_some());
         self.keyspace.counts.add(ROW, db, 1, expiring);
     }
 
-    fn evict(&mut self, chooser: &mut Chooser, policy: Policy) -> (EvictionAttempt, Vec<String>) {
+    fn evict(&mut self, chooser: &mut EvictionPool, policy: EvictionPolicy) -> (EvictionAttempt, Vec<String>) {
         let pass = self.seat.enter();
         let around = EvictionContext {
             keyspace: &self.keyspace,
@@ -60,25 +60,25 @@ impl Scene {
             row: ROW,
             clock: self.clock,
             samples: 5,
-            lazy: true,
+            is_lazy: true,
         };
         let attempt = chooser.evict(policy, &around, &mut self.effects, &mut |_| {});
         let gone = std::mem::take(&mut self.effects.removed);
-        let name = |(removed, cause): (weft_table::Removed<Value>, Cause)| {
-            assert_eq!(cause, Cause::Eviction);
+        let name = |(removed, cause): (weft_table::Removed<Value>, RemovalCause)| {
+            assert_eq!(cause, RemovalCause::Eviction);
             String::from_utf8_lossy(removed.key()).into_owned()
         };
         (attempt, gone.into_iter().map(name).collect())
     }
 
     /// Evicts until nothing is left, and returns the names in order.
-    fn evict_all(&mut self, policy: Policy) -> Vec<String> {
-        let (mut chooser, mut order) = (Chooser::default(), Vec::new());
+    fn evict_all(&mut self, policy: EvictionPolicy) -> Vec<String> {
+        let (mut chooser, mut order) = (EvictionPool::default(), Vec::new());
         loop {
             match self.evict(&mut chooser, policy) {
                 (EvictionAttempt::Evicted, names) => order.extend(names),
                 (EvictionAttempt::Busy, _) => panic!("nobody else is here"),
-                (EvictionAttempt::Nothing, _) => return order,
+                (EvictionAttempt::NoCandidate, _) => return order,
             }
         }
     }
@@ -86,24 +86,24 @@ impl Scene {
 
 const ROW: usize = 0;
 
-fn policy(name: &str) -> Policy {
-    Policy::named(name).expect("a policy that evicts")
+fn policy(name: &str) -> EvictionPolicy {
+    EvictionPolicy::from_name(name).expect("a policy that evicts")
 }
 
 #[test]
-fn names_of_policies() {
-    assert_eq!(Policy::named("noeviction"), None);
+fn policies_are_parsed_from_their_names() {
+    assert_eq!(EvictionPolicy::from_name("noeviction"), None);
     let ttl = policy("volatile-ttl");
-    assert_eq!((ttl.order, ttl.volatile), (EvictionOrder::Ttl, true));
+    assert_eq!((ttl.order, ttl.is_volatile_only), (EvictionOrder::Ttl, true));
     let lfu = policy("allkeys-lfu");
-    assert_eq!((lfu.order, lfu.volatile), (EvictionOrder::Lfu, false));
+    assert_eq!((lfu.order, lfu.is_volatile_only), (EvictionOrder::Lfu, false));
     assert_eq!(policy("volatile-random").order, EvictionOrder::Random);
 }
 
 #[test]
-fn every_key_goes_in_the_end_and_is_counted_off() {
+fn every_key_is_evicted_and_subtracted_from_the_counts() {
     for name in ["allkeys-lru", "allkeys-lfu", "allkeys-random"] {
-        let mut scene = Scene::new();
+        let mut scene = Fixture::new();
         for number in 0..300 {
             scene.put(number % 3, &format!("key:{number}"), None, 0);
         }
@@ -117,7 +117,7 @@ fn every_key_goes_in_the_end_and_is_counted_off() {
 #[test]
 fn volatile_policies_leave_keys_without_an_expiry_alone() {
     for name in ["volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl"] {
-        let mut scene = Scene::new();
+        let mut scene = Fixture::new();
         for number in 0..200u64 {
             let expires = number.is_multiple_of(10).then_some(NOW_S * 1000 + number);
             scene.put(0, &format!("key:{number}"), expires, 0);
@@ -130,11 +130,11 @@ fn volatile_policies_leave_keys_without_an_expiry_alone() {
 }
 
 /// Returns the expiry and the clock of the key with a number.
-type Of = fn(u64) -> (Option<u64>, u32);
+type ExpiryAndClock = fn(u64) -> (Option<u64>, u32);
 
 #[test]
-fn what_serves_best_goes_early() {
-    let cases: [(&str, Of); 3] = [
+fn the_best_candidates_are_evicted_early() {
+    let cases: [(&str, ExpiryAndClock); 3] = [
         // The higher the number, the longer ago the key was used.
         ("allkeys-lru", |number| {
             (None, (NOW_S - 10 * number) as u32 & ((1 << 24) - 1))
@@ -145,13 +145,13 @@ fn what_serves_best_goes_early() {
         ("volatile-ttl", |number| (Some((NOW_S + 10_000 - number) * 1000), 0)),
     ];
     for (name, of) in cases {
-        let mut scene = Scene::new();
-        scene.clock.lfu = name == "allkeys-lfu";
+        let mut scene = Fixture::new();
+        scene.clock.is_lfu = name == "allkeys-lfu";
         for number in 0..1000 {
             let (expires, clock) = of(number);
             scene.put(0, &format!("{number}"), expires, clock);
         }
-        let (mut chooser, mut sum) = (Chooser::default(), 0u64);
+        let (mut chooser, mut sum) = (EvictionPool::default(), 0u64);
         for _ in 0..100 {
             let (attempt, names) = scene.evict(&mut chooser, policy(name));
             assert_eq!((attempt, names.len()), (EvictionAttempt::Evicted, 1));
@@ -163,14 +163,14 @@ fn what_serves_best_goes_early() {
 }
 
 #[test]
-fn slots_in_use_are_passed_by() {
-    let mut scene = Scene::new();
+fn slots_in_use_are_skipped() {
+    let mut scene = Fixture::new();
     scene.put(0, "only", None, 0);
     let slot = KeyHasher::slot(scene.keyspace.hasher.hash(b"only"));
     let mut other = scene.keyspace.slots.join().expect("a seat is free");
     let pass = other.enter();
-    let lease = pass.try_write(slot).expect("nobody has it");
-    let mut chooser = Chooser::default();
+    let lease = pass.try_write(slot).expect("the slot is free");
+    let mut chooser = EvictionPool::default();
     assert_eq!(
         scene.evict(&mut chooser, policy("allkeys-lru")).0,
         EvictionAttempt::Busy
@@ -182,6 +182,6 @@ fn slots_in_use_are_passed_by() {
     );
     assert_eq!(
         scene.evict(&mut chooser, policy("allkeys-lru")).0,
-        EvictionAttempt::Nothing
+        EvictionAttempt::NoCandidate
     );
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use weft_table::NewValue;
 
-use super::{Slice, delete_found, queue_due, run_slice};
-use crate::keyspace::access::{AccessContext, Expiry, KeyWrite, NamedKey};
+use super::{ExpirySlice, delete_keys_found_expired, queue_due, run_slice};
+use crate::keyspace::access::{AccessContext, ExpiryUpdate, KeyWrite, NamedKey};
 use crate::keyspace::clock::AccessClock;
 use crate::keyspace::effects::{Effects, ExpiredKey};
 use crate::keyspace::{Keyspace, Seat};
@@ -19,20 +19,20 @@ const LATER_MS: u64 = 2000;
 /// The number of keys in a scene, each in a slot of its own.
 const KEYS: u64 = 20;
 
-struct Scene {
+struct Fixture {
     keyspace: Keyspace,
     seat: Seat,
     effects: Effects,
     queue: Mutex<Vec<u16>>,
 }
 
-impl Scene {
+impl Fixture {
     /// Creates a keyspace with expired keys whose slots are queued.
     fn new() -> Self {
         let keyspace = Keyspace::new(1, 2);
-        let mut scene = Scene {
+        let mut scene = Fixture {
             seat: keyspace.slots.join().expect("has a seat"),
-            effects: Effects::of(&keyspace),
+            effects: Effects::for_keyspace(&keyspace),
             queue: Mutex::default(),
             keyspace,
         };
@@ -50,8 +50,8 @@ impl Scene {
             now_ms: 1,
             clock: &clock,
             counts: &self.keyspace.counts,
-            seat: 0,
-            touch: true,
+            thread_index: 0,
+            should_touch: true,
             sees_expired: false,
         };
         let named = NamedKey {
@@ -62,13 +62,13 @@ impl Scene {
         let pass = self.seat.enter();
         let mut lease = pass.try_write(usize::from(key.slot)).expect("nobody else is here");
         let mut write = KeyWrite::new(lease.parts_mut(), named, 0, &access, &mut self.effects);
-        write.set(NewValue::Int(1), Expiry::At(EXPIRES_MS));
-        write.changed(Event::SILENT);
+        write.set(NewValue::Int(1), ExpiryUpdate::SetTo(EXPIRES_MS));
+        write.changed(Event::NO_EVENT);
     }
 
     /// Runs a slice. Returns `true` if slots are left.
     fn run(&mut self, may_delete: &dyn Fn() -> bool) -> bool {
-        let slice = Slice {
+        let slice = ExpirySlice {
             queue: &self.queue,
             now_ms: LATER_MS,
             budget: Duration::from_secs(60),
@@ -85,13 +85,13 @@ fn key(number: u64) -> ExpiredKey {
         slot,
         hash: u64::from(slot) << 50 | number,
         name: format!("key-{number}").into_bytes(),
-        missed: false,
+        should_publish_miss: false,
     }
 }
 
 #[test]
-fn a_slot_that_is_leased_keeps_no_other_from_expiring() {
-    let mut scene = Scene::new();
+fn a_leased_slot_does_not_delay_the_expiry_of_other_slots() {
+    let mut scene = Fixture::new();
     let mut other = scene.keyspace.slots.join().expect("has a seat");
     {
         let pass = other.enter();
@@ -105,23 +105,23 @@ fn a_slot_that_is_leased_keeps_no_other_from_expiring() {
 }
 
 #[test]
-fn a_server_that_is_demoted_during_a_slice_deletes_nothing_more() {
-    let mut scene = Scene::new();
+fn a_server_demoted_during_a_slice_deletes_no_more_keys() {
+    let mut scene = Fixture::new();
     let left = Cell::new(5);
     let may_delete = || {
         left.set(left.get() - 1);
         left.get() > 0
     };
-    assert!(!scene.run(&may_delete), "a follower has nothing to do");
+    assert!(!scene.run(&may_delete), "a replica has nothing to do");
     assert_eq!(scene.effects.expired_keys, 4);
 }
 
 #[test]
-fn what_readers_found_expired_stays_if_it_may_not_be_deleted() {
+fn keys_found_expired_stay_if_they_may_not_be_deleted() {
     for (may_delete, deleted) in [(false, 0), (true, 1)] {
-        let mut scene = Scene::new();
+        let mut scene = Fixture::new();
         scene.effects.expired.push(key(3));
-        delete_found(
+        delete_keys_found_expired(
             &scene.keyspace,
             &mut scene.seat,
             LATER_MS,

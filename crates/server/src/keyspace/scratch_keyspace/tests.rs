@@ -3,9 +3,9 @@
 use weft_table::{NewValue, Shared, ValueRef};
 use weft_values::Value;
 
-use super::Copies;
+use super::CopiedKeys;
 use crate::keyspace::hash::KeyHasher;
-use crate::keyspace::{Keyspace, publish};
+use crate::keyspace::{Keyspace, publish_header};
 
 fn put(keyspace: &Keyspace, db: usize, name: &[u8], value: NewValue<'_, Value>, expire_at_ms: Option<u64>) -> u64 {
     let mut seat = keyspace.slots.join().expect("a seat");
@@ -13,7 +13,7 @@ fn put(keyspace: &Keyspace, db: usize, name: &[u8], value: NewValue<'_, Value>, 
     let hash = keyspace.hasher.hash(name);
     let (header, slot) = all.parts_mut(KeyHasher::slot(hash));
     drop(slot.table_mut(db).insert(hash, name, value, expire_at_ms, 7));
-    publish(header, slot);
+    publish_header(header, slot);
     hash
 }
 
@@ -22,12 +22,12 @@ fn list() -> Value {
 }
 
 #[test]
-fn copies_are_values_of_their_own_in_all_databases() {
+fn copies_are_independent_values_in_all_databases() {
     let keyspace = Keyspace::new(3, 2);
     let hash = put(&keyspace, 0, b"key", NewValue::Bytes(b"one"), Some(5_000));
     put(&keyspace, 2, b"key", NewValue::Shared(Shared::new(list())), None);
     put(&keyspace, 0, b"other", NewValue::Int(3), None);
-    let beside = keyspace.beside();
+    let beside = keyspace.new_scratch_keyspace();
     assert_eq!(beside.hasher.hash(b"key"), hash);
     let mut seat = beside.slots.join().expect("a seat");
     let mut all = seat.exclusive();
@@ -36,12 +36,12 @@ fn copies_are_values_of_their_own_in_all_databases() {
         let pass = key_copier.enter();
         let number = KeyHasher::slot(hash);
         let lease = pass.try_read(number).expect("nobody else is here");
-        let mut copies = Copies::default();
+        let mut copies = CopiedKeys::default();
         copies.take(&keyspace, &lease, hash, b"key").expect("values are lent");
-        assert!(keyspace.slots.header(number).is_lent(), "until it is copied");
+        assert!(keyspace.slots.header(number).has_pinned_values(), "until it is copied");
         drop(lease);
         copies.put(&beside, &mut all, 0);
-        assert!(!keyspace.slots.header(number).is_lent());
+        assert!(!keyspace.slots.header(number).has_pinned_values());
     }
     let slot = all.cell(KeyHasher::slot(hash));
     let first = slot
@@ -55,7 +55,7 @@ fn copies_are_values_of_their_own_in_all_databases() {
         .and_then(|table| table.find(hash, b"key"))
         .expect("a copy");
     assert!(matches!(third.value(), ValueRef::Object(Value::List(_))));
-    assert!(!third.is_shared(), "nobody else has it");
+    assert!(!third.is_shared(), "the copy is not shared");
     assert_eq!(
         (
             beside.counts.keys(0),
@@ -73,14 +73,14 @@ fn all_keys_of_a_slot_are_taken_but_for_known_ones() {
     for name in &names {
         put(&keyspace, 0, name, NewValue::Int(1), None);
     }
-    let beside = keyspace.beside();
+    let beside = keyspace.new_scratch_keyspace();
     let mut seat = beside.slots.join().expect("a seat");
     let mut all = seat.exclusive();
     let mut key_copier = keyspace.slots.join().expect("a seat");
     let pass = key_copier.enter();
     for number in 0..crate::keyspace::SLOTS {
         let lease = pass.try_read(number).expect("nobody else is here");
-        let mut copies = Copies::default();
+        let mut copies = CopiedKeys::default();
         let known = |name: &[u8]| name.ends_with(b"0");
         copies
             .take_all(&keyspace, (number as u16, &lease), known)

@@ -5,7 +5,7 @@ use weft_table::NewValue;
 use super::StagedDatabases;
 use crate::keyspace::hash::KeyHasher;
 use crate::keyspace::walk::{Cursor, WalkAccess, walk};
-use crate::keyspace::{Keyspace, Seat, publish};
+use crate::keyspace::{Keyspace, Seat, publish_header};
 
 fn put(keyspace: &Keyspace, seat: &mut Seat, db: usize, name: &str) {
     let hash = keyspace.hasher.hash(name.as_bytes());
@@ -17,14 +17,14 @@ fn put(keyspace: &Keyspace, seat: &mut Seat, db: usize, name: &str) {
             .insert(hash, name.as_bytes(), NewValue::Int(1), None, 0),
     );
     keyspace.counts.add(row, db, 1, 0);
-    publish(header, slot);
+    publish_header(header, slot);
 }
 
-fn bring(keyspace: &Keyspace, apart: &mut StagedDatabases, db: usize, name: &str, expire_at_ms: Option<u64>) {
+fn stage(keyspace: &Keyspace, apart: &mut StagedDatabases, db: usize, name: &str, expire_at_ms: Option<u64>) {
     let hash = keyspace.hasher.hash(name.as_bytes());
     let table = apart.table_mut(KeyHasher::slot(hash), db);
     drop(table.insert(hash, name.as_bytes(), NewValue::Int(2), expire_at_ms, 0));
-    apart.add(db, [1, i64::from(expire_at_ms.is_some()), 0]);
+    apart.add_counts(db, [1, i64::from(expire_at_ms.is_some()), 0]);
 }
 
 fn names(seat: &mut Seat, db: usize) -> Vec<String> {
@@ -44,7 +44,7 @@ fn names(seat: &mut Seat, db: usize) -> Vec<String> {
 }
 
 #[test]
-fn what_was_brought_replaces_all_databases_and_the_rest_comes_back() {
+fn staged_data_replaces_all_databases_and_the_old_data_is_returned() {
     let keyspace = Keyspace::new(4, 2);
     let mut seat = keyspace.slots.join().expect("a seat is free");
     for name in ["a", "b", "c"] {
@@ -52,8 +52,8 @@ fn what_was_brought_replaces_all_databases_and_the_rest_comes_back() {
     }
     put(&keyspace, &mut seat, 2, "d");
     let mut apart = StagedDatabases::new(4);
-    bring(&keyspace, &mut apart, 0, "b", None);
-    bring(&keyspace, &mut apart, 3, "e", Some(99));
+    stage(&keyspace, &mut apart, 0, "b", None);
+    stage(&keyspace, &mut apart, 3, "e", Some(99));
     let row = seat.index();
     let taken = apart.install(&mut seat.exclusive(), &keyspace.counts, row, 1000);
     assert_eq!((taken.keys, taken.tables.len()), (4, 4));

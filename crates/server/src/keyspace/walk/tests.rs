@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use weft_table::NewValue;
 
 use super::*;
-use crate::keyspace::{Keyspace, hash::KeyHasher, publish};
+use crate::keyspace::{Keyspace, hash::KeyHasher, publish_header};
 
 fn put(keyspace: &Keyspace, pass: &GatePassage<'_>, db: usize, name: &str) {
     let hash = keyspace.hasher.hash(name.as_bytes());
@@ -15,7 +15,7 @@ fn put(keyspace: &Keyspace, pass: &GatePassage<'_>, db: usize, name: &str) {
         slot.table_mut(db)
             .insert(hash, name.as_bytes(), NewValue::Int(1), None, 0),
     );
-    publish(header, slot);
+    publish_header(header, slot);
 }
 
 fn remove(keyspace: &Keyspace, pass: &GatePassage<'_>, db: usize, name: &str) {
@@ -24,9 +24,9 @@ fn remove(keyspace: &Keyspace, pass: &GatePassage<'_>, db: usize, name: &str) {
     let (header, slot) = lease.parts_mut();
     assert!(
         slot.table_mut(db).remove(hash, name.as_bytes()).is_some(),
-        "{name} is there"
+        "{name} exists"
     );
-    publish(header, slot);
+    publish_header(header, slot);
 }
 
 fn names(prefix: &str, count: usize) -> Vec<String> {
@@ -35,13 +35,13 @@ fn names(prefix: &str, count: usize) -> Vec<String> {
 
 /// Performs one call of a client that continues from the number it received.
 fn step(reach: &WalkAccess<'_, '_>, db: usize, number: u64, count: usize, seen: &mut Vec<String>) -> u64 {
-    let stop = walk(reach, db, Cursor::of_number(number), count, &mut |_, entry| {
+    let stop = walk(reach, db, Cursor::from_number(number), count, &mut |_, entry| {
         seen.push(String::from_utf8_lossy(entry.key()).into_owned());
     });
     match stop {
         WalkEnd::End => 0,
-        WalkEnd::Enough(next) => next.number(),
-        WalkEnd::Contended(_) => panic!("nobody writes"),
+        WalkEnd::Paused(next) => next.to_number(),
+        WalkEnd::Contended(_) => panic!("no writer holds the slot"),
     }
 }
 
@@ -73,7 +73,7 @@ fn every_key_is_visited_exactly_once_while_nothing_changes() {
 }
 
 #[test]
-fn what_stays_is_visited_whatever_comes_and_goes() {
+fn keys_that_stay_are_visited_whatever_is_added_and_removed() {
     let seed = fastrand::u64(..);
     let mut random = fastrand::Rng::with_seed(seed);
     let keyspace = Keyspace::new(1, 2);
@@ -104,7 +104,7 @@ fn what_stays_is_visited_whatever_comes_and_goes() {
 }
 
 #[test]
-fn a_slot_under_a_writer_is_reported_and_the_walk_goes_on_from_there() {
+fn a_slot_under_a_writer_is_reported_and_the_walk_continues_there() {
     let keyspace = Keyspace::new(1, 4);
     let mut seat = keyspace.slots.join().expect("a seat is free");
     let pass = seat.enter();
@@ -120,14 +120,14 @@ fn a_slot_under_a_writer_is_reported_and_the_walk_goes_on_from_there() {
     let WalkEnd::Contended(here) = stop else {
         panic!("the walk passed a leased slot: {stop:?}");
     };
-    assert_eq!(here, Cursor::of_slot(KeyHasher::slot(hash)));
+    assert_eq!(here, Cursor::at_slot(KeyHasher::slot(hash)));
     drop(lease);
     let stop = walk(&WalkAccess::Pass(&pass), 0, here, usize::MAX, &mut |_, _| visited += 1);
     assert_eq!((stop, visited), (WalkEnd::End, 1000));
 }
 
 #[test]
-fn a_patient_walk_waits_for_writers_and_lets_exclusive_mode_in() {
+fn a_blocking_walk_waits_for_writers_and_admits_exclusive_mode() {
     let keyspace = Keyspace::new(1, 4);
     let mut seat = keyspace.slots.join().expect("a seat is free");
     {
@@ -142,7 +142,7 @@ fn a_patient_walk_waits_for_writers_and_lets_exclusive_mode_in() {
             let mut seat = keyspace.slots.join().expect("a seat is free");
             let mut visited = 0;
             for _ in 0..20 {
-                let stop = walk_patiently(&mut seat, &|_| false, 0, Cursor::START, usize::MAX, &mut |_, _| {
+                let stop = walk_blocking(&mut seat, &|_| false, 0, Cursor::START, usize::MAX, &mut |_, _| {
                     visited += 1
                 });
                 assert_eq!(stop, WalkEnd::End);
@@ -164,7 +164,7 @@ fn a_patient_walk_waits_for_writers_and_lets_exclusive_mode_in() {
 }
 
 #[test]
-fn a_patient_walk_stops_after_enough_keys() {
+fn a_blocking_walk_stops_after_enough_keys() {
     let keyspace = Keyspace::new(1, 4);
     let mut seat = keyspace.slots.join().expect("a seat is free");
     {
@@ -174,12 +174,12 @@ fn a_patient_walk_stops_after_enough_keys() {
             .for_each(|name| put(&keyspace, &pass, 0, name));
     }
     let mut visited = 0;
-    let stop = walk_patiently(&mut seat, &|_| false, 0, Cursor::START, 2000, &mut |_, _| visited += 1);
-    let WalkEnd::Enough(next) = stop else {
+    let stop = walk_blocking(&mut seat, &|_| false, 0, Cursor::START, 2000, &mut |_, _| visited += 1);
+    let WalkEnd::Paused(next) = stop else {
         panic!("there are more: {stop:?}");
     };
     assert!((2000..2100).contains(&visited), "{visited} visited");
-    let stop = walk_patiently(&mut seat, &|_| false, 0, next, usize::MAX, &mut |_, _| visited += 1);
+    let stop = walk_blocking(&mut seat, &|_| false, 0, next, usize::MAX, &mut |_, _| visited += 1);
     assert_eq!((stop, visited), (WalkEnd::End, 5000));
 }
 
@@ -194,12 +194,12 @@ fn any_number_is_a_cursor() {
         let next = step(&WalkAccess::Pass(&pass), 0, number, usize::MAX, &mut seen);
         assert_eq!(next, 0, "{number}");
     }
-    assert_eq!(Cursor::START.number(), 0);
-    assert!(Cursor::of_slot(SLOTS - 1).number() < 1 << 63);
+    assert_eq!(Cursor::START.to_number(), 0);
+    assert!(Cursor::at_slot(SLOTS - 1).to_number() < 1 << 63);
 }
 
 #[test]
-fn headers_know_which_databases_have_keys() {
+fn headers_record_which_databases_have_keys() {
     let keyspace = Keyspace::new(80, 2);
     let mut seat = keyspace.slots.join().expect("a seat is free");
     let pass = seat.enter();
@@ -217,11 +217,11 @@ fn headers_know_which_databases_have_keys() {
         remove(&keyspace, &pass, db, "key");
         assert!(!header.may_hold(db), "database {db}");
     }
-    header.mark(3, true);
+    header.mark_database(3, true);
     assert!(header.may_hold(3));
-    header.mark(3, false);
+    header.mark_database(3, false);
     assert!(!header.may_hold_any());
-    header.mark(70, true);
-    header.mark(70, false);
+    header.mark_database(70, true);
+    header.mark_database(70, false);
     assert!(header.may_hold(63), "one database alone cannot clear the shared bit");
 }

@@ -1,9 +1,9 @@
 //! Tests of which keys are remembered and when they are due.
 
-use super::{LocalKey, LocalKeys};
+use super::{LocalExpiries, LocalExpiry};
 
-fn key(name: &str, at_ms: u64) -> LocalKey {
-    LocalKey {
+fn key(name: &str, at_ms: u64) -> LocalExpiry {
+    LocalExpiry {
         db: 3,
         slot: 7,
         hash: 1,
@@ -13,10 +13,10 @@ fn key(name: &str, at_ms: u64) -> LocalKey {
 }
 
 #[test]
-fn the_time_that_was_set_last_counts() {
-    let keys = LocalKeys::default();
+fn the_expiry_that_was_set_last_applies() {
+    let keys = LocalExpiries::default();
     assert!(!keys.is_due(u64::MAX));
-    keys.note([key("a", 100), key("b", 200), key("a", 300)].into_iter());
+    keys.add([key("a", 100), key("b", 200), key("a", 300)].into_iter());
     assert_eq!(keys.len(), 2);
     assert!(!keys.is_due(200), "a key lives through the millisecond it expires in");
     assert!(keys.is_due(201));
@@ -24,7 +24,7 @@ fn the_time_that_was_set_last_counts() {
     assert_eq!(keys.take_due(300), []);
     assert_eq!(keys.take_due(301), [key("a", 300)]);
     assert!(keys.len() == 0 && !keys.is_due(u64::MAX));
-    keys.note([key("a", 1)].into_iter());
+    keys.add([key("a", 1)].into_iter());
     keys.clear();
     assert!(keys.len() == 0 && !keys.is_due(u64::MAX));
 }

@@ -18,7 +18,7 @@
 //!    (`max-new-tls-connections-per-cycle`), since each costs a signature. A client that is silent during its handshake
 //!    counts as idle (`timeout`).
 //! 6. Certificates, versions and ciphers are fixed when a connection begins. A change of the configuration reads the
-//!    files and installs a new [`Material`], or changes nothing.
+//!    files and installs a new [`TlsMaterial`], or changes nothing.
 //!
 //! Names of nodes and primaries are not verified. As in Valkey, the certificate of a server must come from a trusted
 //! authority, whatever name it contains.

@@ -11,14 +11,14 @@ use super::{AofFailed, AofLocation};
 use crate::config::{error_text, id};
 use crate::keyspace::access::WholeKeyspace;
 use crate::keyspace::effects::Hooks;
-use crate::keyspace::flush::take;
+use crate::keyspace::flush::take_databases;
 use crate::keyspace::{Exclusive, Seat};
 use crate::observability::{lock, log};
 use crate::persistence::aof_files::manifest;
-use crate::persistence::aof_files::manifest::{Manifest, Part};
-use crate::persistence::aof_files::reader::{Commands, Fault};
+use crate::persistence::aof_files::manifest::{Manifest, ManifestEntry};
+use crate::persistence::aof_files::reader::{AofReadError, AofReader};
 use crate::persistence::save;
-use crate::persistence::save::CannotReload;
+use crate::persistence::save::ReloadError;
 use crate::replication::ReplicationState;
 use crate::state::{Replayed, Server};
 
@@ -27,10 +27,10 @@ use crate::state::{Replayed, Server};
 /// # Errors
 /// If it cannot be loaded. The reason has been logged.
 pub fn load_at_start(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize) -> Result<(), AofFailed> {
-    let place = AofLocation::of(&server.config);
+    let place = AofLocation::from_config(&server.config);
     let mut manifest = read_manifest(&place)?;
     let start = Instant::now();
-    let found = load(server, &place, &mut manifest, (all, row))?;
+    let found = load_files(server, &place, &mut manifest, (all, row))?;
     if found {
         let seconds = start.elapsed().as_secs_f64();
         log::notice!("DB loaded from append only file: {seconds:.3} seconds");
@@ -62,7 +62,7 @@ fn read_manifest(place: &AofLocation) -> Result<Manifest, AofFailed> {
 }
 
 /// Moves the single append-only file of an old server into the directory as the base.
-fn adopt_old_file(place: &AofLocation, manifest: &mut Manifest) -> Result<(), AofFailed> {
+fn migrate_single_file(place: &AofLocation, manifest: &mut Manifest) -> Result<(), AofFailed> {
     let old = Path::new(&place.filename);
     if !old.exists() {
         return Ok(());
@@ -74,7 +74,7 @@ fn adopt_old_file(place: &AofLocation, manifest: &mut Manifest) -> Result<(), Ao
         return Ok(());
     }
     place.make_directory()?;
-    manifest.adopt(&place.filename);
+    manifest.add_migrated_base(&place.filename);
     place.store(manifest)?;
     let (name, directory) = (&place.filename, place.directory.display());
     std::fs::rename(old, place.path(name)).map_err(|error| {
@@ -86,7 +86,7 @@ fn adopt_old_file(place: &AofLocation, manifest: &mut Manifest) -> Result<(), Ao
     Ok(())
 }
 
-fn size_of(place: &AofLocation, part: &Part) -> Result<u64, AofFailed> {
+fn file_size(place: &AofLocation, part: &ManifestEntry) -> Result<u64, AofFailed> {
     std::fs::metadata(place.path(&part.name))
         .map(|metadata| metadata.len())
         .map_err(|error| {
@@ -100,27 +100,27 @@ fn size_of(place: &AofLocation, part: &Part) -> Result<u64, AofFailed> {
 ///
 /// # Errors
 /// If one of them cannot be loaded. The reason has been logged.
-fn load(
+fn load_files(
     server: &Arc<Server>,
     place: &AofLocation,
     manifest: &mut Manifest,
     (all, row): (&mut Exclusive<'_>, usize),
 ) -> Result<bool, AofFailed> {
-    adopt_old_file(place, manifest)?;
+    migrate_single_file(place, manifest)?;
     if manifest.is_empty() {
         return Ok(false);
     }
     let sizes: Vec<u64> = manifest
-        .parts()
-        .map(|part| size_of(place, part))
+        .files()
+        .map(|part| file_size(place, part))
         .collect::<Result<_, _>>()?;
     if sizes.iter().sum::<u64>() == 0 {
         return Ok(true);
     }
-    save::begin_progress(server, sizes.iter().sum());
-    server.dumps.loading.store(true, Ordering::Relaxed);
+    save::reset_load_progress(server, sizes.iter().sum());
+    server.dumps.is_loading.store(true, Ordering::Relaxed);
     let loaded = load_parts(server, place, (manifest, &sizes), (all, row));
-    server.dumps.loading.store(false, Ordering::Relaxed);
+    server.dumps.is_loading.store(false, Ordering::Relaxed);
     loaded?;
     let status = &server.aof;
     let base = manifest.base.as_ref().and(sizes.first()).copied().unwrap_or(0);
@@ -135,7 +135,7 @@ fn load_parts(
     (manifest, sizes): (&Manifest, &[u64]),
     (all, row): (&mut Exclusive<'_>, usize),
 ) -> Result<(), AofFailed> {
-    for (index, part) in manifest.parts().enumerate() {
+    for (index, part) in manifest.files().enumerate() {
         // After the last file with data there may be an empty increment.
         let is_last = sizes.iter().skip(index + 1).all(|size| *size == 0);
         let is_base = index == 0 && manifest.base.is_some();
@@ -179,7 +179,7 @@ fn load_part(
         } else {
             log::notice!("Reading RDB base file on AOF loading...");
         }
-        start = save::load_preamble(server, all, row, &path).map_err(|save::SaveFailed| {
+        start = save::load_rdb_preamble(server, all, row, &path).map_err(|save::SaveFailed| {
             if is_old {
                 log::warning!("Error reading the RDB preamble of the AOF file {name}, AOF loading aborted");
             } else {
@@ -197,9 +197,9 @@ fn load_part(
         AofFailed
     })?;
     let Some(replay) = server.replay.get() else {
-        unreachable!("the start says who replays commands");
+        unreachable!("the start sets the function that replays commands");
     };
-    let mut commands = Commands::new(file, start);
+    let mut commands = AofReader::new(file, start);
     let replayed = replay(server, all, row, &mut commands);
     let cut_at = match replayed {
         Replayed::Whole => return Ok(false),
@@ -207,13 +207,13 @@ fn load_part(
             log::warning!("Revert incomplete MULTI/EXEC transaction in AOF file {name}");
             before
         }
-        Replayed::Failed(Fault::Short, valid) => valid,
-        Replayed::Failed(Fault::Read(error), _) => {
+        Replayed::Failed(AofReadError::Truncated, valid) => valid,
+        Replayed::Failed(AofReadError::Read(error), _) => {
             let reason = error_text(&error);
             log::warning!("Unrecoverable error reading the append only file {name}: {reason}");
             return Err(AofFailed);
         }
-        Replayed::Failed(Fault::Format, _) => {
+        Replayed::Failed(AofReadError::Format, _) => {
             log::warning!(
                 "Bad file format reading the append only file {name}: make a backup of your AOF file, then use \
                  ./valkey-check-aof --fix <filename.manifest>"
@@ -225,12 +225,12 @@ fn load_part(
             return Err(AofFailed);
         }
     };
-    cut(server, &path, name, cut_at)?;
+    truncate(server, &path, name, cut_at)?;
     Ok(true)
 }
 
 /// Truncates a file after its last complete command, if that is allowed.
-fn cut(server: &Server, path: &Path, name: &str, at: u64) -> Result<(), AofFailed> {
+fn truncate(server: &Server, path: &Path, name: &str, at: u64) -> Result<(), AofFailed> {
     if server.config.boolean(id::AOF_LOAD_TRUNCATED) {
         log::warning!("!!! Warning: short read while loading the AOF file {name}!!!");
         log::warning!("!!! Truncating the AOF {name} at offset {at} !!!");
@@ -258,27 +258,27 @@ fn cut(server: &Server, path: &Path, name: &str, at: u64) -> Result<(), AofFaile
 ///
 /// # Errors
 /// If the file cannot be loaded. The reason has been logged.
-pub fn load_again(server: &Arc<Server>, seat: &mut Seat) -> Result<(), CannotReload> {
+pub fn reload(server: &Arc<Server>, seat: &mut Seat) -> Result<(), ReloadError> {
     server.scripts.running.exclude_runs();
-    let loaded = load_again_alone(server, seat);
+    let loaded = reload_in_exclusive_mode(server, seat);
     server.scripts.running.end_exclusion();
     loaded
 }
 
-fn load_again_alone(server: &Arc<Server>, seat: &mut Seat) -> Result<(), CannotReload> {
+fn reload_in_exclusive_mode(server: &Arc<Server>, seat: &mut Seat) -> Result<(), ReloadError> {
     let row = seat.index();
     let mut all = seat.exclusive();
     if server.is_loading() {
-        return Err(CannotReload::Loading);
+        return Err(ReloadError::Loading);
     }
-    super::flush(server);
+    super::wait_until_written(server);
     let hooks = &server.keyspace.hooks;
-    let logged = hooks.now().and(Hooks::LOG);
+    let logged = hooks.current().intersection(Hooks::LOG);
     // The loaded commands were logged before.
-    hooks.put(Hooks::LOG, false);
+    hooks.set(Hooks::LOG, false);
     let databases = 0..server.keyspace.counts.databases();
-    drop(take(
-        &mut WholeKeyspace::Alone(&mut all),
+    drop(take_databases(
+        &mut WholeKeyspace::Exclusive(&mut all),
         databases,
         &server.keyspace,
         row,
@@ -288,8 +288,13 @@ fn load_again_alone(server: &Arc<Server>, seat: &mut Seat) -> Result<(), CannotR
     // As at startup. Other nodes would regard a silent cluster node as failed.
     let tells = server.cluster.is_none();
     server.repl.set_state_bits(ReplicationState::LOADING, tells);
-    let loaded = load(server, &AofLocation::of(&server.config), &mut manifest, (&mut all, row));
+    let loaded = load_files(
+        server,
+        &AofLocation::from_config(&server.config),
+        &mut manifest,
+        (&mut all, row),
+    );
     server.repl.set_state_bits(ReplicationState::LOADING, false);
-    hooks.put(logged, true);
-    loaded.map(|_| ()).map_err(|AofFailed| CannotReload::Load)
+    hooks.set(logged, true);
+    loaded.map(|_| ()).map_err(|AofFailed| ReloadError::Load)
 }

@@ -15,9 +15,9 @@ use crate::config::{Config, error_text, id};
 use crate::keyspace::Exclusive;
 use crate::keyspace::effects::Hooks;
 use crate::observability::{lock, log};
-use crate::persistence::aof_files::manifest::{Manifest, NotStored, sync_directory};
-use crate::persistence::aof_files::{Appender, AppenderConsumer, Links, Phase, open};
-use crate::persistence::rdb_file::spell_out;
+use crate::persistence::aof_files::manifest::{Manifest, ManifestStoreError, sync_directory};
+use crate::persistence::aof_files::{AofAppender, AofState, AppenderConsumer, AppenderLinks, open};
+use crate::persistence::rdb_file::rewrite_to_commands;
 use crate::persistence::save;
 use crate::propagation;
 use crate::state::{Message, Server};
@@ -25,15 +25,15 @@ use crate::state::{Message, Server};
 mod loading;
 mod rewriting;
 
-pub use loading::{load_again, load_at_start};
-pub use rewriting::{CannotRewrite, begin_due, begin_rewrite, switch};
+pub use loading::{load_at_start, reload};
+pub use rewriting::{RewriteError, apply_appendonly, start_due_rewrite, start_rewrite};
 
 /// The error of an operation that failed; the reason was logged.
 #[derive(Debug)]
 pub struct AofFailed;
 
 /// The name of the append-only file as a consumer of the propagation log.
-const FEED: &str = "file";
+const FILE_CONSUMER: &str = "file";
 
 /// The directory and the base name of the files.
 pub struct AofLocation {
@@ -45,7 +45,7 @@ pub struct AofLocation {
 
 impl AofLocation {
     /// Returns the configured location.
-    pub fn of(config: &Config) -> Self {
+    pub fn from_config(config: &Config) -> Self {
         let text = |id| String::from_utf8_lossy(&config.text(id)).into_owned();
         AofLocation {
             directory: PathBuf::from(text(id::APPENDDIRNAME)),
@@ -89,7 +89,7 @@ impl AofLocation {
     }
 
     /// Stores the manifest, for a caller that has to know the state of the directory after an error.
-    fn try_store(&self, manifest: &mut Manifest) -> Result<(), NotStored> {
+    fn try_store(&self, manifest: &mut Manifest) -> Result<(), ManifestStoreError> {
         let stored = manifest.store(&self.directory, &self.filename);
         if let Err(error) = &stored {
             log::warning!("{}", error.reason);
@@ -109,9 +109,9 @@ fn copy_parameters(server: &Server) {
     let (config, status) = (&server.config, &server.aof);
     status.set_fsync(config.choice(id::APPENDFSYNC));
     let timestamps = config.boolean(id::AOF_TIMESTAMP_ENABLED);
-    status.timestamps.store(timestamps, Ordering::Relaxed);
+    status.writes_timestamps.store(timestamps, Ordering::Relaxed);
     let spares = config.boolean(id::NO_APPENDFSYNC_ON_REWRITE);
-    status.spares_rewrites.store(spares, Ordering::Relaxed);
+    status.no_fsync_on_rewrite.store(spares, Ordering::Relaxed);
 }
 
 // ---- at the start --------------------------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ fn copy_parameters(server: &Server) {
 /// # Errors
 /// If a file cannot be written or opened. The reason has been logged.
 pub fn open_at_start(server: &Arc<Server>, all: &mut Exclusive<'_>) -> Result<(), AofFailed> {
-    let place = AofLocation::of(&server.config);
+    let place = AofLocation::from_config(&server.config);
     place.make_directory()?;
     let files = &mut *lock(&server.aof_files);
     let manifest = &mut files.manifest;
@@ -139,41 +139,43 @@ pub fn open_at_start(server: &Arc<Server>, all: &mut Exclusive<'_>) -> Result<()
     place.store(manifest)?;
     let done = if had_increments { "Opening" } else { "Creating" };
     log::notice!("{done} AOF incr file {name} on server start");
-    let appender = appender(server, file)?;
+    let appender = start_appender(server, file)?;
     begin_logging(server, &appender);
     files.appender = Some(appender);
-    server.aof.set_phase(Phase::On);
+    server.aof.set_state(AofState::On);
     refresh(server);
     delete_history(server, &place, &mut files.manifest);
     Ok(())
 }
 
 /// Creates the appender of a file.
-fn appender(server: &Arc<Server>, file: File) -> Result<Arc<Mutex<Appender>>, AofFailed> {
+fn start_appender(server: &Arc<Server>, file: File) -> Result<Arc<Mutex<AofAppender>>, AofFailed> {
     let failed = |error: std::io::Error| {
         log::warning!("Fatal error: cannot start a thread for the append-only file: {error}");
         AofFailed
     };
     propagation::start(&server.propagation).map_err(failed)?;
     Ok(Arc::new(Mutex::new(
-        Appender::new(file, links(server)).map_err(failed)?,
+        AofAppender::new(file, appender_links(server)).map_err(failed)?,
     )))
 }
 
 /// Logs all writes from now on. The caller holds exclusive mode.
-fn begin_logging(server: &Server, appender: &Arc<Mutex<Appender>>) {
+fn begin_logging(server: &Server, appender: &Arc<Mutex<AofAppender>>) {
     let feed = Box::new(AppenderConsumer(appender.clone()));
-    server.propagation.schedule_mark(move |feeds| feeds.add(FEED, feed, 0));
-    server.keyspace.hooks.put(Hooks::LOG_FILE, true);
+    server
+        .propagation
+        .schedule_mark(move |feeds| feeds.add(FILE_CONSUMER, feed, 0));
+    server.keyspace.hooks.set(Hooks::LOG_FILE, true);
 }
 
-fn links(server: &Arc<Server>) -> Links {
+fn appender_links(server: &Arc<Server>) -> AppenderLinks {
     let (tells, notes, changes) = (server.clone(), server.clone(), server.clone());
-    Links {
+    AppenderLinks {
         propagation: server.propagation.clone(),
         status: server.aof.clone(),
-        tell: Arc::new(move |worker| tells.workers[worker].send(Message::Logged)),
-        took: Arc::new(move |event, time| note_latency(&notes, event, time)),
+        notify_worker: Arc::new(move |worker| tells.workers[worker].send(Message::Logged)),
+        record_latency: Arc::new(move |event, time| note_latency(&notes, event, time)),
         changed: Arc::new(move || changes.config.invalidate_caches()),
     }
 }
@@ -187,13 +189,13 @@ fn note_latency(server: &Server, event: &'static str, time: Duration) {
 }
 
 /// Writes all data to a new base.
-fn write_base(server: &Arc<Server>, all: &mut Exclusive<'_>, path: &Path, as_dump: bool) -> Result<(), AofFailed> {
-    if as_dump {
-        return save::write_to(server, all, path).map_err(|save::SaveFailed| AofFailed);
+fn write_base(server: &Arc<Server>, all: &mut Exclusive<'_>, path: &Path, is_rdb: bool) -> Result<(), AofFailed> {
+    if is_rdb {
+        return save::write_base_file(server, all, path).map_err(|save::SaveFailed| AofFailed);
     }
     let dump = path.with_extension("rdb");
-    save::write_to(server, all, &dump).map_err(|save::SaveFailed| AofFailed)?;
-    let written = spell_out(&dump, path, &server.config);
+    save::write_base_file(server, all, &dump).map_err(|save::SaveFailed| AofFailed)?;
+    let written = rewrite_to_commands(&dump, path, &server.config);
     // No longer needed; if it cannot be removed, it does no harm.
     let _ = std::fs::remove_file(&dump);
     written.map_err(|reason| {
@@ -223,19 +225,19 @@ fn delete_history(server: &Server, place: &AofLocation, manifest: &mut Manifest)
 // ---- at the end ----------------------------------------------------------------------------------------------------
 /// Syncs everything that was logged to the disk. No thread may write at this point.
 pub fn finish(server: &Arc<Server>) {
-    if server.aof.phase() == Phase::Off {
+    if server.aof.state() == AofState::Off {
         return;
     }
     log::notice!("Calling fsync() on the AOF file.");
-    flush(server);
+    wait_until_written(server);
     if let Some(appender) = &lock(&server.aof_files).appender {
         lock(appender).finish();
     }
 }
 
 /// Waits until everything that was logged before is written. It is complete only if no thread writes meanwhile.
-fn flush(server: &Server) {
-    if server.aof.phase() == Phase::Off {
+fn wait_until_written(server: &Server) {
+    if server.aof.state() == AofState::Off {
         return;
     }
     let (done, is_done) = mpsc::sync_channel(1);

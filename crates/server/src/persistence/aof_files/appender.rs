@@ -17,8 +17,8 @@
 //! A rewrite switches to the next increment at the moment of its base. Bytes that could not be written before that
 //! moment belong to the previous increment, and to the base. They must not go into the next increment, because the base
 //! contains them already. And the next increment must not be written before them as long as the manifest names the old
-//! base. So they wait for their own file ([`Unwritten`]), and everything later waits for them. A base that replaces
-//! that file ends the wait.
+//! base. So they wait for their own file ([`UnwrittenBytes`]), and everything later waits for them. A base that
+//! replaces that file ends the wait.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -30,57 +30,58 @@ use std::time::{Duration, Instant};
 
 use weft_reactor::unix_ms;
 
-use super::{AofFault, Fsync, Status};
+use super::{AofFault, AofStatus, FsyncPolicy};
 use crate::config::error_text;
 use crate::observability::{lock, log};
 use crate::propagation::{LogConsumer, LogMilestone, LogTarget, PropagationLog};
 
 /// The minimum interval between log lines about failing writes.
-const ERROR_PERIOD: Duration = Duration::from_secs(30);
+const ERROR_LOG_INTERVAL: Duration = Duration::from_secs(30);
 /// The interval between attempts to write the remaining bytes.
-const RETRY: Duration = Duration::from_millis(100);
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// The interval between syncs.
-const SYNC_PERIOD: Duration = Duration::from_secs(1);
+const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 /// A buffer larger than this is freed once it has been written, in bytes.
-const KEPT_BUFFER_BYTES: usize = 1 << 20;
+const MAX_IDLE_BUFFER_BYTES: usize = 1 << 20;
 
 /// The appender's connections to the rest of the server.
 #[derive(Clone)]
-pub struct Links {
+pub struct AppenderLinks {
     /// The log, with its milestones.
     pub propagation: Arc<PropagationLog>,
     /// Parameters and figures of the append-only file.
-    pub status: Arc<Status>,
+    pub status: Arc<AofStatus>,
     /// Notifies a worker that a milestone has advanced.
-    pub tell: Arc<dyn Fn(usize) + Send + Sync>,
+    pub notify_worker: Arc<dyn Fn(usize) + Send + Sync>,
     /// Records a duration, for LATENCY.
-    pub took: Arc<dyn Fn(&'static str, Duration) + Send + Sync>,
+    pub record_latency: Arc<dyn Fn(&'static str, Duration) + Send + Sync>,
     /// Called when writing starts or ceases to fail.
     pub changed: Arc<dyn Fn() + Send + Sync>,
 }
 
-impl Links {
-    fn reach(&self, milestone: LogMilestone, ticket: u64) {
+impl AppenderLinks {
+    fn advance_milestone(&self, milestone: LogMilestone, ticket: u64) {
         self.propagation.advance_milestone(milestone, ticket);
-        self.propagation.take_notice_requests(|worker| (self.tell)(worker));
+        self.propagation
+            .take_notice_requests(|worker| (self.notify_worker)(worker));
     }
 }
 
 /// A request to the sync thread.
-struct Pending {
+struct SyncRequest {
     file: Arc<File>,
-    ticket: u64,
+    sequence: u64,
 }
 
 /// The bytes that could not be written to an increment before the next one was started.
-struct Unwritten {
+struct UnwrittenBytes {
     file: Arc<File>,
     /// The size of the file in bytes.
     size: u64,
     bytes: Vec<u8>,
 }
 
-impl Unwritten {
+impl UnwrittenBytes {
     /// Writes and syncs the bytes. After an error the file has its old contents.
     fn write(&mut self) -> io::Result<()> {
         if let Err((written, error)) = write_all(&self.file, &self.bytes) {
@@ -97,13 +98,13 @@ impl Unwritten {
 }
 
 /// The appender of the current increment.
-pub struct Appender {
-    links: Links,
+pub struct AofAppender {
+    links: AppenderLinks,
     file: Arc<File>,
-    syncs: mpsc::Sender<Pending>,
+    syncs: mpsc::Sender<SyncRequest>,
     buffer: Vec<u8>,
     /// The missing bytes of earlier increments, oldest first. While there are any, nothing else is written.
-    unwritten: VecDeque<Unwritten>,
+    unwritten: VecDeque<UnwrittenBytes>,
     /// The size of the file in bytes.
     size: u64,
     /// The size of the file when a sync was last requested, in bytes.
@@ -120,27 +121,27 @@ pub struct Appender {
 ///
 /// # Errors
 /// If it cannot be opened.
-pub fn open(path: &Path, fresh: bool) -> io::Result<File> {
+pub fn open(path: &Path, is_fresh: bool) -> io::Result<File> {
     // Append mode also ensures that no gap remains when the rest of a failed write is truncated.
-    if fresh {
+    if is_fresh {
         drop(File::create(path)?);
     }
     OpenOptions::new().append(true).create(true).open(path)
 }
 
-impl Appender {
+impl AofAppender {
     /// Creates the appender of `file`, and starts the sync thread.
     ///
     /// # Errors
     /// If the thread cannot be created.
-    pub fn new(file: File, links: Links) -> io::Result<Self> {
+    pub fn new(file: File, links: AppenderLinks) -> io::Result<Self> {
         let (syncs, jobs) = mpsc::channel();
         let of_thread = links.clone();
         std::thread::Builder::new()
             .name("weft-aof-sync".to_owned())
-            .spawn(move || sync_all(&jobs, &of_thread))?;
+            .spawn(move || run_sync_thread(&jobs, &of_thread))?;
         let size = file.metadata().map_or(0, |metadata| metadata.len());
-        Ok(Appender {
+        Ok(AofAppender {
             links,
             file: Arc::new(file),
             syncs,
@@ -158,18 +159,18 @@ impl Appender {
 
     /// Switches to another file. The old one is synced and closed, possibly later. `is_named` is `true` if the manifest
     /// names the old file. Then it has to be completed, unless a new base makes it superfluous.
-    pub fn switch(&mut self, file: File, is_named: bool) {
+    pub fn switch_file(&mut self, file: File, is_named: bool) {
         self.write();
         let file = Arc::new(file);
         let old = std::mem::replace(&mut self.file, file);
         if self.buffer.is_empty() {
             match self.links.status.fsync() {
-                Fsync::Always => self.sync_here(&old),
-                Fsync::EverySecond | Fsync::No => self.sync_there(old),
+                FsyncPolicy::Always => self.sync_now(&old),
+                FsyncPolicy::EverySecond | FsyncPolicy::No => self.sync_in_background(old),
             }
         } else if is_named {
-            log::warning!("What could not be written to the last append-only file waits for the end of the rewrite.");
-            self.unwritten.push_back(Unwritten {
+            log::warning!("Unwritten bytes of the previous AOF file are kept until the rewrite ends.");
+            self.unwritten.push_back(UnwrittenBytes {
                 file: old,
                 size: self.size,
                 bytes: std::mem::take(&mut self.buffer),
@@ -178,37 +179,37 @@ impl Appender {
             self.buffer.clear();
         }
         (self.size, self.synced_size) = (0, 0);
-        self.note_buffered();
+        self.update_buffered_bytes();
     }
 
     /// Discards the missing bytes of earlier increments after a base that contains them has been installed.
-    pub fn base_is_complete(&mut self) {
+    pub fn discard_unwritten(&mut self) {
         self.unwritten.clear();
-        self.note_buffered();
+        self.update_buffered_bytes();
         self.links.propagation.wake();
     }
 
     /// Writes and syncs everything, at the end of the append-only file or of the process.
     pub fn finish(&mut self) {
         self.write();
-        if self.lacks_something() {
+        if self.has_unwritten_bytes() {
             return;
         }
         match self.file.sync_data() {
             Ok(()) => {
                 self.synced_size = self.size;
-                self.links.reach(LogMilestone::Synced, self.written);
+                self.links.advance_milestone(LogMilestone::Synced, self.written);
             }
             Err(error) => log::warning!("Fail to fsync the AOF file: {}", error_text(&error)),
         }
     }
 
     /// Returns `true` if bytes are waiting because they could not be written.
-    fn lacks_something(&self) -> bool {
+    fn has_unwritten_bytes(&self) -> bool {
         !self.buffer.is_empty() || !self.unwritten.is_empty()
     }
 
-    fn note_buffered(&self) {
+    fn update_buffered_bytes(&self) {
         let earlier: usize = self.unwritten.iter().map(|part| part.bytes.capacity()).sum();
         let bytes = (self.buffer.capacity() + earlier) as u64;
         self.links.status.buffered_bytes.store(bytes, Ordering::Relaxed);
@@ -217,7 +218,7 @@ impl Appender {
     fn write(&mut self) {
         while let Some(part) = self.unwritten.front_mut() {
             if let Err(error) = part.write() {
-                let tells = self.tells_of_errors();
+                let tells = self.should_log_error();
                 if tells {
                     log::warning!("Error writing to the AOF file: {}", error_text(&error));
                 }
@@ -228,11 +229,12 @@ impl Appender {
         if !self.buffer.is_empty() && !self.write_buffer() {
             return;
         }
-        if self.links.status.fails.load(Ordering::Relaxed) && self.links.status.set_failure(AofFault::Write, None) {
+        if self.links.status.is_failing.load(Ordering::Relaxed) && self.links.status.set_failure(AofFault::Write, None)
+        {
             (self.links.changed)();
             log::notice!("AOF write error looks solved. The server can write again.");
         }
-        self.note_written();
+        self.update_written_milestone();
     }
 
     /// Writes the buffer. Returns `true` if everything was written.
@@ -246,23 +248,23 @@ impl Appender {
         let took = start.elapsed();
         let kind = match () {
             () if self.links.status.pending_syncs.load(Ordering::Relaxed) > 0 => "aof-write-pending-fsync",
-            () if self.links.status.snapshot_under_way.load(Ordering::Relaxed) => "aof-write-active-child",
+            () if self.links.status.is_snapshot_running.load(Ordering::Relaxed) => "aof-write-active-child",
             () => "aof-write-alone",
         };
-        (self.links.took)(kind, took);
-        (self.links.took)("aof-write", took);
+        (self.links.record_latency)(kind, took);
+        (self.links.record_latency)("aof-write", took);
         let is_written = result.is_ok();
         match result {
             Ok(()) => {
                 self.grow(self.buffer.len());
-                if self.buffer.capacity() > KEPT_BUFFER_BYTES {
+                if self.buffer.capacity() > MAX_IDLE_BUFFER_BYTES {
                     self.buffer = Vec::new();
                 }
                 self.buffer.clear();
             }
-            Err((written, error)) => self.fail(written, &error),
+            Err((written, error)) => self.handle_write_error(written, &error),
         }
-        self.note_buffered();
+        self.update_buffered_bytes();
         is_written
     }
 
@@ -272,17 +274,17 @@ impl Appender {
         status.current_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    fn note_written(&mut self) {
+    fn update_written_milestone(&mut self) {
         if self.written != self.appended {
             self.written = self.appended;
-            self.links.reach(LogMilestone::Written, self.written);
+            self.links.advance_milestone(LogMilestone::Written, self.written);
         }
     }
 
     /// Handles a failed write that has put `written` bytes into the file.
     #[cold]
-    fn fail(&mut self, written: usize, error: &io::Error) {
-        let tells = self.tells_of_errors();
+    fn handle_write_error(&mut self, written: usize, error: &io::Error) {
+        let tells = self.should_log_error();
         if tells && written == 0 {
             log::warning!("Error writing to the AOF file: {}", error_text(error));
         }
@@ -303,7 +305,7 @@ impl Appender {
                 }
             }
         }
-        if self.links.status.fsync() == Fsync::Always {
+        if self.links.status.fsync() == FsyncPolicy::Always {
             log::warning!("Can't recover from AOF write error when the AOF fsync policy is 'always'. Exiting...");
             std::process::exit(1);
         }
@@ -313,8 +315,8 @@ impl Appender {
     }
 
     /// Returns `true` if another line about failing writes is due in the log.
-    fn tells_of_errors(&mut self) -> bool {
-        let tells = self.last_error.is_none_or(|last| last.elapsed() > ERROR_PERIOD);
+    fn should_log_error(&mut self) -> bool {
+        let tells = self.last_error.is_none_or(|last| last.elapsed() > ERROR_LOG_INTERVAL);
         if tells {
             self.last_error = Some(Instant::now());
         }
@@ -324,7 +326,7 @@ impl Appender {
     fn refuse_writes(&mut self, error: &io::Error) {
         // Replies do not wait for a full disk. As in Valkey, executed commands are answered and further writes are
         // refused.
-        self.links.reach(LogMilestone::Written, self.appended);
+        self.links.advance_milestone(LogMilestone::Written, self.appended);
         if self.links.status.set_failure(AofFault::Write, Some(error_text(error))) {
             (self.links.changed)();
         }
@@ -333,32 +335,32 @@ impl Appender {
     /// Syncs according to `appendfsync`. Returns the delay until the next check.
     fn sync(&mut self) -> Option<Duration> {
         // After a failed sync, the next sync decides if the written data is on the disk.
-        let unsynced = self.synced_size != self.size || self.links.status.fails_to(AofFault::Sync);
-        if !unsynced || self.links.status.spares_disk() {
+        let unsynced = self.synced_size != self.size || self.links.status.is_failing(AofFault::Sync);
+        if !unsynced || self.links.status.suspends_fsync() {
             let is_synced = !unsynced && self.links.status.pending_syncs.load(Ordering::Acquire) == 0;
-            if is_synced && !self.lacks_something() && self.links.status.fsync() != Fsync::No {
+            if is_synced && !self.has_unwritten_bytes() && self.links.status.fsync() != FsyncPolicy::No {
                 // Sequence numbers whose writes are not for the file have nothing to wait for.
                 self.reach_synced(self.written);
             }
-            return unsynced.then_some(SYNC_PERIOD);
+            return unsynced.then_some(SYNC_INTERVAL);
         }
         match self.links.status.fsync() {
-            Fsync::No if !self.links.status.fails_to(AofFault::Sync) => None,
-            Fsync::Always => {
+            FsyncPolicy::No if !self.links.status.is_failing(AofFault::Sync) => None,
+            FsyncPolicy::Always => {
                 let file = self.file.clone();
-                self.sync_here(&file);
+                self.sync_now(&file);
                 self.synced_size = self.size;
                 None
             }
-            Fsync::EverySecond | Fsync::No => {
-                let left = SYNC_PERIOD.saturating_sub(self.last_sync.elapsed());
+            FsyncPolicy::EverySecond | FsyncPolicy::No => {
+                let left = SYNC_INTERVAL.saturating_sub(self.last_sync.elapsed());
                 if !left.is_zero() {
                     return Some(left);
                 }
                 if self.links.status.pending_syncs.load(Ordering::Acquire) > 0 {
-                    return Some(RETRY);
+                    return Some(RETRY_INTERVAL);
                 }
-                self.sync_there(self.file.clone());
+                self.sync_in_background(self.file.clone());
                 self.synced_size = self.size;
                 None
             }
@@ -367,11 +369,11 @@ impl Appender {
 
     fn reach_synced(&self, ticket: u64) {
         if self.links.propagation.milestone_sequence(LogMilestone::Synced) < ticket {
-            self.links.reach(LogMilestone::Synced, ticket);
+            self.links.advance_milestone(LogMilestone::Synced, ticket);
         }
     }
 
-    fn sync_here(&mut self, file: &File) {
+    fn sync_now(&mut self, file: &File) {
         let start = Instant::now();
         if let Err(error) = file.sync_data() {
             log::warning!(
@@ -380,24 +382,24 @@ impl Appender {
             );
             std::process::exit(1);
         }
-        (self.links.took)("aof-fsync-always", start.elapsed());
+        (self.links.record_latency)("aof-fsync-always", start.elapsed());
         self.last_sync = Instant::now();
-        self.links.reach(LogMilestone::Synced, self.written);
+        self.links.advance_milestone(LogMilestone::Synced, self.written);
     }
 
-    fn sync_there(&mut self, file: Arc<File>) {
+    fn sync_in_background(&mut self, file: Arc<File>) {
         self.last_sync = Instant::now();
         self.links.status.pending_syncs.fetch_add(1, Ordering::AcqRel);
         let ticket = self.written;
-        if self.syncs.send(Pending { file, ticket }).is_err() {
+        if self.syncs.send(SyncRequest { file, sequence: ticket }).is_err() {
             self.links.status.pending_syncs.fetch_sub(1, Ordering::AcqRel);
         }
     }
 }
 
 /// Runs the sync thread.
-fn sync_all(jobs: &mpsc::Receiver<Pending>, links: &Links) {
-    while let Ok(Pending { file, ticket }) = jobs.recv() {
+fn run_sync_thread(jobs: &mpsc::Receiver<SyncRequest>, links: &AppenderLinks) {
+    while let Ok(SyncRequest { file, sequence: ticket }) = jobs.recv() {
         let result = file.sync_data();
         links.status.pending_syncs.fetch_sub(1, Ordering::AcqRel);
         match result {
@@ -406,7 +408,7 @@ fn sync_all(jobs: &mpsc::Receiver<Pending>, links: &Links) {
                     (links.changed)();
                     log::notice!("AOF fsync error looks solved. The server can write again.");
                 }
-                links.reach(LogMilestone::Synced, ticket);
+                links.advance_milestone(LogMilestone::Synced, ticket);
             }
             // The file cannot be synced by its nature, so this is not an error.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
@@ -436,7 +438,7 @@ fn write_all(mut file: &File, mut bytes: &[u8]) -> Result<(), (usize, io::Error)
 }
 
 /// The appender as a consumer of the propagation log.
-pub struct AppenderConsumer(pub Arc<Mutex<Appender>>);
+pub struct AppenderConsumer(pub Arc<Mutex<AofAppender>>);
 
 impl LogConsumer for AppenderConsumer {
     fn target(&self) -> LogTarget {
@@ -445,7 +447,7 @@ impl LogConsumer for AppenderConsumer {
 
     fn append(&mut self, _offset: u64, bytes: &[u8]) {
         let appender = &mut *lock(&self.0);
-        if appender.links.status.timestamps.load(Ordering::Relaxed) {
+        if appender.links.status.writes_timestamps.load(Ordering::Relaxed) {
             let now_s = unix_ms() / 1000;
             if now_s > appender.last_timestamp_s {
                 appender.last_timestamp_s = now_s;
@@ -453,15 +455,15 @@ impl LogConsumer for AppenderConsumer {
             }
         }
         appender.buffer.extend_from_slice(bytes);
-        appender.note_buffered();
+        appender.update_buffered_bytes();
     }
 
     fn flush(&mut self, ticket: u64) -> Option<Duration> {
         let appender = &mut *lock(&self.0);
         appender.appended = ticket;
         appender.write();
-        if appender.lacks_something() {
-            return Some(RETRY);
+        if appender.has_unwritten_bytes() {
+            return Some(RETRY_INTERVAL);
         }
         appender.sync()
     }

@@ -13,11 +13,11 @@ use weft_resp::quote::split_arguments;
 use crate::config::error_text;
 
 /// The length of the longest accepted line, including its end.
-const LINE_MAX: usize = 1024;
+const MAX_LINE_BYTES: usize = 1024;
 
 /// One file of the append-only file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct ManifestEntry {
     /// The name of the file in the directory.
     pub name: String,
     /// The sequence number among the files of its kind.
@@ -28,11 +28,11 @@ pub struct Part {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Manifest {
     /// The base.
-    pub base: Option<Part>,
+    pub base: Option<ManifestEntry>,
     /// Replaced files that are to be deleted, the latest first.
-    pub history: Vec<Part>,
+    pub history: Vec<ManifestEntry>,
     /// The increments since the base, in order.
-    pub increments: Vec<Part>,
+    pub increments: Vec<ManifestEntry>,
     base_sequence: i64,
     increment_sequence: i64,
     changed: bool,
@@ -40,7 +40,7 @@ pub struct Manifest {
 
 /// The reason why a manifest cannot be read.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Unreadable {
+pub struct ManifestError {
     /// The number and the text of the faulty line, if the error concerns one line.
     pub line: Option<(usize, String)>,
     /// The fault.
@@ -52,11 +52,11 @@ impl Manifest {
     ///
     /// # Errors
     /// If the text is not a valid manifest.
-    pub fn parse(text: &[u8]) -> Result<Self, Unreadable> {
+    pub fn parse(text: &[u8]) -> Result<Self, ManifestError> {
         let mut manifest = Manifest::default();
         let mut latest = 0;
         if text.is_empty() {
-            return Err(Unreadable {
+            return Err(ManifestError {
                 line: None,
                 reason: "Found an empty AOF manifest",
             });
@@ -65,14 +65,14 @@ impl Manifest {
             if line.first() == Some(&b'#') {
                 continue;
             }
-            if line.last() != Some(&b'\n') || line.len() > LINE_MAX {
-                return Err(Unreadable {
+            if line.last() != Some(&b'\n') || line.len() > MAX_LINE_BYTES {
+                return Err(ManifestError {
                     line: None,
                     reason: "The AOF manifest file contains too long line",
                 });
             }
             let line = line.trim_ascii();
-            manifest.add_line(line, &mut latest).map_err(|reason| Unreadable {
+            manifest.add_line(line, &mut latest).map_err(|reason| ManifestError {
                 line: Some((index + 1, String::from_utf8_lossy(line).into_owned())),
                 reason,
             })?;
@@ -96,7 +96,7 @@ impl Manifest {
                 }
                 name = Some(String::from_utf8(value.clone()).map_err(|_| FORMAT)?);
             } else if key.eq_ignore_ascii_case(b"seq") {
-                sequence = leading_number(value);
+                sequence = parse_leading_number(value);
             } else if key.eq_ignore_ascii_case(b"type") {
                 kind = value.first().copied();
             }
@@ -104,7 +104,7 @@ impl Manifest {
         let (Some(name), Some(kind), true) = (name, kind, sequence != 0) else {
             return Err(FORMAT);
         };
-        let part = Part { name, sequence };
+        let part = ManifestEntry { name, sequence };
         match kind {
             b'b' if self.base.is_some() => return Err("Found duplicate base file information"),
             b'b' => {
@@ -124,16 +124,16 @@ impl Manifest {
     }
 
     /// Returns the text of the manifest.
-    pub fn text(&self) -> Vec<u8> {
+    pub fn to_bytes(&self) -> Vec<u8> {
         let mut text = Vec::new();
         let lines = [(&self.history, 'h'), (&self.increments, 'i')];
         let base = self.base.iter().map(|part| (part, 'b'));
         let others = lines
             .iter()
             .flat_map(|(parts, kind)| parts.iter().map(move |part| (part, *kind)));
-        for (Part { name, sequence }, kind) in base.chain(others) {
+        for (ManifestEntry { name, sequence }, kind) in base.chain(others) {
             text.extend_from_slice(b"file ");
-            text.extend_from_slice(&shown_name(name));
+            text.extend_from_slice(&quote_name(name));
             text.extend_from_slice(format!(" seq {sequence} type {kind}\n").as_bytes());
         }
         text
@@ -145,13 +145,13 @@ impl Manifest {
     }
 
     /// The base and the increments, in order.
-    pub fn parts(&self) -> impl Iterator<Item = &Part> {
+    pub fn files(&self) -> impl Iterator<Item = &ManifestEntry> {
         self.base.iter().chain(&self.increments)
     }
 
     /// Makes the single file of an old server the base.
-    pub fn adopt(&mut self, name: &str) {
-        self.base = Some(Part {
+    pub fn add_migrated_base(&mut self, name: &str) {
+        self.base = Some(ManifestEntry {
             name: name.to_owned(),
             sequence: 1,
         });
@@ -168,7 +168,7 @@ impl Manifest {
         let sequence = self.base_sequence;
         let format = if as_dump { "rdb" } else { "aof" };
         let name = format!("{filename}.{sequence}.base.{format}");
-        self.base = Some(Part {
+        self.base = Some(ManifestEntry {
             name: name.clone(),
             sequence,
         });
@@ -181,7 +181,7 @@ impl Manifest {
         self.increment_sequence += 1;
         let sequence = self.increment_sequence;
         let name = format!("{filename}.{sequence}.incr.aof");
-        self.increments.push(Part {
+        self.increments.push(ManifestEntry {
             name: name.clone(),
             sequence,
         });
@@ -209,7 +209,7 @@ impl Manifest {
     }
 
     /// Removes and returns the history, whose files are about to be deleted.
-    pub fn take_history(&mut self) -> Vec<Part> {
+    pub fn take_history(&mut self) -> Vec<ManifestEntry> {
         self.changed |= !self.history.is_empty();
         std::mem::take(&mut self.history)
     }
@@ -222,20 +222,21 @@ impl Manifest {
     /// Writes the manifest to its directory and syncs it, if it has changed.
     ///
     /// # Errors
-    /// The failed step. [`NotStored::is_replaced`] is `true` if the directory contains the new manifest nevertheless.
-    pub fn store(&mut self, directory: &Path, filename: &str) -> Result<(), NotStored> {
+    /// The failed step. [`ManifestStoreError::is_replaced`] is `true` if the directory contains the new manifest
+    /// nevertheless.
+    pub fn store(&mut self, directory: &Path, filename: &str) -> Result<(), ManifestStoreError> {
         if !self.changed {
             return Ok(());
         }
-        let replace = |reason| NotStored {
+        let replace = |reason| ManifestStoreError {
             reason,
             is_replaced: false,
         };
-        self.replace(directory, filename).map_err(replace)?;
+        self.replace_file(directory, filename).map_err(replace)?;
         sync_directory(directory).map_err(|error| {
             let path = directory.join(file_name(filename));
             let reason = error_text(&error);
-            NotStored {
+            ManifestStoreError {
                 reason: format!("Fail to fsync AOF directory {}: {reason}.", path.display()),
                 is_replaced: true,
             }
@@ -245,7 +246,7 @@ impl Manifest {
     }
 
     /// Replaces the manifest in a directory.
-    fn replace(&self, directory: &Path, filename: &str) -> Result<(), String> {
+    fn replace_file(&self, directory: &Path, filename: &str) -> Result<(), String> {
         let name = file_name(filename);
         let temporary_name = format!("temp-{name}");
         let temporary = directory.join(&temporary_name);
@@ -255,7 +256,7 @@ impl Manifest {
                 error_text(&error)
             )
         })?;
-        file.write_all(&self.text()).map_err(|error| {
+        file.write_all(&self.to_bytes()).map_err(|error| {
             let reason = error_text(&error);
             format!("Error trying to write the temporary AOF manifest file {temporary_name}: {reason}")
         })?;
@@ -275,7 +276,7 @@ impl Manifest {
 
 /// The reason why a manifest is not safely on the disk.
 #[derive(Debug)]
-pub struct NotStored {
+pub struct ManifestStoreError {
     /// The error text for the log.
     pub reason: String,
     /// `true` if the directory contains the new manifest nevertheless. After a power failure it may contain the old one
@@ -296,7 +297,7 @@ pub fn sync_directory(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
-fn leading_number(text: &[u8]) -> i64 {
+fn parse_leading_number(text: &[u8]) -> i64 {
     let text = text.trim_ascii_start();
     let (sign, digits) = match text.split_first() {
         Some((b'-', rest)) => (-1, rest),
@@ -311,7 +312,7 @@ fn leading_number(text: &[u8]) -> i64 {
 }
 
 /// A name as it appears in a line of the manifest, quoted if necessary.
-fn shown_name(name: &str) -> Vec<u8> {
+fn quote_name(name: &str) -> Vec<u8> {
     let plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\'' | b'\\');
     if !name.is_empty() && name.bytes().all(plain) {
         return name.as_bytes().to_vec();

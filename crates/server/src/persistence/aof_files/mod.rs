@@ -18,7 +18,7 @@ pub mod reader;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-pub use appender::{Appender, AppenderConsumer, Links, open};
+pub use appender::{AofAppender, AppenderConsumer, AppenderLinks, open};
 
 use manifest::Manifest;
 
@@ -27,7 +27,7 @@ use crate::propagation::LogMilestone;
 
 /// The time at which written bytes are synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fsync {
+pub enum FsyncPolicy {
     /// The operating system decides.
     No,
     /// At least once a second.
@@ -38,11 +38,11 @@ pub enum Fsync {
 
 /// The state of the append-only file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
+pub enum AofState {
     /// There is no append-only file.
     Off,
     /// The first base is being written.
-    Waiting,
+    WritingBase,
     /// The file is in use.
     On,
 }
@@ -58,19 +58,19 @@ pub enum AofFault {
 
 /// Parameters and figures of the append-only file. Every thread may read them.
 #[derive(Default)]
-pub struct Status {
+pub struct AofStatus {
     fsync: AtomicU8,
     phase: AtomicU8,
     /// `aof-timestamp-enabled`.
-    pub timestamps: AtomicBool,
+    pub writes_timestamps: AtomicBool,
     /// `no-appendfsync-on-rewrite`.
-    pub spares_rewrites: AtomicBool,
+    pub no_fsync_on_rewrite: AtomicBool,
     /// Set while a snapshot is being written.
-    pub snapshot_under_way: AtomicBool,
+    pub is_snapshot_running: AtomicBool,
     /// The reasons why writing and syncing currently fail, indexed by [`AofFault`].
-    failing: Mutex<[Option<String>; 2]>,
+    failure_reasons: Mutex<[Option<String>; 2]>,
     /// `true` if one of them fails.
-    pub fails: AtomicBool,
+    pub is_failing: AtomicBool,
     /// The size of the base and the increments in bytes.
     pub current_bytes: AtomicU64,
     /// The size of the base and the increments after the last rewrite, in bytes.
@@ -92,28 +92,28 @@ pub struct Status {
     /// `true` if the last rewrite failed.
     pub last_rewrite_failed: AtomicBool,
     /// `true` if a rewrite should start as soon as possible.
-    pub scheduled: AtomicBool,
+    pub is_rewrite_scheduled: AtomicBool,
     /// `true` if a background thread is about to start a rewrite.
-    pub asked: AtomicBool,
+    pub is_rewrite_requested: AtomicBool,
     /// The time from which automatic rewrites are allowed again, in seconds since the Unix epoch; 0 for now.
-    pub retry_at_s: AtomicU64,
+    pub retry_after_s: AtomicU64,
     /// Their last delay in seconds.
     pub retry_delay_s: AtomicU64,
     /// The number of times that all data was replaced by that of a primary.
-    replaced: AtomicU64,
+    data_generation: AtomicU64,
     /// The value of `replaced` at the moment of the base that is being written.
-    begun_on: AtomicU64,
+    new_base_generation: AtomicU64,
     /// The value of `replaced` at the moment of the current base.
-    stands_on: AtomicU64,
+    base_generation: AtomicU64,
 }
 
-impl Status {
+impl AofStatus {
     /// `appendfsync`.
-    pub fn fsync(&self) -> Fsync {
+    pub fn fsync(&self) -> FsyncPolicy {
         match self.fsync.load(Ordering::Relaxed) {
-            0 => Fsync::No,
-            1 => Fsync::EverySecond,
-            _ => Fsync::Always,
+            0 => FsyncPolicy::No,
+            1 => FsyncPolicy::EverySecond,
+            _ => FsyncPolicy::Always,
         }
     }
 
@@ -128,73 +128,73 @@ impl Status {
     }
 
     /// Returns the state of the append-only file.
-    pub fn phase(&self) -> Phase {
+    pub fn state(&self) -> AofState {
         match self.phase.load(Ordering::Acquire) {
-            0 => Phase::Off,
-            1 => Phase::Waiting,
-            _ => Phase::On,
+            0 => AofState::Off,
+            1 => AofState::WritingBase,
+            _ => AofState::On,
         }
     }
 
     /// Changes the state of the append-only file.
-    pub fn set_phase(&self, phase: Phase) {
+    pub fn set_state(&self, phase: AofState) {
         self.phase.store(phase as u8, Ordering::Release);
     }
 
     /// Records that all data was replaced by that of a primary. The existing files stay as they are until a base of the
     /// new data replaces them. Returns `true` if there are files, to which nothing may be appended any more. The caller
     /// holds exclusive mode.
-    pub fn replace(&self) -> bool {
-        self.replaced.fetch_add(1, Ordering::AcqRel);
-        let is_written = self.phase() != Phase::Off;
+    pub fn mark_data_replaced(&self) -> bool {
+        self.data_generation.fetch_add(1, Ordering::AcqRel);
+        let is_written = self.state() != AofState::Off;
         if is_written {
-            self.set_phase(Phase::Waiting);
+            self.set_state(AofState::WritingBase);
         }
         is_written
     }
 
     /// Records the moment of a new base. The caller holds exclusive mode.
     pub fn begin_base(&self) {
-        self.begun_on
-            .store(self.replaced.load(Ordering::Acquire), Ordering::Release);
+        self.new_base_generation
+            .store(self.data_generation.load(Ordering::Acquire), Ordering::Release);
     }
 
     /// Records that the new base has been installed.
-    pub fn end_base(&self) {
-        self.stands_on
-            .store(self.begun_on.load(Ordering::Acquire), Ordering::Release);
+    pub fn finish_base(&self) {
+        self.base_generation
+            .store(self.new_base_generation.load(Ordering::Acquire), Ordering::Release);
     }
 
     /// Returns `true` if the files hold all data. They do not before the first base is complete, and not between a full
     /// synchronization and the base that follows it.
-    pub fn is_whole(&self) -> bool {
-        let same = self.stands_on.load(Ordering::Acquire) == self.replaced.load(Ordering::Acquire);
-        same && self.phase() == Phase::On
+    pub fn is_complete(&self) -> bool {
+        let same = self.base_generation.load(Ordering::Acquire) == self.data_generation.load(Ordering::Acquire);
+        same && self.state() == AofState::On
     }
 
     /// Records that an operation fails, or no longer fails. Returns `true` if that changes whether writes are refused.
     pub fn set_failure(&self, what: AofFault, reason: Option<String>) -> bool {
-        let mut failures = lock(&self.failing);
+        let mut failures = lock(&self.failure_reasons);
         failures[what as usize] = reason;
         let fails = failures.iter().any(Option::is_some);
-        self.fails.swap(fails, Ordering::AcqRel) != fails
+        self.is_failing.swap(fails, Ordering::AcqRel) != fails
     }
 
     /// Returns `true` if this operation currently fails.
-    pub fn fails_to(&self, what: AofFault) -> bool {
-        self.fails.load(Ordering::Acquire) && lock(&self.failing)[what as usize].is_some()
+    pub fn is_failing(&self, what: AofFault) -> bool {
+        self.is_failing.load(Ordering::Acquire) && lock(&self.failure_reasons)[what as usize].is_some()
     }
 
     /// Clears all failures, because nothing is written any more. Returns `true` if there was one.
-    pub fn forget_failures(&self) -> bool {
-        *lock(&self.failing) = Default::default();
-        self.fails.swap(false, Ordering::AcqRel)
+    pub fn clear_failures(&self) -> bool {
+        *lock(&self.failure_reasons) = Default::default();
+        self.is_failing.swap(false, Ordering::AcqRel)
     }
 
     /// The reason why writes are refused, if they are. A failed sync comes first, as in Valkey.
     #[cold]
-    pub fn failure(&self) -> Option<String> {
-        let failures = lock(&self.failing);
+    pub fn failure_reason(&self) -> Option<String> {
+        let failures = lock(&self.failure_reasons);
         let sync = failures[AofFault::Sync as usize].clone();
         sync.or_else(|| failures[AofFault::Write as usize].clone())
     }
@@ -203,27 +203,27 @@ impl Status {
     /// Otherwise it is the write to the operating system, so that the end of the process loses no acknowledged write.
     /// While syncs are suspended during a snapshot (`no-appendfsync-on-rewrite`), no reply waits for the disk.
     pub fn replies_wait_for(&self) -> Option<LogMilestone> {
-        let spares = self.spares_disk();
-        match (self.phase(), self.fsync()) {
-            (Phase::Off, _) => None,
-            (_, Fsync::Always) if !spares => Some(LogMilestone::Synced),
-            (Phase::On, _) => Some(LogMilestone::Written),
+        let spares = self.suspends_fsync();
+        match (self.state(), self.fsync()) {
+            (AofState::Off, _) => None,
+            (_, FsyncPolicy::Always) if !spares => Some(LogMilestone::Synced),
+            (AofState::On, _) => Some(LogMilestone::Written),
             // There is no complete file yet, so no write that a file would have kept can be lost.
-            (Phase::Waiting, _) => None,
+            (AofState::WritingBase, _) => None,
         }
     }
 
     /// Returns `true` if syncs are suspended in favour of a snapshot that is being written.
-    pub fn spares_disk(&self) -> bool {
-        self.spares_rewrites.load(Ordering::Relaxed) && self.snapshot_under_way.load(Ordering::Relaxed)
+    pub fn suspends_fsync(&self) -> bool {
+        self.no_fsync_on_rewrite.load(Ordering::Relaxed) && self.is_snapshot_running.load(Ordering::Relaxed)
     }
 }
 
 /// The files, for the thread that starts or rewrites the append-only file.
 #[derive(Default)]
-pub struct Files {
+pub struct AofFiles {
     /// The manifest.
     pub manifest: Manifest,
     /// The appender of the last increment.
-    pub appender: Option<Arc<Mutex<Appender>>>,
+    pub appender: Option<Arc<Mutex<AofAppender>>>,
 }

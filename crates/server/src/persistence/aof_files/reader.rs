@@ -7,13 +7,13 @@ use weft_resp::{ArgRange, Args};
 /// The number of bytes read from the file at once.
 const CHUNK_BYTES: usize = 256 * 1024;
 /// The length of the longest accepted line: a length, or an annotation.
-const LINE_MAX: usize = 1023;
+const MAX_LINE_BYTES: usize = 1023;
 
 /// The reason why there is no further command.
 #[derive(Debug)]
-pub enum Fault {
+pub enum AofReadError {
     /// The file ends within a command.
-    Short,
+    Truncated,
     /// The bytes are not a command.
     Format,
     /// The file cannot be read.
@@ -21,34 +21,34 @@ pub enum Fault {
 }
 
 /// A reader of commands.
-pub struct Commands<R> {
+pub struct AofReader<R> {
     input: R,
     buffer: Vec<u8>,
     /// The start of the current command in the buffer.
     start: usize,
     /// The position in the buffer up to which commands were parsed.
-    at: usize,
+    position: usize,
     /// The number of file bytes before the buffer.
-    before: u64,
+    buffer_offset: u64,
     ranges: Vec<ArgRange>,
 }
 
-impl<R: Read> Commands<R> {
+impl<R: Read> AofReader<R> {
     /// Creates a reader that starts at `offset`. The bytes before it were read already.
     pub fn new(input: R, offset: u64) -> Self {
-        Commands {
+        AofReader {
             input,
             buffer: Vec::new(),
             start: 0,
-            at: 0,
-            before: offset,
+            position: 0,
+            buffer_offset: offset,
             ranges: Vec::new(),
         }
     }
 
     /// The number of file bytes that were read. After a command it is the offset of the command's end.
     pub fn offset(&self) -> u64 {
-        self.before + self.at as u64
+        self.buffer_offset + self.position as u64
     }
 
     /// The arguments of the last command read.
@@ -58,7 +58,7 @@ impl<R: Read> Commands<R> {
 
     /// The bytes of the last command read.
     pub fn bytes(&self) -> &[u8] {
-        &self.buffer[self.start..self.at]
+        &self.buffer[self.start..self.position]
     }
 
     /// Returns the ranges of its arguments in the request.
@@ -70,36 +70,38 @@ impl<R: Read> Commands<R> {
     ///
     /// # Errors
     /// If there are bytes that are not a command.
-    pub fn read(&mut self) -> Result<bool, Fault> {
+    pub fn read(&mut self) -> Result<bool, AofReadError> {
         self.ranges.clear();
         let count = loop {
-            self.start = self.at;
-            let Some(line) = self.line()? else {
+            self.start = self.position;
+            let Some(line) = self.read_line()? else {
                 return Ok(false);
             };
             match line.first() {
                 // Bytes appended after an incomplete annotation would become a part of it.
-                Some(b'#') if line.last() != Some(&b'\n') && line.len() < LINE_MAX => return Err(Fault::Short),
+                Some(b'#') if line.last() != Some(&b'\n') && line.len() < MAX_LINE_BYTES => {
+                    return Err(AofReadError::Truncated);
+                }
                 Some(b'#') => {}
-                Some(b'*') if line.len() == 1 => return Err(Fault::Short),
-                Some(b'*') => break number(&line[1..]),
-                _ => return Err(Fault::Format),
+                Some(b'*') if line.len() == 1 => return Err(AofReadError::Truncated),
+                Some(b'*') => break parse_leading_number(&line[1..]),
+                _ => return Err(AofReadError::Format),
             }
         };
         if count < 1 {
-            return Err(Fault::Format);
+            return Err(AofReadError::Format);
         }
         for _ in 0..count {
-            let length = match self.line()? {
-                None => return Err(Fault::Short),
-                Some([b'$', digits @ ..]) => number(digits),
-                Some(_) => return Err(Fault::Format),
+            let length = match self.read_line()? {
+                None => return Err(AofReadError::Truncated),
+                Some([b'$', digits @ ..]) => parse_leading_number(digits),
+                Some(_) => return Err(AofReadError::Format),
             };
-            let length = u32::try_from(length).map_err(|_| Fault::Format)?;
-            let start = self.at - self.start;
-            self.take(length as usize + 2)?;
+            let length = u32::try_from(length).map_err(|_| AofReadError::Format)?;
+            let start = self.position - self.start;
+            self.skip_bytes(length as usize + 2)?;
             self.ranges.push(ArgRange {
-                start: u32::try_from(start).map_err(|_| Fault::Format)?,
+                start: u32::try_from(start).map_err(|_| AofReadError::Format)?,
                 len: length,
             });
         }
@@ -107,44 +109,44 @@ impl<R: Read> Commands<R> {
     }
 
     /// The next line, or the rest of the file without a line end; `None` at the end of the file.
-    fn line(&mut self) -> Result<Option<&[u8]>, Fault> {
+    fn read_line(&mut self) -> Result<Option<&[u8]>, AofReadError> {
         let mut looked = 0;
         loop {
-            let unread = &self.buffer[self.at..];
+            let unread = &self.buffer[self.position..];
             if let Some(end) = memchr::memchr(b'\n', &unread[looked..]) {
-                let from = self.at;
-                self.at += looked + end + 1;
-                return Ok(Some(&self.buffer[from..self.at]));
+                let from = self.position;
+                self.position += looked + end + 1;
+                return Ok(Some(&self.buffer[from..self.position]));
             }
             looked = unread.len();
-            if looked >= LINE_MAX {
-                self.at += LINE_MAX;
-                return Ok(Some(&self.buffer[self.at - LINE_MAX..self.at]));
+            if looked >= MAX_LINE_BYTES {
+                self.position += MAX_LINE_BYTES;
+                return Ok(Some(&self.buffer[self.position - MAX_LINE_BYTES..self.position]));
             }
-            if !self.fill()? {
-                let from = self.at;
-                self.at = self.buffer.len();
-                return Ok((from < self.at).then(|| &self.buffer[from..self.at]));
+            if !self.fill_buffer()? {
+                let from = self.position;
+                self.position = self.buffer.len();
+                return Ok((from < self.position).then(|| &self.buffer[from..self.position]));
             }
         }
     }
 
-    fn take(&mut self, count: usize) -> Result<(), Fault> {
-        while self.buffer.len() - self.at < count {
-            if !self.fill()? {
-                return Err(Fault::Short);
+    fn skip_bytes(&mut self, count: usize) -> Result<(), AofReadError> {
+        while self.buffer.len() - self.position < count {
+            if !self.fill_buffer()? {
+                return Err(AofReadError::Truncated);
             }
         }
-        self.at += count;
+        self.position += count;
         Ok(())
     }
 
     /// Reads more of the file. Returns `true` if there was more.
-    fn fill(&mut self) -> Result<bool, Fault> {
+    fn fill_buffer(&mut self) -> Result<bool, AofReadError> {
         if self.start > 0 {
             self.buffer.drain(..self.start);
-            self.before += self.start as u64;
-            self.at -= self.start;
+            self.buffer_offset += self.start as u64;
+            self.position -= self.start;
             self.start = 0;
         }
         let length = self.buffer.len();
@@ -158,12 +160,12 @@ impl<R: Read> Commands<R> {
             }
         };
         self.buffer.truncate(length + result.as_ref().map_or(0, |count| *count));
-        result.map(|count| count > 0).map_err(Fault::Read)
+        result.map(|count| count > 0).map_err(AofReadError::Read)
     }
 }
 
 /// Parses the leading digits of a text.
-fn number(text: &[u8]) -> i64 {
+fn parse_leading_number(text: &[u8]) -> i64 {
     let (negative, digits) = match text.split_first() {
         Some((b'-', rest)) => (true, rest),
         _ => (false, text),

@@ -6,7 +6,7 @@ use super::opcode;
 use crate::rdb::dump_payload::CRC;
 
 /// The number of bytes that are collected before they are written.
-const MUCH_BYTES: usize = 256 * 1024;
+const FLUSH_BYTES: usize = 256 * 1024;
 
 /// The bytes that are not written yet.
 pub struct BufferedWriter {
@@ -17,16 +17,16 @@ pub struct BufferedWriter {
 
 impl BufferedWriter {
     /// Creates an empty buffer; with `checked`, a checksum is computed.
-    pub fn new(checked: bool) -> Self {
+    pub fn new(has_checksum: bool) -> Self {
         BufferedWriter {
-            bytes: Vec::with_capacity(2 * MUCH_BYTES),
-            digest: checked.then(|| CRC.digest()),
+            bytes: Vec::with_capacity(2 * FLUSH_BYTES),
+            digest: has_checksum.then(|| CRC.digest()),
         }
     }
 
     /// Returns `true` if the buffer is full enough to be passed on.
-    pub fn is_much(&self) -> bool {
-        self.bytes.len() >= MUCH_BYTES
+    pub fn is_full(&self) -> bool {
+        self.bytes.len() >= FLUSH_BYTES
     }
 
     /// Takes the bytes, to pass them on.
@@ -34,7 +34,7 @@ impl BufferedWriter {
         if let Some(digest) = &mut self.digest {
             digest.update(&self.bytes);
         }
-        std::mem::replace(&mut self.bytes, Vec::with_capacity(2 * MUCH_BYTES))
+        std::mem::replace(&mut self.bytes, Vec::with_capacity(2 * FLUSH_BYTES))
     }
 
     /// Returns the remaining bytes with the end opcode and the checksum of everything, which is 0 if none is computed.

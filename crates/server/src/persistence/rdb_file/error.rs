@@ -8,36 +8,36 @@ use crate::config::error_text;
 
 /// The reason why an RDB file was not loaded.
 #[derive(Debug)]
-pub struct LoadError {
+pub struct RdbLoadError {
     /// The path of the file.
     pub path: PathBuf,
     /// The number of bytes of the file that were read successfully.
     pub offset: u64,
     /// The fault at that offset.
-    pub fault: Fault,
+    pub fault: RdbFault,
 }
 
-impl LoadError {
+impl RdbLoadError {
     /// Returns `true` if the file does not exist.
     pub fn is_missing(&self) -> bool {
-        matches!(&self.fault, Fault::Open(error) if error.kind() == io::ErrorKind::NotFound)
+        matches!(&self.fault, RdbFault::Open(error) if error.kind() == io::ErrorKind::NotFound)
     }
 }
 
 /// A fault of a dump.
 #[derive(Debug)]
-pub enum Fault {
+pub enum RdbFault {
     /// The file cannot be opened.
     Open(io::Error),
     /// The file cannot be read.
     Read(io::Error),
     /// The file is truncated.
-    Short,
+    Truncated,
     /// The file does not start with a known magic. Contains the bytes found.
     Signature(Vec<u8>),
     /// A type or opcode that does not exist up to this version, or that other servers use for something else. Contains
     /// the type or opcode, and the version.
-    Foreign(u8, u32),
+    ForeignType(u8, u32),
     /// The version is not supported.
     Version(u32),
     /// The file has a database that this server does not have. Contains the number of databases of this server.
@@ -52,57 +52,57 @@ pub enum Fault {
     Damaged(String),
 }
 
-impl Fault {
+impl RdbFault {
     /// Creates a [`Fault::Damaged`] with this error text.
-    pub fn damaged(what: impl Into<String>) -> Fault {
-        Fault::Damaged(what.into())
+    pub fn damaged(what: impl Into<String>) -> RdbFault {
+        RdbFault::Damaged(what.into())
     }
 }
 
-impl Display for LoadError {
+impl Display for RdbLoadError {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
         let path = self.path.display();
         match &self.fault {
-            Fault::Open(error) => write!(
+            RdbFault::Open(error) => write!(
                 out,
                 "Fatal error: can't open the RDB file {path} for reading: {}",
                 error_text(error)
             ),
-            Fault::Signature(magic) => write!(
+            RdbFault::Signature(magic) => write!(
                 out,
                 "Wrong signature trying to load DB from file: {}",
                 String::from_utf8_lossy(magic)
             ),
-            Fault::Foreign(kind, version) => {
+            RdbFault::ForeignType(kind, version) => {
                 write!(
                     out,
                     "Can't handle foreign type or opcode {kind} in RDB with version {version}"
                 )
             }
-            Fault::Version(version) => write!(out, "Can't handle RDB format version {version}"),
-            Fault::Database(databases) => write!(
+            RdbFault::Version(version) => write!(out, "Can't handle RDB format version {version}"),
+            RdbFault::Database(databases) => write!(
                 out,
                 "FATAL: Data file was created with a server configured to handle more than {databases} databases. \
                  Exiting"
             ),
-            Fault::Module(name) => write!(
+            RdbFault::Module(name) => write!(
                 out,
                 "The RDB file contains AUX module data I can't load: no matching module '{name}'"
             ),
-            Fault::Duplicate(db) => write!(out, "RDB has duplicated key in DB {db}"),
-            Fault::Checksum(expected, found) => write!(
+            RdbFault::Duplicate(db) => write!(out, "RDB has duplicated key in DB {db}"),
+            RdbFault::Checksum(expected, found) => write!(
                 out,
                 "Wrong RDB checksum expected: ({expected:x}) but got ({found:x}). Aborting now."
             ),
-            Fault::Read(error) => self.place(out, &error_text(error)),
-            Fault::Short => self.place(out, "Unexpected EOF reading RDB file"),
-            Fault::Damaged(what) => self.place(out, what),
+            RdbFault::Read(error) => self.write_with_offset(out, &error_text(error)),
+            RdbFault::Truncated => self.write_with_offset(out, "Unexpected EOF reading RDB file"),
+            RdbFault::Damaged(what) => self.write_with_offset(out, what),
         }
     }
 }
 
-impl LoadError {
-    fn place(&self, out: &mut Formatter<'_>, what: &str) -> fmt::Result {
+impl RdbLoadError {
+    fn write_with_offset(&self, out: &mut Formatter<'_>, what: &str) -> fmt::Result {
         let (offset, path) = (self.offset, self.path.display());
         write!(out, "Internal error in RDB reading offset {offset} of {path} -> {what}")
     }
@@ -110,18 +110,18 @@ impl LoadError {
 
 /// The reason why an RDB file was not written.
 #[derive(Debug)]
-pub struct SaveError {
+pub struct RdbSaveError {
     /// The path of the file.
     pub path: PathBuf,
     /// The step that failed.
-    pub step: Step,
+    pub step: SaveStep,
     /// The cause.
     pub reason: io::Error,
 }
 
 /// A step of writing an RDB file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum SaveStep {
     /// Creating the temporary file.
     Open,
     /// Writing the file. Contains the number of bytes written before.
@@ -134,32 +134,32 @@ pub enum Step {
     SyncDirectory,
 }
 
-impl std::error::Error for SaveError {}
+impl std::error::Error for RdbSaveError {}
 
-impl Display for SaveError {
+impl Display for RdbSaveError {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
         let path = self.path.display();
         let directory = std::env::current_dir().map_or_else(|_| "unknown".into(), |dir| dir.display().to_string());
         let reason = error_text(&self.reason);
         match &self.step {
-            Step::Open => write!(
+            SaveStep::Open => write!(
                 out,
                 "Failed opening the temp RDB file {path} (in server root dir {directory}) for saving: {reason}"
             ),
-            Step::Write(offset) => write!(
+            SaveStep::Write(offset) => write!(
                 out,
                 "Write error while saving DB to the disk(write, offset {offset} of {path}): {reason}"
             ),
-            Step::Sync => write!(
+            SaveStep::Sync => write!(
                 out,
                 "Write error while saving DB to the disk(fsync of {path}): {reason}"
             ),
-            Step::Rename(target) => write!(
+            SaveStep::Rename(target) => write!(
                 out,
                 "Error moving temp DB file {path} on the final destination {} (in server root dir {directory}): {reason}",
                 target.display()
             ),
-            Step::SyncDirectory => write!(out, "Failed to fsync directory while saving DB: {reason}"),
+            SaveStep::SyncDirectory => write!(out, "Failed to fsync directory while saving DB: {reason}"),
         }
     }
 }

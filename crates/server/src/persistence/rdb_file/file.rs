@@ -5,39 +5,39 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use super::error::{SaveError, Step};
+use super::error::{RdbSaveError, SaveStep};
 
 /// The number of bytes written between two syncs, which keeps the final sync short.
 const SYNC_BYTES: u64 = 32 * 1024 * 1024;
 
 /// An RDB file that is being written. Dropping it removes it unless it was published.
-pub struct DumpFile {
+pub struct RdbFile {
     file: File,
     path: PathBuf,
     written: u64,
     synced: u64,
-    incremental: bool,
-    published: bool,
+    is_incremental: bool,
+    is_published: bool,
 }
 
-impl DumpFile {
+impl RdbFile {
     /// Creates an empty file with this name. `incremental` is `true` if it is synced in steps.
     ///
     /// # Errors
     /// If the file cannot be created.
-    pub fn create(path: PathBuf, incremental: bool) -> Result<Self, SaveError> {
-        let file = File::create(&path).map_err(|reason| SaveError {
+    pub fn create(path: PathBuf, incremental: bool) -> Result<Self, RdbSaveError> {
+        let file = File::create(&path).map_err(|reason| RdbSaveError {
             path: path.clone(),
-            step: Step::Open,
+            step: SaveStep::Open,
             reason,
         })?;
-        Ok(DumpFile {
+        Ok(RdbFile {
             file,
             path,
             written: 0,
             synced: 0,
-            incremental,
-            published: false,
+            is_incremental: incremental,
+            is_published: false,
         })
     }
 
@@ -45,9 +45,9 @@ impl DumpFile {
     ///
     /// # Errors
     /// If the bytes cannot be written or synced.
-    pub fn write(&mut self, bytes: &[u8]) -> Result<(), SaveError> {
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), RdbSaveError> {
         if let Err(reason) = self.append(bytes) {
-            return Err(self.error(Step::Write(self.written), reason));
+            return Err(self.error(SaveStep::Write(self.written), reason));
         }
         Ok(())
     }
@@ -55,7 +55,7 @@ impl DumpFile {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.file.write_all(bytes)?;
         self.written += bytes.len() as u64;
-        if self.incremental && self.written - self.synced >= SYNC_BYTES {
+        if self.is_incremental && self.written - self.synced >= SYNC_BYTES {
             self.file.sync_data()?;
             self.synced = self.written;
         }
@@ -66,8 +66,10 @@ impl DumpFile {
     ///
     /// # Errors
     /// If the sync fails.
-    pub fn sync(&self) -> Result<(), SaveError> {
-        self.file.sync_all().map_err(|reason| self.error(Step::Sync, reason))
+    pub fn sync(&self) -> Result<(), RdbSaveError> {
+        self.file
+            .sync_all()
+            .map_err(|reason| self.error(SaveStep::Sync, reason))
     }
 
     /// Renames the file, which has been synced, to its final path.
@@ -75,18 +77,18 @@ impl DumpFile {
     /// # Errors
     /// If a step fails. The previous file at `path` still exists then, unless the sync of the directory is the step
     /// that failed.
-    pub fn publish(mut self, path: &Path) -> Result<(), SaveError> {
-        std::fs::rename(&self.path, path).map_err(|reason| self.error(Step::Rename(path.to_owned()), reason))?;
-        self.published = true;
-        sync_directory().map_err(|reason| SaveError {
+    pub fn publish(mut self, path: &Path) -> Result<(), RdbSaveError> {
+        std::fs::rename(&self.path, path).map_err(|reason| self.error(SaveStep::Rename(path.to_owned()), reason))?;
+        self.is_published = true;
+        sync_directory().map_err(|reason| RdbSaveError {
             path: path.to_owned(),
-            step: Step::SyncDirectory,
+            step: SaveStep::SyncDirectory,
             reason,
         })
     }
 
-    fn error(&self, step: Step, reason: io::Error) -> SaveError {
-        SaveError {
+    fn error(&self, step: SaveStep, reason: io::Error) -> RdbSaveError {
+        RdbSaveError {
             path: self.path.clone(),
             step,
             reason,
@@ -94,9 +96,9 @@ impl DumpFile {
     }
 }
 
-impl Drop for DumpFile {
+impl Drop for RdbFile {
     fn drop(&mut self) {
-        if !self.published {
+        if !self.is_published {
             // The file is useless. If it cannot be removed, the next one replaces it.
             let _ = std::fs::remove_file(&self.path);
         }

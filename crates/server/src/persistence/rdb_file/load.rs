@@ -7,9 +7,9 @@ use std::sync::atomic::Ordering;
 
 use weft_values::Value;
 
-use super::error::{Fault, LoadError};
-use super::source::Source;
-use super::value_length::{is_empty, module_name, skip_value};
+use super::error::{RdbFault, RdbLoadError};
+use super::source::RdbSource;
+use super::value_length::{is_empty_value, module_name, skip_value};
 use super::{MAGIC_BYTES, opcode};
 use crate::config::{Config, id};
 use crate::keyspace::access::{KeyCounts, NamedKey, value_due_ms};
@@ -17,36 +17,36 @@ use crate::keyspace::before_image::BeforeImages;
 use crate::keyspace::clock::AccessClock;
 use crate::keyspace::hash::KeyHasher;
 use crate::keyspace::staging::StagedDatabases;
-use crate::keyspace::string_encoding::stored;
-use crate::keyspace::{Exclusive, SLOTS, SlotTable, publish, publish_due_of};
+use crate::keyspace::string_encoding::encode_string;
+use crate::keyspace::{Exclusive, SLOTS, SlotTable, publish_due_time, publish_header};
 use crate::observability::log;
 use crate::rdb::dump_payload::{self, FOREIGN_VERSIONS, RestoredValue, VERSION};
-use crate::rdb::strings::Reader;
+use crate::rdb::strings::RdbReader;
 
 /// The last version of files with the magic REDIS.
 pub(crate) const LAST_SHARED_VERSION: u32 = 11;
 /// The first version with a checksum.
-const FIRST_CHECKED_VERSION: u32 = 5;
+const FIRST_VERSION_WITH_CHECKSUM: u32 = 5;
 /// The length of a replication ID in bytes.
 const REPLICATION_ID_BYTES: usize = 40;
 /// The maximum number of empty keys that are logged.
 const EMPTY_KEYS_LOGGED: u64 = 10;
 
 /// The destination of keys.
-pub enum Destination<'l, 'p> {
+pub enum LoadDestination<'l, 'p> {
     /// The keyspace, in exclusive mode.
     Keyspace(&'l mut Exclusive<'p>),
     /// A staging keyspace.
-    Apart(&'l mut StagedDatabases),
+    Staging(&'l mut StagedDatabases),
 }
 
 /// A callback for dropped keys, with their databases and names.
 pub type OnKeyDropped<'l> = &'l mut dyn FnMut(usize, &[u8]);
 
 /// The context of a load.
-pub struct Loader<'l, 'p> {
+pub struct RdbLoader<'l, 'p> {
     /// The destination.
-    pub destination: Destination<'l, 'p>,
+    pub destination: LoadDestination<'l, 'p>,
     /// The hash that distributes keys over slots.
     pub hasher: &'l KeyHasher,
     /// The counts of keys to update.
@@ -54,7 +54,7 @@ pub struct Loader<'l, 'p> {
     /// The before-images of a running snapshot, for keys that the file replaces.
     pub before_images: &'l BeforeImages,
     /// The row of `counts` that belongs to this thread.
-    pub seat: usize,
+    pub thread_index: usize,
     /// The parameters of the server.
     pub config: &'l Config,
     /// Sets the access clock of new entries.
@@ -63,11 +63,11 @@ pub struct Loader<'l, 'p> {
     /// Unix epoch; 0 drops none.
     pub now_ms: u64,
     /// `true` if a key of the file replaces an existing one. Otherwise an existing key is an error.
-    pub replace: bool,
+    pub should_replace: bool,
     /// Called for each key that is dropped because it has expired.
-    pub drops: Option<OnKeyDropped<'l>>,
+    pub on_dropped_key: Option<OnKeyDropped<'l>>,
     /// Called with the bytes read so far, at intervals; other threads may use the keyspace meanwhile.
-    pub pace: Option<ProgressCallback<'l>>,
+    pub progress: Option<ProgressCallback<'l>>,
 }
 
 /// The callback for the progress of a load.
@@ -82,26 +82,26 @@ pub struct ProgressCallback<'l> {
 
 /// The result of a load.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Loaded {
+pub struct LoadedFile {
     /// The number of keys loaded.
     pub keys: u64,
     /// The number of keys that had expired.
     pub expired: u64,
     /// The number of keys without elements.
-    pub empty: u64,
+    pub empty_keys: u64,
     /// The number of hashes all of whose fields had expired.
     pub expired_hashes: u64,
     /// The codes of function libraries.
     pub functions: Vec<Vec<u8>>,
     /// The offset in the file at which the RDB data ends.
-    pub end: u64,
+    pub end_offset: u64,
     /// The position in the replication history at which the file was written, if the file contains it.
-    pub position: Position,
+    pub position: StoredReplicationPosition,
 }
 
 /// A position in a replication stream, as stored in a file.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Position {
+pub struct StoredReplicationPosition {
     /// The replication ID; empty if the file has none.
     pub id: Vec<u8>,
     /// The replication offset.
@@ -113,35 +113,35 @@ pub struct Position {
 }
 
 /// A file whose header has been read and accepted.
-pub struct Opened<R> {
-    source: Source<R>,
+pub struct RdbInput<R> {
+    source: RdbSource<R>,
     version: u32,
 }
 
-impl<R: Read> Opened<R> {
+impl<R: Read> RdbInput<R> {
     /// Reads the header of a file.
     ///
     /// # Errors
     /// If the file is not an RDB file, or its version is not supported.
-    pub fn open(input: R, config: &Config) -> Result<Self, Fault> {
-        let mut source = Source::new(input, config.boolean(id::RDBCHECKSUM));
+    pub fn open(input: R, config: &Config) -> Result<Self, RdbFault> {
+        let mut source = RdbSource::new(input, config.boolean(id::RDBCHECKSUM));
         let version = read_version(&mut source, config.choice(id::RDB_VERSION_CHECK) == "relaxed")?;
-        Ok(Opened { source, version })
+        Ok(RdbInput { source, version })
     }
 
     /// Loads the contents up to the end of the RDB data.
     ///
     /// # Errors
     /// The number of bytes read successfully and the error, if the file is damaged.
-    pub fn load(&mut self, loader: &mut Loader<'_, '_>) -> Result<Loaded, (u64, Fault)> {
+    pub fn load(&mut self, loader: &mut RdbLoader<'_, '_>) -> Result<LoadedFile, (u64, RdbFault)> {
         let loaded = loader.read_body(&mut self.source, self.version);
-        loader.publish();
+        loader.publish_headers();
         loaded.map_err(|fault| (self.source.offset(), fault))
     }
 
     /// The bytes that were read beyond the end of the RDB data, and the input.
     pub fn into_rest(self) -> (Vec<u8>, R) {
-        self.source.into_rest()
+        self.source.into_remaining()
     }
 }
 
@@ -150,16 +150,16 @@ impl<R: Read> Opened<R> {
 ///
 /// # Errors
 /// If the file does not exist or is damaged. The error has not been logged.
-pub fn load(path: &Path, loader: &mut Loader<'_, '_>) -> Result<Loaded, LoadError> {
-    let error = |offset, fault| LoadError {
+pub fn load(path: &Path, loader: &mut RdbLoader<'_, '_>) -> Result<LoadedFile, RdbLoadError> {
+    let error = |offset, fault| RdbLoadError {
         path: path.to_owned(),
         offset,
         fault,
     };
-    let file = File::open(path).map_err(|reason| error(0, Fault::Open(reason)))?;
-    let mut source = Source::new(file, loader.config.boolean(id::RDBCHECKSUM));
+    let file = File::open(path).map_err(|reason| error(0, RdbFault::Open(reason)))?;
+    let mut source = RdbSource::new(file, loader.config.boolean(id::RDBCHECKSUM));
     let loaded = loader.read(&mut source);
-    loader.publish();
+    loader.publish_headers();
     loaded.map_err(|fault| error(source.offset(), fault))
 }
 
@@ -171,25 +171,25 @@ struct KeyAttributes {
     frequency: Option<u8>,
 }
 
-impl Loader<'_, '_> {
+impl RdbLoader<'_, '_> {
     /// Loads a complete file.
-    pub(crate) fn read<R: Read>(&mut self, source: &mut Source<R>) -> Result<Loaded, Fault> {
+    pub(crate) fn read<R: Read>(&mut self, source: &mut RdbSource<R>) -> Result<LoadedFile, RdbFault> {
         let version = read_version(source, self.config.choice(id::RDB_VERSION_CHECK) == "relaxed")?;
         self.read_body(source, version)
     }
 
-    fn read_body<R: Read>(&mut self, source: &mut Source<R>, version: u32) -> Result<Loaded, Fault> {
-        let mut loaded = Loaded::default();
+    fn read_body<R: Read>(&mut self, source: &mut RdbSource<R>, version: u32) -> Result<LoadedFile, RdbFault> {
+        let mut loaded = LoadedFile::default();
         let (mut db, mut about) = (0, KeyAttributes::default());
         let mut reported = 0;
         loop {
-            self.keep_pace(source.offset(), &mut reported);
+            self.report_progress(source.offset(), &mut reported);
             source.begin_record();
             let kind = source.byte()?;
             if version <= u32::from(*dump_payload::FOREIGN_VERSIONS.end())
                 && dump_payload::FOREIGN_TYPES.contains(&kind)
             {
-                return Err(Fault::Foreign(kind, version));
+                return Err(RdbFault::ForeignType(kind, version));
             }
             match kind {
                 opcode::EXPIRY_S => {
@@ -198,8 +198,8 @@ impl Loader<'_, '_> {
                 }
                 opcode::EXPIRY_MS => about.expire_at_ms = Some(i64::from_le_bytes(source.array()?)),
                 opcode::FREQUENCY => about.frequency = Some(source.byte()?),
-                opcode::IDLE => about.idle_s = Some(source.length()? as u64),
-                opcode::DATABASE => db = self.database(source.length()?)?,
+                opcode::IDLE_TIME => about.idle_s = Some(source.length()? as u64),
+                opcode::DATABASE => db = self.select_database(source.length()?)?,
                 opcode::DATABASE_SIZE => {
                     source.length()?;
                     source.length()?;
@@ -211,105 +211,117 @@ impl Loader<'_, '_> {
                 }
                 opcode::AUX => {
                     let (name, text) = (source.string()?, source.string()?);
-                    note_about_file(&name, &text, &mut loaded.position)?;
-                    if let (Some(pace), b"used-mem") = (&self.pace, name.as_slice()) {
+                    handle_aux_field(&name, &text, &mut loaded.position)?;
+                    if let (Some(pace), b"used-mem") = (&self.progress, name.as_slice()) {
                         (pace.used_memory)(weft_resp::number::parse_i64(&text).map_or(0, |bytes| bytes.max(0) as u64));
                     }
                 }
                 opcode::FUNCTION => loaded.functions.push(source.string()?),
                 opcode::FUNCTION_BEFORE_RELEASE => {
-                    return Err(Fault::damaged("Pre-release function format not supported."));
+                    return Err(RdbFault::damaged("Pre-release function format not supported."));
                 }
-                opcode::MODULE => return Err(Fault::Module(module_name(source.length()? as u64))),
+                opcode::MODULE => return Err(RdbFault::Module(module_name(source.length()? as u64))),
                 opcode::SLOT_IMPORT => {
-                    return Err(Fault::damaged("A slot import was under way, which is not supported"));
+                    return Err(RdbFault::damaged(
+                        "The RDB file contains an unfinished slot import, which is not supported",
+                    ));
                 }
                 opcode::END => break,
                 kind => {
-                    self.key(source, kind, db, about, &mut loaded)?;
+                    self.load_key(source, kind, db, about, &mut loaded)?;
                     about = KeyAttributes::default();
-                    delay(self.config);
+                    delay_load(self.config);
                 }
             }
         }
-        if version >= FIRST_CHECKED_VERSION {
-            check_sum(source, self.config.boolean(id::RDBCHECKSUM))?;
+        if version >= FIRST_VERSION_WITH_CHECKSUM {
+            verify_checksum(source, self.config.boolean(id::RDBCHECKSUM))?;
         }
-        loaded.end = source.offset();
+        loaded.end_offset = source.offset();
         Ok(loaded)
     }
 
     /// Reports the progress and lets other threads in, if it is time.
-    fn keep_pace(&mut self, offset: u64, reported: &mut u64) {
-        let Some(pace) = self.pace.as_ref().filter(|pace| offset - *reported >= pace.every_bytes) else {
+    fn report_progress(&mut self, offset: u64, reported: &mut u64) {
+        let Some(pace) = self
+            .progress
+            .as_ref()
+            .filter(|pace| offset - *reported >= pace.every_bytes)
+        else {
             return;
         };
         *reported = offset;
         (pace.report)(offset);
-        if let Destination::Keyspace(all) = &mut self.destination {
+        if let LoadDestination::Keyspace(all) = &mut self.destination {
             all.pause();
         }
     }
 
-    fn database(&self, number: usize) -> Result<usize, Fault> {
+    fn select_database(&self, number: usize) -> Result<usize, RdbFault> {
         let databases = self.counts.databases();
         if number >= databases {
-            return Err(Fault::Database(databases));
+            return Err(RdbFault::Database(databases));
         }
-        self.counts.open(number);
+        self.counts.mark_used(number);
         Ok(number)
     }
 
-    fn key<R: Read>(
+    fn load_key<R: Read>(
         &mut self,
-        source: &mut Source<R>,
+        source: &mut RdbSource<R>,
         kind: u8,
         db: usize,
         about: KeyAttributes,
-        loaded: &mut Loaded,
-    ) -> Result<(), Fault> {
+        loaded: &mut LoadedFile,
+    ) -> Result<(), RdbFault> {
         let name = source.skip_string()?;
         let from = source.position();
         skip_value(source, kind)?;
-        let name = source.text(name)?;
-        let body = source.part(from..source.position());
-        let Some(value) = dump_payload::read(kind, &mut Reader::new(body), self.config) else {
-            if !is_empty(kind, body) {
-                return Err(Fault::damaged(format!(
+        let name = source.decode_string(name)?;
+        let body = source.record_bytes(from..source.position());
+        let Some(value) = dump_payload::parse_value(kind, &mut RdbReader::new(body), self.config) else {
+            if !is_empty_value(kind, body) {
+                return Err(RdbFault::damaged(format!(
                     "Integrity check of a value of type {kind} failed."
                 )));
             }
-            if loaded.empty < EMPTY_KEYS_LOGGED {
+            if loaded.empty_keys < EMPTY_KEYS_LOGGED {
                 log::notice!("rdbLoadObject skipping empty key: {}", String::from_utf8_lossy(&name));
             }
-            loaded.empty += 1;
+            loaded.empty_keys += 1;
             return Ok(());
         };
         if about.expire_at_ms.is_some_and(|at_ms| at_ms < self.now_ms as i64) {
             loaded.expired += 1;
-            self.tell_dropped(db, &name);
+            self.notify_dropped(db, &name);
             return Ok(());
         }
         if has_only_expired_fields(&value, self.now_ms) {
             loaded.expired_hashes += 1;
-            self.tell_dropped(db, &name);
+            self.notify_dropped(db, &name);
         } else {
-            self.put(db, &name, value, about)?;
+            self.insert_key(db, &name, value, about)?;
             loaded.keys += 1;
         }
         Ok(())
     }
 
-    fn tell_dropped(&mut self, db: usize, name: &[u8]) {
-        if let Some(tell) = &mut self.drops {
+    fn notify_dropped(&mut self, db: usize, name: &[u8]) {
+        if let Some(tell) = &mut self.on_dropped_key {
             tell(db, name);
         }
     }
 
-    fn put(&mut self, db: usize, name: &[u8], value: RestoredValue<'_>, about: KeyAttributes) -> Result<(), Fault> {
+    fn insert_key(
+        &mut self,
+        db: usize,
+        name: &[u8],
+        value: RestoredValue<'_>,
+        about: KeyAttributes,
+    ) -> Result<(), RdbFault> {
         let hash = self.hasher.hash(name);
         let number = KeyHasher::slot(hash);
-        if let Destination::Keyspace(all) = &mut self.destination {
+        if let LoadDestination::Keyspace(all) = &mut self.destination {
             let (header, slot) = all.parts_mut(number);
             if header.is_unsaved() {
                 let slot_number = number as u16;
@@ -318,21 +330,21 @@ impl Loader<'_, '_> {
                     hash,
                     slot: slot_number,
                 };
-                self.before_images.keep(db, key, slot.table_mut(db));
+                self.before_images.keep_before_image(db, key, slot.table_mut(db));
             }
         }
         let table = self.destination.table_mut(number, db);
         let (keys, expiring) = (table.len() as i64, table.with_expiry() as i64);
         let mut volatile = 0;
         if table.find(hash, name).is_some() {
-            if !self.replace {
-                return Err(Fault::Duplicate(db));
+            if !self.should_replace {
+                return Err(RdbFault::Duplicate(db));
             }
             if let Some(removed) = table.remove(hash, name) {
                 volatile -= i64::from(value_due_ms(removed.value()).is_some());
             }
         }
-        let clock = match (self.clock.lfu, about) {
+        let clock = match (self.clock.is_lfu, about) {
             (
                 true,
                 KeyAttributes {
@@ -345,10 +357,10 @@ impl Loader<'_, '_> {
                     idle_s: Some(idle_s), ..
                 },
             ) => self.clock.with_idle(idle_s),
-            _ => self.clock.of_new_entry(),
+            _ => self.clock.for_new_entry(),
         };
         let expire_at_ms = about.expire_at_ms.and_then(|at_ms| u64::try_from(at_ms).ok());
-        value.with_new(stored, |value| {
+        value.insert_with(encode_string, |value| {
             drop(table.insert(hash, name, value, expire_at_ms, clock))
         });
         if let Some(mut entry) = table.find_mut(hash, name)
@@ -359,40 +371,40 @@ impl Loader<'_, '_> {
         }
         let (keys, expiring) = (table.len() as i64 - keys, table.with_expiry() as i64 - expiring);
         match &mut self.destination {
-            Destination::Keyspace(_) => {
-                self.counts.add(self.seat, db, keys, expiring);
-                self.counts.add_volatile(self.seat, db, volatile);
+            LoadDestination::Keyspace(_) => {
+                self.counts.add(self.thread_index, db, keys, expiring);
+                self.counts.add_volatile(self.thread_index, db, volatile);
             }
-            Destination::Apart(apart) => apart.add(db, [keys, expiring, volatile]),
+            LoadDestination::Staging(apart) => apart.add_counts(db, [keys, expiring, volatile]),
         }
         Ok(())
     }
 
     /// Publishes the headers of all slots after the load.
-    fn publish(&mut self) {
-        let Destination::Keyspace(all) = &mut self.destination else {
+    fn publish_headers(&mut self) {
+        let LoadDestination::Keyspace(all) = &mut self.destination else {
             return;
         };
         for index in 0..SLOTS {
             let (header, slot) = all.parts_mut(index);
-            publish(header, slot);
-            publish_due_of(header, slot);
+            publish_header(header, slot);
+            publish_due_time(header, slot);
         }
     }
 }
 
-impl Destination<'_, '_> {
+impl LoadDestination<'_, '_> {
     fn table_mut(&mut self, slot: usize, db: usize) -> &mut SlotTable {
         match self {
-            Destination::Keyspace(all) => all.cell_mut(slot).table_mut(db),
-            Destination::Apart(apart) => apart.table_mut(slot, db),
+            LoadDestination::Keyspace(all) => all.cell_mut(slot).table_mut(db),
+            LoadDestination::Staging(apart) => apart.table_mut(slot, db),
         }
     }
 }
 
 /// Slows loading down, for tests (`key-load-delay`): by this number of microseconds per key, or if negative, by one
 /// microsecond per that number of keys.
-pub fn delay(config: &Config) {
+pub fn delay_load(config: &Config) {
     let delay_us = match config.integer(id::KEY_LOAD_DELAY) {
         0 => return,
         delay_us if delay_us > 0 => delay_us.unsigned_abs(),
@@ -415,12 +427,12 @@ fn has_only_expired_fields(value: &RestoredValue<'_>, now_ms: u64) -> bool {
     }
 }
 
-fn read_version<R: Read>(source: &mut Source<R>, relaxed: bool) -> Result<u32, Fault> {
+fn read_version<R: Read>(source: &mut RdbSource<R>, relaxed: bool) -> Result<u32, RdbFault> {
     let magic: [u8; MAGIC_BYTES] = source.array()?;
     let (digits, shared) = match &magic {
         [b'R', b'E', b'D', b'I', b'S', digits @ ..] => (&digits[..], true),
         [b'V', b'A', b'L', b'K', b'E', b'Y', digits @ ..] => (&digits[..], false),
-        _ => return Err(Fault::Signature(magic.to_vec())),
+        _ => return Err(RdbFault::Signature(magic.to_vec())),
     };
     let version = digits
         .iter()
@@ -435,11 +447,11 @@ fn read_version<R: Read>(source: &mut Source<R>, relaxed: bool) -> Result<u32, F
     if known {
         Ok(version)
     } else {
-        Err(Fault::Version(version))
+        Err(RdbFault::Version(version))
     }
 }
 
-fn check_sum<R: Read>(source: &mut Source<R>, wanted: bool) -> Result<(), Fault> {
+fn verify_checksum<R: Read>(source: &mut RdbSource<R>, wanted: bool) -> Result<(), RdbFault> {
     let expected = source.checksum();
     let found = u64::from_le_bytes(source.array()?);
     if !wanted {
@@ -447,14 +459,14 @@ fn check_sum<R: Read>(source: &mut Source<R>, wanted: bool) -> Result<(), Fault>
     }
     match found {
         0 => log::notice!("RDB file was saved with checksum disabled: no check performed."),
-        found if found == expected || !dump_payload::CHECKS_SUMS.load(Ordering::Relaxed) => {}
-        found => return Err(Fault::Checksum(expected, found)),
+        found if found == expected || !dump_payload::VERIFIES_CHECKSUMS.load(Ordering::Relaxed) => {}
+        found => return Err(RdbFault::Checksum(expected, found)),
     }
     Ok(())
 }
 
 /// Logs the facts about itself that a file contains.
-fn note_about_file(name: &[u8], text: &[u8], position: &mut Position) -> Result<(), Fault> {
+fn handle_aux_field(name: &[u8], text: &[u8], position: &mut StoredReplicationPosition) -> Result<(), RdbFault> {
     let shown = String::from_utf8_lossy(text);
     let number = || weft_resp::number::parse_i64(text).unwrap_or(0);
     match name.to_ascii_lowercase().as_slice() {
@@ -469,7 +481,7 @@ fn note_about_file(name: &[u8], text: &[u8], position: &mut Position) -> Result<
         b"aof-preamble" if number() != 0 => log::notice!("RDB has an AOF tail"),
         b"aof-base" if number() != 0 => log::notice!("RDB is base AOF"),
         b"slot-info" if shown.split(',').filter(|part| part.parse::<u64>().is_ok()).count() < 3 => {
-            return Err(Fault::Short);
+            return Err(RdbFault::Truncated);
         }
         b"repl-stream-db" => position.db = usize::try_from(number()).ok(),
         b"repl-id" if text.len() == REPLICATION_ID_BYTES => position.id = text.to_vec(),

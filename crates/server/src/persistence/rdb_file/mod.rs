@@ -31,13 +31,16 @@ mod value_length;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 pub use buffered_writer::BufferedWriter;
-pub use error::{Fault, LoadError};
-pub use file::DumpFile;
-pub use load::{Destination, Loaded, Loader, OnKeyDropped, Opened, Position, ProgressCallback, delay, load};
-pub use rewrite_commands::spell_out;
-pub use save::{Contents, Format, Head, Key, Style, save, write_database};
-pub use source::Source;
-pub use value_length::{is_empty, module_name, skip_value};
+pub use error::{RdbFault, RdbLoadError};
+pub use file::RdbFile;
+pub use load::{
+    LoadDestination, LoadedFile, OnKeyDropped, ProgressCallback, RdbInput, RdbLoader, StoredReplicationPosition,
+    delay_load, load,
+};
+pub use rewrite_commands::rewrite_to_commands;
+pub use save::{KeyEncodingOptions, RdbFormat, RdbHeader, SaveContents, SavedKey, save, write_database};
+pub use source::RdbSource;
+pub use value_length::{is_empty_value, module_name, skip_value};
 
 /// The length of the magic and the version in bytes.
 pub const MAGIC_BYTES: usize = 9;
@@ -55,7 +58,7 @@ pub mod opcode {
     /// Data of a module that is not a key.
     pub const MODULE: u8 = 247;
     /// The idle time of the next key.
-    pub const IDLE: u8 = 248;
+    pub const IDLE_TIME: u8 = 248;
     /// The use frequency of the next key.
     pub const FREQUENCY: u8 = 249;
     /// An auxiliary field about the file.
@@ -73,7 +76,7 @@ pub mod opcode {
 }
 
 /// The status of RDB saves and loads. INFO reports it, and it determines when the next save is due.
-pub struct Status {
+pub struct SaveStatus {
     /// The time of the last save or of the start of the server, in seconds since the Unix epoch.
     pub last_save_s: AtomicU64,
     /// The value of the change counter at the last save.
@@ -85,55 +88,55 @@ pub struct Status {
     /// The number of expired keys that the last load dropped.
     pub keys_expired: AtomicU64,
     /// Set while data is being loaded.
-    pub loading: AtomicBool,
+    pub is_loading: AtomicBool,
     /// `true` if the last background save failed.
-    pub last_failed: AtomicBool,
+    pub has_last_save_failed: AtomicBool,
     /// The start of the last background save, in seconds since the Unix epoch.
     pub last_try_s: AtomicU64,
     /// The duration of the last background save in seconds; -1 before the first one.
-    pub last_took_s: AtomicI64,
+    pub last_duration_s: AtomicI64,
     /// The number of bytes that before-images took during the last background save.
-    pub last_kept_bytes: AtomicU64,
+    pub last_before_image_bytes: AtomicU64,
     /// `true` if a background save should start as soon as no other snapshot is running.
-    pub scheduled: AtomicBool,
+    pub is_scheduled: AtomicBool,
     /// `true` if a background thread is about to start a save.
-    pub asked: AtomicBool,
+    pub is_requested: AtomicBool,
 }
 
-impl Default for Status {
+impl Default for SaveStatus {
     fn default() -> Self {
-        Status {
+        SaveStatus {
             last_save_s: AtomicU64::new(0),
             changes_saved: AtomicU64::new(0),
             saves: AtomicU64::new(0),
             keys_loaded: AtomicU64::new(0),
             keys_expired: AtomicU64::new(0),
-            loading: AtomicBool::new(false),
-            last_failed: AtomicBool::new(false),
+            is_loading: AtomicBool::new(false),
+            has_last_save_failed: AtomicBool::new(false),
             last_try_s: AtomicU64::new(0),
-            last_took_s: AtomicI64::new(-1),
-            last_kept_bytes: AtomicU64::new(0),
-            scheduled: AtomicBool::new(false),
-            asked: AtomicBool::new(false),
+            last_duration_s: AtomicI64::new(-1),
+            last_before_image_bytes: AtomicU64::new(0),
+            is_scheduled: AtomicBool::new(false),
+            is_requested: AtomicBool::new(false),
         }
     }
 }
 
-impl Status {
+impl SaveStatus {
     /// Records that the first `changes` changes are saved.
-    pub fn saved(&self, now_s: u64, changes: u64) {
+    pub fn record_save(&self, now_s: u64, changes: u64) {
         self.changes_saved.store(changes, Ordering::Relaxed);
         self.last_save_s.store(now_s, Ordering::Relaxed);
-        self.last_failed.store(false, Ordering::Relaxed);
+        self.has_last_save_failed.store(false, Ordering::Relaxed);
     }
 
     /// The number of changes that are not saved, of `changes` in total.
-    pub fn unsaved(&self, changes: u64) -> u64 {
+    pub fn unsaved_changes(&self, changes: u64) -> u64 {
         changes.saturating_sub(self.changes_saved.load(Ordering::Relaxed))
     }
 
     /// Records the figures of a load.
-    pub fn loaded(&self, loaded: &Loaded) {
+    pub fn record_load(&self, loaded: &LoadedFile) {
         self.keys_loaded.store(loaded.keys, Ordering::Relaxed);
         self.keys_expired.store(loaded.expired, Ordering::Relaxed);
     }

@@ -6,53 +6,57 @@ use std::path::Path;
 
 use weft_reactor::unix_ms;
 
-use super::error::Fault;
-use super::source::Source;
+use super::error::RdbFault;
+use super::source::RdbSource;
 use super::value_length::skip_value;
 use super::{MAGIC_BYTES, opcode};
 use crate::config::{Config, id};
 use crate::propagation::write_command;
 use crate::rdb::dump_payload;
 use crate::rdb::rewrite_commands::write_key;
-use crate::rdb::strings::Reader;
+use crate::rdb::strings::RdbReader;
 
 /// Writes the data of an RDB file, which this server has just written, as commands to another file, and syncs that
 /// file.
 ///
 /// # Errors
 /// If reading or writing one of the files fails.
-pub fn spell_out(dump: &Path, target: &Path, config: &Config) -> io::Result<()> {
-    let mut source = Source::new(File::open(dump)?, false);
+pub fn rewrite_to_commands(dump: &Path, target: &Path, config: &Config) -> io::Result<()> {
+    let mut source = RdbSource::new(File::open(dump)?, false);
     let mut out = BufWriter::with_capacity(1 << 20, File::create(target)?);
     if config.boolean(id::AOF_TIMESTAMP_ENABLED) {
         let now_s = unix_ms() / 1000;
         write!(out, "#TS:{now_s}\r\n")?;
     }
-    spell(&mut source, &mut out, config).map_err(|error| match error {
-        Failure::Read(fault) => io::Error::other(format!("{fault:?}")),
-        Failure::Write(error) => error,
+    write_commands(&mut source, &mut out, config).map_err(|error| match error {
+        RdbConversionError::Read(fault) => io::Error::other(format!("{fault:?}")),
+        RdbConversionError::Write(error) => error,
     })?;
     out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()
 }
 
-enum Failure {
-    Read(Fault),
+enum RdbConversionError {
+    Read(RdbFault),
     Write(io::Error),
 }
 
-impl From<Fault> for Failure {
-    fn from(fault: Fault) -> Self {
-        Failure::Read(fault)
+impl From<RdbFault> for RdbConversionError {
+    fn from(fault: RdbFault) -> Self {
+        RdbConversionError::Read(fault)
     }
 }
 
-impl From<io::Error> for Failure {
+impl From<io::Error> for RdbConversionError {
     fn from(error: io::Error) -> Self {
-        Failure::Write(error)
+        RdbConversionError::Write(error)
     }
 }
 
-fn spell<R: Read>(source: &mut Source<R>, out: &mut impl Write, config: &Config) -> Result<(), Failure> {
+fn write_commands<R: Read>(
+    source: &mut RdbSource<R>,
+    out: &mut impl Write,
+    config: &Config,
+) -> Result<(), RdbConversionError> {
     source.take(MAGIC_BYTES)?;
     let mut command = Vec::new();
     let mut expire_at_ms = 0;
@@ -62,7 +66,7 @@ fn spell<R: Read>(source: &mut Source<R>, out: &mut impl Write, config: &Config)
         match source.byte()? {
             opcode::EXPIRY_MS => expire_at_ms = i64::from_le_bytes(source.array()?),
             opcode::FREQUENCY => drop(source.byte()?),
-            opcode::IDLE => drop(source.length()?),
+            opcode::IDLE_TIME => drop(source.length()?),
             opcode::DATABASE => {
                 let db = source.length()?.to_string();
                 write_command([&b"SELECT"[..], db.as_bytes()].into_iter(), &mut command);
@@ -84,10 +88,13 @@ fn spell<R: Read>(source: &mut Source<R>, out: &mut impl Write, config: &Config)
                 let name = source.skip_string()?;
                 let from = source.position();
                 skip_value(source, kind)?;
-                let name = source.text(name)?;
-                let body = source.part(from..source.position());
-                let Some(value) = dump_payload::read(kind, &mut Reader::new(body), config) else {
-                    return Err(Fault::damaged(format!("a value of type {kind} was not written well")).into());
+                let name = source.decode_string(name)?;
+                let body = source.record_bytes(from..source.position());
+                let Some(value) = dump_payload::parse_value(kind, &mut RdbReader::new(body), config) else {
+                    return Err(RdbFault::damaged(format!(
+                        "a value of type {kind} in the temporary RDB file is invalid"
+                    ))
+                    .into());
                 };
                 write_key(&name, &value, expire_at_ms, &mut command);
                 expire_at_ms = 0;

@@ -6,8 +6,8 @@ use weft_table::{EntryRef, ValueRef};
 use weft_values::Value;
 
 use super::buffered_writer::BufferedWriter;
-use super::error::SaveError;
-use super::file::DumpFile;
+use super::error::RdbSaveError;
+use super::file::RdbFile;
 use super::load::LAST_SHARED_VERSION;
 use super::opcode;
 use crate::config::{COMPATIBLE_VERSION, Config, id};
@@ -19,19 +19,19 @@ use crate::rdb::hashes;
 use crate::rdb::strings::{write_integer, write_length, write_string};
 
 /// The version of Valkey that introduced the newest format.
-const FIRST_WITH_NEWEST: u32 = 0x09_00_00;
+const FIRST_VERSION_WITH_NEWEST_FORMAT: u32 = 0x09_00_00;
 
 /// The number of keys between two checks for write errors.
-const KEYS_A_STEP: usize = 256;
+const KEYS_PER_STEP: usize = 256;
 
 /// The contents of a dump.
-pub struct Contents<'c> {
+pub struct SaveContents<'c> {
     /// Access to the whole keyspace.
-    pub reach: WalkAccess<'c, 'c>,
+    pub slots: WalkAccess<'c, 'c>,
     /// The counts of its keys.
     pub counts: &'c KeyCounts,
     /// The header before the keys.
-    pub head: Head<'c>,
+    pub head: RdbHeader<'c>,
     /// The parameters of the server.
     pub config: &'c Config,
     /// Interprets the access clocks of entries.
@@ -40,7 +40,7 @@ pub struct Contents<'c> {
 
 /// The version of the RDB format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Format {
+pub enum RdbFormat {
     /// The newest one.
     #[default]
     Newest,
@@ -49,34 +49,34 @@ pub enum Format {
     Shared,
 }
 
-impl Format {
+impl RdbFormat {
     /// The newest version that a server of this version can read. `version` has two hexadecimal digits for each of its
     /// parts.
-    pub const fn of_version(version: u32) -> Format {
-        match version >= FIRST_WITH_NEWEST {
-            true => Format::Newest,
-            false => Format::Shared,
+    pub const fn for_version(version: u32) -> RdbFormat {
+        match version >= FIRST_VERSION_WITH_NEWEST_FORMAT {
+            true => RdbFormat::Newest,
+            false => RdbFormat::Shared,
         }
     }
 
     fn magic(self) -> String {
         match self {
-            Format::Newest => format!("VALKEY{VERSION:03}"),
-            Format::Shared => format!("REDIS{LAST_SHARED_VERSION:04}"),
+            RdbFormat::Newest => format!("VALKEY{VERSION:03}"),
+            RdbFormat::Shared => format!("REDIS{LAST_SHARED_VERSION:04}"),
         }
     }
 
     /// Returns `true` if this version has values of this type.
-    fn has(self, kind: u8) -> bool {
-        self == Format::Newest || kind != hashes::TYPE_EXPIRING
+    fn supports_type(self, kind: u8) -> bool {
+        self == RdbFormat::Newest || kind != hashes::TYPE_EXPIRING
     }
 }
 
 /// The header of an RDB file.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Head<'h> {
+pub struct RdbHeader<'h> {
     /// The version of the format.
-    pub format: Format,
+    pub format: RdbFormat,
     /// The codes of function libraries.
     pub functions: &'h [Vec<u8>],
     /// The current time in seconds since the Unix epoch.
@@ -84,12 +84,12 @@ pub struct Head<'h> {
     /// The memory that the data takes in bytes.
     pub used_memory_bytes: u64,
     /// Further auxiliary fields in order: names and texts.
-    pub notes: &'h [(&'static str, Vec<u8>)],
+    pub aux_fields: &'h [(&'static str, Vec<u8>)],
     /// `true` if the file is the base of an append-only file.
     pub is_aof_base: bool,
 }
 
-impl Head<'_> {
+impl RdbHeader<'_> {
     /// Appends the header.
     pub fn write(&self, out: &mut Vec<u8>, compress: bool) {
         out.extend(self.format.magic().bytes());
@@ -106,7 +106,7 @@ impl Head<'_> {
         number(out, "redis-bits", 64);
         number(out, "ctime", self.now_s);
         number(out, "used-mem", self.used_memory_bytes);
-        for (field, text) in self.notes {
+        for (field, text) in self.aux_fields {
             name(out, field);
             write_string(out, text, compress);
         }
@@ -138,17 +138,17 @@ enum AccessNote {
 
 /// The options for encoding keys.
 #[derive(Clone, Copy, Debug)]
-pub struct Style {
+pub struct KeyEncodingOptions {
     /// `true` if strings are compressed.
-    pub compress: bool,
-    format: Format,
-    note: AccessNote,
+    pub should_compress: bool,
+    format: RdbFormat,
+    use_attribute: AccessNote,
     clock: AccessClock,
 }
 
 /// A key and its value.
 #[derive(Clone, Copy)]
-pub struct Key<'k> {
+pub struct SavedKey<'k> {
     /// The name of the key.
     pub name: &'k [u8],
     /// The value of the key.
@@ -159,9 +159,9 @@ pub struct Key<'k> {
     pub clock: u32,
 }
 
-impl<'k> From<EntryRef<'k, Value>> for Key<'k> {
+impl<'k> From<EntryRef<'k, Value>> for SavedKey<'k> {
     fn from(entry: EntryRef<'k, Value>) -> Self {
-        Key {
+        SavedKey {
             name: entry.key(),
             value: entry.value(),
             expire_at_ms: entry.expire_at_ms(),
@@ -170,13 +170,13 @@ impl<'k> From<EntryRef<'k, Value>> for Key<'k> {
     }
 }
 
-impl Style {
+impl KeyEncodingOptions {
     /// Returns the configured style. As in Valkey, the eviction policy decides which record about its use a key gets.
-    pub fn of(config: &Config, clock: AccessClock) -> Self {
-        Style {
-            compress: config.boolean(id::RDBCOMPRESSION),
-            format: Format::Newest,
-            note: match config.choice(id::MAXMEMORY_POLICY) {
+    pub fn from_config(config: &Config, clock: AccessClock) -> Self {
+        KeyEncodingOptions {
+            should_compress: config.boolean(id::RDBCOMPRESSION),
+            format: RdbFormat::Newest,
+            use_attribute: match config.choice(id::MAXMEMORY_POLICY) {
                 policy if policy.ends_with("lfu") => AccessNote::Frequency,
                 policy if policy.ends_with("lru") => AccessNote::Idle,
                 _ => AccessNote::None,
@@ -186,21 +186,21 @@ impl Style {
     }
 
     /// The same options for another version of the format.
-    pub fn in_format(self, format: Format) -> Self {
-        Style { format, ..self }
+    pub fn with_format(self, format: RdbFormat) -> Self {
+        KeyEncodingOptions { format, ..self }
     }
 
     /// Appends a key. Returns `true` if the format can represent its value.
     #[must_use = "a dump that other servers cannot read must not reach them"]
-    pub fn write_key(&self, out: &mut Vec<u8>, key: Key<'_>) -> bool {
+    pub fn write_key(&self, out: &mut Vec<u8>, key: SavedKey<'_>) -> bool {
         if let Some(at_ms) = key.expire_at_ms {
             out.push(opcode::EXPIRY_MS);
             out.extend(at_ms.to_le_bytes());
         }
-        match self.note {
+        match self.use_attribute {
             AccessNote::None => {}
             AccessNote::Idle => {
-                out.push(opcode::IDLE);
+                out.push(opcode::IDLE_TIME);
                 write_length(out, self.clock.idle_s(key.clock) as usize);
             }
             AccessNote::Frequency => {
@@ -210,11 +210,11 @@ impl Style {
         }
         // The key is inserted between the type and the value, which are written together.
         let at = out.len();
-        dump_payload::write(out, key.value, self.compress);
+        dump_payload::write_value(out, key.value, self.should_compress);
         let mut name = Vec::with_capacity(key.name.len() + 9);
-        write_string(&mut name, key.name, self.compress);
+        write_string(&mut name, key.name, self.should_compress);
         out.splice(at + 1..at + 1, name);
-        out.get(at).is_none_or(|kind| self.format.has(*kind))
+        out.get(at).is_none_or(|kind| self.format.supports_type(*kind))
     }
 }
 
@@ -222,18 +222,18 @@ impl Style {
 ///
 /// # Errors
 /// If a step of saving fails.
-pub fn save(path: &Path, contents: &Contents<'_>) -> Result<(), SaveError> {
+pub fn save(path: &Path, contents: &SaveContents<'_>) -> Result<(), RdbSaveError> {
     let temporary = PathBuf::from(format!("temp-{}.rdb", std::process::id()));
     write_file(temporary, contents)?.publish(path)
 }
 
 /// Writes a complete file and syncs it.
-pub(crate) fn write_file(path: PathBuf, contents: &Contents<'_>) -> Result<DumpFile, SaveError> {
+pub(crate) fn write_file(path: PathBuf, contents: &SaveContents<'_>) -> Result<RdbFile, RdbSaveError> {
     let config = contents.config;
-    let mut file = DumpFile::create(path, config.boolean(id::RDB_SAVE_INCREMENTAL_FSYNC))?;
-    let style = Style::of(config, contents.clock);
+    let mut file = RdbFile::create(path, config.boolean(id::RDB_SAVE_INCREMENTAL_FSYNC))?;
+    let style = KeyEncodingOptions::from_config(config, contents.clock);
     let mut gathering = BufferedWriter::new(config.boolean(id::RDBCHECKSUM));
-    contents.head.write(&mut gathering.bytes, style.compress);
+    contents.head.write(&mut gathering.bytes, style.should_compress);
     for db in 0..contents.counts.databases() {
         contents.write_keys(&mut gathering, &mut file, db, &style)?;
     }
@@ -242,14 +242,14 @@ pub(crate) fn write_file(path: PathBuf, contents: &Contents<'_>) -> Result<DumpF
     Ok(file)
 }
 
-impl Contents<'_> {
+impl SaveContents<'_> {
     fn write_keys(
         &self,
         gathering: &mut BufferedWriter,
-        file: &mut DumpFile,
+        file: &mut RdbFile,
         db: usize,
-        style: &Style,
-    ) -> Result<(), SaveError> {
+        style: &KeyEncodingOptions,
+    ) -> Result<(), RdbSaveError> {
         let (keys, with_expiry) = (self.counts.keys(db), self.counts.with_expiry(db));
         if keys == 0 {
             return Ok(());
@@ -258,11 +258,11 @@ impl Contents<'_> {
         let mut cursor = Cursor::START;
         loop {
             let mut passed = Ok(());
-            let stop = walk(&self.reach, db, cursor, KEYS_A_STEP, &mut |_, entry| {
+            let stop = walk(&self.slots, db, cursor, KEYS_PER_STEP, &mut |_, entry| {
                 if passed.is_ok() {
                     // The newest format can represent every value.
                     let _ = style.write_key(&mut gathering.bytes, entry.into());
-                    if gathering.is_much() {
+                    if gathering.is_full() {
                         passed = file.write(&gathering.take());
                     }
                 }
@@ -270,7 +270,7 @@ impl Contents<'_> {
             passed?;
             match stop {
                 WalkEnd::End => return Ok(()),
-                WalkEnd::Enough(next) | WalkEnd::Contended(next) => cursor = next,
+                WalkEnd::Paused(next) | WalkEnd::Contended(next) => cursor = next,
             }
         }
     }

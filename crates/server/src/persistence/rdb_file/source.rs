@@ -15,37 +15,37 @@ use std::ops::Range;
 
 use crc::{Digest, Table};
 
-use super::error::Fault;
+use super::error::RdbFault;
 use crate::rdb::dump_payload::CRC;
-use crate::rdb::strings::{Loaded, Reader};
+use crate::rdb::strings::{ParsedString, RdbReader};
 
 /// The number of bytes read from the file at once.
 const CHUNK_BYTES: usize = 256 * 1024;
 
 /// A file that is read through a window.
-pub struct Source<R> {
+pub struct RdbSource<R> {
     input: R,
     window: Vec<u8>,
     /// The start of the record.
     start: usize,
     /// The position in the window up to which it was read.
-    at: usize,
+    position: usize,
     /// The number of file bytes before the window.
-    before: u64,
+    window_offset: u64,
     /// The position in the window up to which it was added to the checksum.
     summed: usize,
     digest: Option<Digest<'static, u64, Table<16>>>,
 }
 
-impl<R: Read> Source<R> {
+impl<R: Read> RdbSource<R> {
     /// Creates a source at the start of a file. `checked` is `true` if its checksum is computed.
     pub fn new(input: R, checked: bool) -> Self {
-        Source {
+        RdbSource {
             input,
             window: Vec::new(),
             start: 0,
-            at: 0,
-            before: 0,
+            position: 0,
+            window_offset: 0,
             summed: 0,
             digest: checked.then(|| CRC.digest()),
         }
@@ -53,21 +53,21 @@ impl<R: Read> Source<R> {
 
     /// The number of bytes of the file that were read.
     pub fn offset(&self) -> u64 {
-        self.before + self.at as u64
+        self.window_offset + self.position as u64
     }
 
     /// Starts a record. Earlier bytes are no longer needed.
     pub fn begin_record(&mut self) {
-        self.start = self.at;
+        self.start = self.position;
     }
 
     /// The position in the record.
     pub fn position(&self) -> usize {
-        self.at - self.start
+        self.position - self.start
     }
 
     /// A part of the current record that was read.
-    pub fn part(&self, range: Range<usize>) -> &[u8] {
+    pub fn record_bytes(&self, range: Range<usize>) -> &[u8] {
         &self.window[self.start + range.start..self.start + range.end]
     }
 
@@ -75,20 +75,20 @@ impl<R: Read> Source<R> {
     ///
     /// # Errors
     /// If the file is truncated or cannot be read.
-    pub fn take(&mut self, count: usize) -> Result<&[u8], Fault> {
-        while self.window.len() - self.at < count {
-            self.fill()?;
+    pub fn take(&mut self, count: usize) -> Result<&[u8], RdbFault> {
+        while self.window.len() - self.position < count {
+            self.fill_window()?;
         }
-        let from = self.at;
-        self.at += count;
-        Ok(&self.window[from..self.at])
+        let from = self.position;
+        self.position += count;
+        Ok(&self.window[from..self.position])
     }
 
     /// The next byte.
     ///
     /// # Errors
     /// As [`Source::take`].
-    pub fn byte(&mut self) -> Result<u8, Fault> {
+    pub fn byte(&mut self) -> Result<u8, RdbFault> {
         self.array().map(|[byte]| byte)
     }
 
@@ -96,7 +96,7 @@ impl<R: Read> Source<R> {
     ///
     /// # Errors
     /// As [`Source::take`].
-    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Fault> {
+    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], RdbFault> {
         let mut bytes = [0; N];
         bytes.copy_from_slice(self.take(N)?);
         Ok(bytes)
@@ -106,7 +106,7 @@ impl<R: Read> Source<R> {
     ///
     /// # Errors
     /// If the bytes are not a length, and as [`Source::take`].
-    pub fn length(&mut self) -> Result<usize, Fault> {
+    pub fn length(&mut self) -> Result<usize, RdbFault> {
         let from = self.position();
         let mark = self.byte()?;
         let more = match mark {
@@ -116,16 +116,16 @@ impl<R: Read> Source<R> {
             _ => 0,
         };
         self.take(more)?;
-        Reader::new(self.part(from..from + 1 + more))
+        RdbReader::new(self.record_bytes(from..from + 1 + more))
             .length()
-            .ok_or_else(|| Fault::damaged(format!("Unknown length encoding {mark} in rdbLoadLen()")))
+            .ok_or_else(|| RdbFault::damaged(format!("Unknown length encoding {mark} in rdbLoadLen()")))
     }
 
     /// Skips a string. Returns its range in the record.
     ///
     /// # Errors
     /// If the bytes are not a string, and as [`Source::take`].
-    pub fn skip_string(&mut self) -> Result<Range<usize>, Fault> {
+    pub fn skip_string(&mut self) -> Result<Range<usize>, RdbFault> {
         let from = self.position();
         let mark = self.byte()?;
         match mark {
@@ -139,10 +139,12 @@ impl<R: Read> Source<R> {
             }
             0xc4.. => {
                 let encoding = mark & 0x3f;
-                return Err(Fault::damaged(format!("Unknown RDB string encoding type {encoding}")));
+                return Err(RdbFault::damaged(format!(
+                    "Unknown RDB string encoding type {encoding}"
+                )));
             }
             _ => {
-                self.at -= 1;
+                self.position -= 1;
                 let length = self.length()?;
                 self.take(length)?;
             }
@@ -154,45 +156,45 @@ impl<R: Read> Source<R> {
     ///
     /// # Errors
     /// If the bytes are not a string, and as [`Source::take`].
-    pub fn string(&mut self) -> Result<Vec<u8>, Fault> {
+    pub fn string(&mut self) -> Result<Vec<u8>, RdbFault> {
         let range = self.skip_string()?;
-        self.text(range)
+        self.decode_string(range)
     }
 
     /// Decodes the string at this range of the record.
     ///
     /// # Errors
     /// If the bytes are not a string.
-    pub fn text(&self, range: Range<usize>) -> Result<Vec<u8>, Fault> {
-        match Reader::new(self.part(range)).string() {
-            Some(Loaded::Int(number)) => Ok(number.to_string().into_bytes()),
-            Some(Loaded::Bytes(bytes)) => Ok(bytes.to_vec()),
-            Some(Loaded::Unpacked(bytes)) => Ok(bytes),
-            None => Err(Fault::damaged("Invalid LZF compressed string")),
+    pub fn decode_string(&self, range: Range<usize>) -> Result<Vec<u8>, RdbFault> {
+        match RdbReader::new(self.record_bytes(range)).string() {
+            Some(ParsedString::Int(number)) => Ok(number.to_string().into_bytes()),
+            Some(ParsedString::Bytes(bytes)) => Ok(bytes.to_vec()),
+            Some(ParsedString::Decompressed(bytes)) => Ok(bytes),
+            None => Err(RdbFault::damaged("Invalid LZF compressed string")),
         }
     }
 
     /// Returns the bytes that were read ahead, and the input.
-    pub fn into_rest(mut self) -> (Vec<u8>, R) {
-        (self.window.split_off(self.at), self.input)
+    pub fn into_remaining(mut self) -> (Vec<u8>, R) {
+        (self.window.split_off(self.position), self.input)
     }
 
     /// The checksum of all bytes that were read; 0 if it is not computed.
     pub fn checksum(&mut self) -> u64 {
-        self.sum_up();
+        self.update_checksum();
         self.digest.clone().map_or(0, |digest| digest.finalize())
     }
 
-    fn sum_up(&mut self) {
+    fn update_checksum(&mut self) {
         if let Some(digest) = &mut self.digest {
-            digest.update(&self.window[self.summed..self.at]);
+            digest.update(&self.window[self.summed..self.position]);
         }
-        self.summed = self.at;
+        self.summed = self.position;
     }
 
     /// Reads more of the file into the window.
-    fn fill(&mut self) -> Result<(), Fault> {
-        self.move_on();
+    fn fill_window(&mut self) -> Result<(), RdbFault> {
+        self.discard_before_record();
         let filled = self.window.len();
         self.window.resize(filled + CHUNK_BYTES, 0);
         let read = loop {
@@ -203,24 +205,24 @@ impl<R: Read> Source<R> {
         };
         self.window.truncate(filled + *read.as_ref().unwrap_or(&0));
         match read {
-            Ok(0) => Err(Fault::Short),
+            Ok(0) => Err(RdbFault::Truncated),
             Ok(_) => Ok(()),
-            Err(error) => Err(Fault::Read(error)),
+            Err(error) => Err(RdbFault::Read(error)),
         }
     }
 
     /// Discards the bytes before the record if they are most of the window. So each byte is moved at most once.
-    fn move_on(&mut self) {
+    fn discard_before_record(&mut self) {
         if self.start < self.window.len() - self.start {
             return;
         }
-        self.sum_up();
+        self.update_checksum();
         self.window.drain(..self.start);
         if self.window.capacity() > 8 * CHUNK_BYTES {
             self.window.shrink_to(2 * CHUNK_BYTES);
         }
-        self.before += self.start as u64;
-        self.at -= self.start;
+        self.window_offset += self.start as u64;
+        self.position -= self.start;
         self.summed -= self.start;
         self.start = 0;
     }

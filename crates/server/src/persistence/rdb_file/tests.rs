@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use super::error::Fault;
+use super::error::RdbFault;
 use super::save::write_file;
-use super::source::Source;
+use super::source::RdbSource;
 use super::*;
 use crate::commands::server::digest;
 use crate::config::{Config, SetPermissions};
@@ -18,22 +18,22 @@ const VALKEY: &[u8] = include_bytes!("tests/valkey.rdb");
 /// The keys in the file as Valkey reports them: database, name, digest, expiry.
 const KEYS: &str = include_str!("tests/valkey.keys");
 
-const EVERYTHING: SetPermissions = SetPermissions {
+const ALL_PERMISSIONS: SetPermissions = SetPermissions {
     may_set_protected: true,
     is_loading: false,
 };
 
-struct Place {
+struct Fixture {
     keyspace: Keyspace,
     seat: Seat,
     config: Config,
 }
 
-impl Place {
-    fn new() -> Place {
+impl Fixture {
+    fn new() -> Fixture {
         let keyspace = Keyspace::new(16, 2);
         let seat = keyspace.slots.join().expect("has a seat");
-        Place {
+        Fixture {
             keyspace,
             seat,
             config: Config::defaults(),
@@ -41,37 +41,37 @@ impl Place {
     }
 
     /// Runs `run` on a loader.
-    fn with_loader<R>(&mut self, replace: bool, run: impl FnOnce(&mut Loader<'_, '_>) -> R) -> R {
+    fn with_loader<R>(&mut self, replace: bool, run: impl FnOnce(&mut RdbLoader<'_, '_>) -> R) -> R {
         let row = self.seat.index();
-        run(&mut Loader {
-            destination: Destination::Keyspace(&mut self.seat.exclusive()),
+        run(&mut RdbLoader {
+            destination: LoadDestination::Keyspace(&mut self.seat.exclusive()),
             hasher: &self.keyspace.hasher,
             counts: &self.keyspace.counts,
             before_images: &self.keyspace.before_images,
-            seat: row,
+            thread_index: row,
             config: &self.config,
             clock: AccessClock::default(),
             now_ms: 1_000_000,
-            replace,
-            drops: None,
-            pace: None,
+            should_replace: replace,
+            on_dropped_key: None,
+            progress: None,
         })
     }
 
-    fn read(&mut self, bytes: &[u8], replace: bool) -> Result<Loaded, Fault> {
-        self.with_loader(replace, |loader| loader.read(&mut Source::new(bytes, true)))
+    fn read(&mut self, bytes: &[u8], replace: bool) -> Result<LoadedFile, RdbFault> {
+        self.with_loader(replace, |loader| loader.read(&mut RdbSource::new(bytes, true)))
     }
 
     fn save(&mut self, path: &Path, functions: &[Vec<u8>]) {
         let all = self.seat.exclusive();
-        let contents = Contents {
-            reach: WalkAccess::Everything(&all),
+        let contents = SaveContents {
+            slots: WalkAccess::Exclusive(&all),
             counts: &self.keyspace.counts,
-            head: Head {
+            head: RdbHeader {
                 functions,
                 now_s: 1,
                 used_memory_bytes: 1,
-                ..Head::default()
+                ..RdbHeader::default()
             },
             config: &self.config,
             clock: AccessClock::default(),
@@ -88,7 +88,7 @@ impl Place {
             let counted = self.keyspace.counts.keys(db);
             let before = keys.len();
             walk(
-                &WalkAccess::Everything(&all),
+                &WalkAccess::Exclusive(&all),
                 db,
                 Cursor::START,
                 usize::MAX,
@@ -109,7 +109,7 @@ impl Place {
 }
 
 /// The file without its auxiliary fields, which would be logged at every load.
-fn without_notes() -> Vec<u8> {
+fn without_aux_fields() -> Vec<u8> {
     const LAST_NOTE: &[u8] = b"aof-base\xc0\x00";
     let at = VALKEY.windows(LAST_NOTE.len()).position(|bytes| bytes == LAST_NOTE);
     let from = at.expect("has notes") + LAST_NOTE.len();
@@ -126,15 +126,15 @@ fn expected() -> Vec<String> {
 }
 
 /// A path in the temporary directory. The file is removed on drop.
-struct Scratch(std::path::PathBuf);
+struct TemporaryFile(std::path::PathBuf);
 
-impl Scratch {
-    fn new(name: &str) -> Scratch {
-        Scratch(std::env::temp_dir().join(format!("weft-rdb-{}-{name}", std::process::id())))
+impl TemporaryFile {
+    fn new(name: &str) -> TemporaryFile {
+        TemporaryFile(std::env::temp_dir().join(format!("weft-rdb-{}-{name}", std::process::id())))
     }
 }
 
-impl Drop for Scratch {
+impl Drop for TemporaryFile {
     fn drop(&mut self) {
         // The file may not have been created.
         let _ = std::fs::remove_file(&self.0);
@@ -143,25 +143,29 @@ impl Drop for Scratch {
 
 #[test]
 fn a_file_of_valkey_is_loaded_and_saved_and_loaded_again() {
-    let (theirs, ours) = (Scratch::new("theirs"), Scratch::new("ours"));
+    let (theirs, ours) = (TemporaryFile::new("theirs"), TemporaryFile::new("ours"));
     std::fs::write(&theirs.0, VALKEY).expect("writes");
-    let mut place = Place::new();
+    let mut place = Fixture::new();
     let loaded = place
         .with_loader(false, |loader| load(&theirs.0, loader))
         .expect("is loaded");
     assert_eq!((loaded.keys, loaded.functions.len()), (KEYS.lines().count() as u64, 1));
     assert_eq!(place.keys(), expected());
-    assert_eq!(place.keyspace.counts.volatile(0), 1, "a hash with a field that expires");
+    assert_eq!(
+        place.keyspace.counts.volatile_values(0),
+        1,
+        "a hash with a field that expires"
+    );
 
     place.save(&ours.0, &loaded.functions);
-    let mut second = Place::new();
+    let mut second = Fixture::new();
     let again = second
         .with_loader(false, |loader| load(&ours.0, loader))
         .expect("is loaded");
     // The files have different lengths.
     assert_eq!(
-        Loaded {
-            end: loaded.end,
+        LoadedFile {
+            end_offset: loaded.end_offset,
             ..again
         },
         loaded
@@ -170,12 +174,12 @@ fn a_file_of_valkey_is_loaded_and_saved_and_loaded_again() {
 }
 
 #[test]
-fn a_file_that_was_cut_is_refused_wherever_that_was() {
-    let (mut place, whole) = (Place::new(), without_notes());
+fn a_truncated_file_is_refused() {
+    let (mut place, whole) = (Fixture::new(), without_aux_fields());
     place.read(&whole, true).expect("is loaded");
     for length in 0..whole.len() {
         let error = place.read(&whole[..length], true).expect_err("it is cut");
-        assert!(matches!(error, Fault::Short), "after {length} bytes: {error:?}");
+        assert!(matches!(error, RdbFault::Truncated), "after {length} bytes: {error:?}");
     }
 }
 
@@ -184,7 +188,7 @@ fn damaged_files_are_refused_by_their_checksum_at_the_latest() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
-    let (mut place, whole) = (Place::new(), without_notes());
+    let (mut place, whole) = (Fixture::new(), without_aux_fields());
     for _ in 0..5000 {
         let mut damaged = whole.clone();
         // The checksum itself is not damaged: a checksum of eight zero bytes would not be verified.
@@ -195,16 +199,16 @@ fn damaged_files_are_refused_by_their_checksum_at_the_latest() {
 }
 
 #[test]
-fn a_key_that_is_there_is_replaced_only_if_that_is_wanted() {
-    let mut place = Place::new();
+fn an_existing_key_is_replaced_only_if_requested() {
+    let mut place = Fixture::new();
     place.read(VALKEY, false).expect("is loaded");
-    assert!(matches!(place.read(VALKEY, false), Err(Fault::Duplicate(0))));
+    assert!(matches!(place.read(VALKEY, false), Err(RdbFault::Duplicate(0))));
     place.read(VALKEY, true).expect("is loaded");
     assert_eq!(
         place.keyspace.counts.keys(0) + place.keyspace.counts.keys(5),
         KEYS.lines().count() as u64
     );
-    assert_eq!(place.keyspace.counts.volatile(0), 1);
+    assert_eq!(place.keyspace.counts.volatile_values(0), 1);
 }
 
 /// Returns a file of this version with these records, without a checksum.
@@ -225,12 +229,16 @@ fn versions_are_those_that_valkey_reads() {
         (b"VALKEY011", false, false),
         (b"SOMETHING", false, false),
     ];
-    let mut place = Place::new();
+    let mut place = Fixture::new();
     for (magic, strict, relaxed) in cases {
         for (check, fine) in [("strict", strict), ("relaxed", relaxed)] {
             place
                 .config
-                .set(&[(b"rdb-version-check", check.as_bytes())], EVERYTHING, &mut |_| Ok(()))
+                .set(
+                    &[(b"rdb-version-check", check.as_bytes())],
+                    ALL_PERMISSIONS,
+                    &mut |_| Ok(()),
+                )
                 .expect("sets");
             let read = place.read(&file(magic, b""), false);
             assert_eq!(read.is_ok(), *fine, "{magic:?} {check}");
@@ -239,26 +247,26 @@ fn versions_are_those_that_valkey_reads() {
 }
 
 #[test]
-fn expired_and_empty_keys_are_passed_by() {
+fn expired_and_empty_keys_are_skipped() {
     let records = b"\xfd\x01\0\0\0\x00\x01a\x01b\x01\x01c\x00\x12\x01d\x01\x02\x07\x07\0\0\0\0\0\xff\x00\x01e\x01f\
         \x16\x01h\x01\x01f\x01v\x01\0\0\0\0\0\0\0";
-    let loaded = Place::new()
+    let loaded = Fixture::new()
         .read(&file(b"VALKEY080", records), false)
         .expect("is loaded");
-    let wanted = Loaded {
+    let wanted = LoadedFile {
         position: Default::default(),
         keys: 1,
         expired: 1,
-        empty: 2,
+        empty_keys: 2,
         expired_hashes: 1,
         functions: Vec::new(),
-        end: loaded.end,
+        end_offset: loaded.end_offset,
     };
     assert_eq!(loaded, wanted);
 }
 
 #[test]
-fn what_cannot_be_kept_is_refused() {
+fn unsupported_data_is_refused() {
     let cases: &[(&[u8], &str)] = &[
         (b"\xfe\x40\x63\x00\x01a\x01b", "Database(16)"),
         (b"\xf7\x81\x12\x34\x56\x78\x12\x34\x56\x78", "Module(\"EjRWeBI0V\")"),
@@ -272,7 +280,7 @@ fn what_cannot_be_kept_is_refused() {
         (b"\xf6\x01a", "Damaged(\"Pre-release function format not supported.\")"),
     ];
     for (records, fault) in cases {
-        let error = Place::new()
+        let error = Fixture::new()
             .read(&file(b"VALKEY080", records), false)
             .expect_err("is refused");
         assert_eq!(format!("{error:?}"), *fault, "{records:?}");
@@ -280,10 +288,10 @@ fn what_cannot_be_kept_is_refused() {
 }
 
 #[test]
-fn changes_are_counted_from_the_last_dump() {
-    let status = Status::default();
-    assert_eq!(status.unsaved(5), 5);
-    status.saved(1, 5);
-    assert_eq!(status.unsaved(7), 2);
-    assert_eq!(status.unsaved(4), 0);
+fn changes_are_counted_from_the_last_save() {
+    let status = SaveStatus::default();
+    assert_eq!(status.unsaved_changes(5), 5);
+    status.record_save(1, 5);
+    assert_eq!(status.unsaved_changes(7), 2);
+    assert_eq!(status.unsaved_changes(4), 0);
 }

@@ -2,9 +2,9 @@
 
 use std::io::Read;
 
-use super::error::Fault;
-use super::source::Source;
-use crate::rdb::strings::{Loaded, Reader};
+use super::error::RdbFault;
+use super::source::RdbSource;
+use crate::rdb::strings::{ParsedString, RdbReader};
 use crate::rdb::{dump_payload, hashes, lists, sets, sorted_sets, streams};
 
 /// The type of a module value in the format used before modules were released.
@@ -16,7 +16,7 @@ const TYPE_MODULE: u8 = 7;
 ///
 /// # Errors
 /// If the file is truncated, has an invalid length, or if the type is unknown.
-pub fn skip_value<R: Read>(source: &mut Source<R>, kind: u8) -> Result<(), Fault> {
+pub fn skip_value<R: Read>(source: &mut RdbSource<R>, kind: u8) -> Result<(), RdbFault> {
     match kind {
         dump_payload::TYPE_STRING
         | hashes::TYPE_ZIPMAP
@@ -28,84 +28,84 @@ pub fn skip_value<R: Read>(source: &mut Source<R>, kind: u8) -> Result<(), Fault
         | sorted_sets::TYPE_ZIPLIST
         | sorted_sets::TYPE_LISTPACK => source.skip_string().map(drop),
         lists::TYPE_LIST | sets::TYPE_SET | lists::TYPE_QUICKLIST => {
-            each(source, |source| source.skip_string().map(drop))
+            skip_each(source, |source| source.skip_string().map(drop))
         }
-        lists::TYPE_QUICKLIST_2 => each(source, |source| {
+        lists::TYPE_QUICKLIST_2 => skip_each(source, |source| {
             source.length()?;
             source.skip_string().map(drop)
         }),
-        hashes::TYPE_HASH => each(source, skip_pair),
-        hashes::TYPE_EXPIRING => each(source, |source| {
+        hashes::TYPE_HASH => skip_each(source, skip_pair),
+        hashes::TYPE_EXPIRING => skip_each(source, |source| {
             skip_pair(source)?;
             source.take(8).map(drop)
         }),
-        sorted_sets::TYPE_BINARY => each(source, |source| {
+        sorted_sets::TYPE_BINARY => skip_each(source, |source| {
             source.skip_string()?;
             source.take(8).map(drop)
         }),
-        sorted_sets::TYPE_DECIMAL => each(source, |source| {
+        sorted_sets::TYPE_DECIMAL => skip_each(source, |source| {
             source.skip_string()?;
             skip_decimal(source)
         }),
         streams::TYPE_FIRST | streams::TYPE_SECOND | streams::TYPE_THIRD => skip_stream(source, kind),
-        TYPE_EARLY_MODULE => Err(Fault::damaged("Pre-release module format not supported")),
+        TYPE_EARLY_MODULE => Err(RdbFault::damaged("Pre-release module format not supported")),
         TYPE_MODULE => {
             let name = module_name(source.length()? as u64);
-            Err(Fault::damaged(format!(
+            Err(RdbFault::damaged(format!(
                 "The RDB file contains module data I can't load: no matching module type '{name}'"
             )))
         }
-        _ => Err(Fault::damaged(format!("Unknown RDB encoding type {kind}"))),
+        _ => Err(RdbFault::damaged(format!("Unknown RDB encoding type {kind}"))),
     }
 }
 
 /// Skips elements. Their number is read first.
-fn each<R: Read>(
-    source: &mut Source<R>,
-    mut skip: impl FnMut(&mut Source<R>) -> Result<(), Fault>,
-) -> Result<(), Fault> {
+fn skip_each<R: Read>(
+    source: &mut RdbSource<R>,
+    mut skip: impl FnMut(&mut RdbSource<R>) -> Result<(), RdbFault>,
+) -> Result<(), RdbFault> {
     for _ in 0..source.length()? {
         skip(source)?;
     }
     Ok(())
 }
 
-fn skip_pair<R: Read>(source: &mut Source<R>) -> Result<(), Fault> {
+fn skip_pair<R: Read>(source: &mut RdbSource<R>) -> Result<(), RdbFault> {
     source.skip_string()?;
     source.skip_string().map(drop)
 }
 
 /// Skips a decimal number, which is preceded by its length. The three highest lengths stand for NaN and the infinities.
-fn skip_decimal<R: Read>(source: &mut Source<R>) -> Result<(), Fault> {
+fn skip_decimal<R: Read>(source: &mut RdbSource<R>) -> Result<(), RdbFault> {
     match source.byte()? {
         253..=255 => Ok(()),
         length => source.take(usize::from(length)).map(drop),
     }
 }
 
-fn skip_lengths<R: Read>(source: &mut Source<R>, count: usize) -> Result<(), Fault> {
+fn skip_lengths<R: Read>(source: &mut RdbSource<R>, count: usize) -> Result<(), RdbFault> {
     for _ in 0..count {
         source.length()?;
     }
     Ok(())
 }
 
-fn skip_stream<R: Read>(source: &mut Source<R>, version: u8) -> Result<(), Fault> {
+fn skip_stream<R: Read>(source: &mut RdbSource<R>, version: u8) -> Result<(), RdbFault> {
     let (second, third) = (version >= streams::TYPE_SECOND, version >= streams::TYPE_THIRD);
-    each(source, skip_pair)?;
+    skip_each(source, skip_pair)?;
     // The length and the last ID, then the first ID, the largest deleted ID, and the number of entries added.
     skip_lengths(source, if second { 3 + 5 } else { 3 })?;
-    each(source, |source| {
+    skip_each(source, |source| {
         source.skip_string()?;
         skip_lengths(source, if second { 3 } else { 2 })?;
-        each(source, |source| {
+        skip_each(source, |source| {
             source.take(16 + 8)?;
             source.length().map(drop)
         })?;
-        each(source, |source| {
+        skip_each(source, |source| {
             source.skip_string()?;
             source.take(if third { 8 + 8 } else { 8 })?;
-            each(source, |source| source.take(16).map(drop))
+            skip_each(source, |source| source.take(16).map(drop))
         })
     })
 }
@@ -120,40 +120,40 @@ pub fn module_name(id: u64) -> String {
 
 /// Returns `true` if a value that no decoder accepts has no elements. Such keys are skipped. `body` is the value
 /// without its type.
-pub fn is_empty(kind: u8, body: &[u8]) -> bool {
+pub fn is_empty_value(kind: u8, body: &[u8]) -> bool {
     const EMPTY_LISTPACK: &[u8] = &[7, 0, 0, 0, 0, 0, 0xff];
     const EMPTY_ZIPLIST: &[u8] = &[11, 0, 0, 0, 10, 0, 0, 0, 0, 0, 0xff];
-    let holds = |empty: &[u8]| is_string(&mut Reader::new(body), empty);
+    let holds = |empty: &[u8]| is_string(&mut RdbReader::new(body), empty);
     match kind {
         lists::TYPE_LIST
         | sets::TYPE_SET
         | sorted_sets::TYPE_DECIMAL
         | sorted_sets::TYPE_BINARY
         | hashes::TYPE_HASH
-        | hashes::TYPE_EXPIRING => Reader::new(body).length() == Some(0),
+        | hashes::TYPE_EXPIRING => RdbReader::new(body).length() == Some(0),
         hashes::TYPE_LISTPACK | sets::TYPE_LISTPACK | sorted_sets::TYPE_LISTPACK => holds(EMPTY_LISTPACK),
         hashes::TYPE_ZIPLIST | lists::TYPE_ZIPLIST | sorted_sets::TYPE_ZIPLIST => holds(EMPTY_ZIPLIST),
         hashes::TYPE_ZIPMAP => holds(&[0, 0xff]),
         sets::TYPE_INTSET => matches!(body, [8, 2 | 4 | 8, 0, 0, 0, 0, 0, 0, 0]),
-        lists::TYPE_QUICKLIST => nodes_are(body, false, EMPTY_ZIPLIST),
-        lists::TYPE_QUICKLIST_2 => nodes_are(body, true, EMPTY_LISTPACK),
+        lists::TYPE_QUICKLIST => all_nodes_equal(body, false, EMPTY_ZIPLIST),
+        lists::TYPE_QUICKLIST_2 => all_nodes_equal(body, true, EMPTY_LISTPACK),
         _ => false,
     }
 }
 
 /// Returns `true` if every node of a list equals `node`. If `contained` is set, each node is preceded by its container.
-fn nodes_are(body: &[u8], contained: bool, node: &[u8]) -> bool {
-    let mut reader = Reader::new(body);
+fn all_nodes_equal(body: &[u8], has_containers: bool, node: &[u8]) -> bool {
+    let mut reader = RdbReader::new(body);
     let Some(count) = reader.length() else {
         return false;
     };
     (0..count).all(|_| {
-        let framed = !contained || reader.length().is_some();
+        let framed = !has_containers || reader.length().is_some();
         framed && is_string(&mut reader, node)
     })
 }
 
-fn is_string(reader: &mut Reader<'_>, wanted: &[u8]) -> bool {
-    let text = reader.string().and_then(Loaded::into_bytes);
+fn is_string(reader: &mut RdbReader<'_>, wanted: &[u8]) -> bool {
+    let text = reader.string().and_then(ParsedString::into_bytes);
     text.is_some_and(|bytes| bytes[..] == *wanted)
 }

@@ -10,27 +10,27 @@ use std::time::{Duration, Instant};
 
 use weft_reactor::unix_ms;
 
-use super::{SaveFailed, end_for_shutdown, save};
+use super::{SaveFailed, cancel_for_shutdown, save};
 use crate::config::{Config, id};
 use crate::observability::log;
-use crate::persistence::aof_files::Phase;
-use crate::persistence::snapshot_state::Purpose;
+use crate::persistence::aof_files::AofState;
+use crate::persistence::snapshot_state::SnapshotPurpose;
 use crate::replication::{ReplicaInfo, ReplicaSyncState, ReplicationState};
 use crate::runtime::shutdown::{Save, Shutdown};
 use crate::state::{Message, PauseReason, Server};
 
 /// The interval between two checks of the replicas' progress.
-const LOOK_PERIOD: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// The time that the log thread may take to request acknowledgements.
-const ASKING: Duration = Duration::from_millis(100);
+const ACK_REQUEST_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Ends the process once shutdown is prepared. A second request joins the first.
-pub fn end_process(server: &Arc<Server>, mut how: Shutdown) {
+pub fn begin_shutdown(server: &Arc<Server>, mut how: Shutdown) {
     if !server.shutdown.try_begin() {
         return;
     }
     // The data of an unfinished load is incomplete. It must not replace the existing file.
-    if server.repl.state_bits().contains(ReplicationState::LOADING) || server.dumps.loading.load(Ordering::Relaxed) {
+    if server.repl.state_bits().contains(ReplicationState::LOADING) || server.dumps.is_loading.load(Ordering::Relaxed) {
         how.save = Save::Never;
     }
     match &how.requested_by {
@@ -40,15 +40,15 @@ pub fn end_process(server: &Arc<Server>, mut how: Shutdown) {
     let for_thread = server.clone();
     let spawned = std::thread::Builder::new()
         .name("weft-shutdown".into())
-        .spawn(move || run(&for_thread, how));
+        .spawn(move || prepare_and_end(&for_thread, how));
     if let Err(error) = spawned {
-        log::warning!("The end cannot be prepared: {error}");
-        stay(server);
+        log::warning!("Cannot start the shutdown thread: {error}");
+        resume_operation(server);
     }
 }
 
 /// Aborts a shutdown that is still being prepared. Returns `true` if there was one.
-pub fn call_off(server: &Server) -> bool {
+pub fn abort_shutdown(server: &Server) -> bool {
     let called_off = server.shutdown.abort();
     if called_off {
         log::notice!("Shutdown manually aborted.");
@@ -57,20 +57,20 @@ pub fn call_off(server: &Server) -> bool {
     called_off
 }
 
-fn run(server: &Arc<Server>, how: Shutdown) {
+fn prepare_and_end(server: &Arc<Server>, how: Shutdown) {
     server.pause_clients(PauseReason::Shutdown, unix_ms(), u64::MAX, false);
-    let prepared = wait_for_replicas(server, &how).and_then(|()| write_last_dump(server, &how));
+    let prepared = wait_for_replicas(server, &how).and_then(|()| write_final_rdb(server, &how));
     if matches!(prepared, Err(ShutdownRefusal::Failed)) {
         log::warning!("Errors trying to shut down the server. Check the logs for more information.");
     }
     if prepared.is_err() || !server.request_shutdown(how) {
         server.unpause_clients(PauseReason::Shutdown);
-        stay(server);
+        resume_operation(server);
     }
 }
 
 /// Lets the process continue.
-fn stay(server: &Server) {
+fn resume_operation(server: &Server) {
     server.repl.is_shutting_down.store(false, Ordering::SeqCst);
     server.shutdown.waits_until_ms.store(0, Ordering::Relaxed);
     server.shutdown.cancel_preparation();
@@ -89,7 +89,7 @@ fn wake_coordinator(server: &Server) {
 
 /// The reason why the process does not end.
 enum ShutdownRefusal {
-    CalledOff,
+    Aborted,
     Failed,
 }
 
@@ -99,31 +99,31 @@ fn wait_for_replicas(server: &Server, how: &Shutdown) -> Result<(), ShutdownRefu
     let timeout = Duration::from_secs(server.config.unsigned(id::SHUTDOWN_TIMEOUT));
     // No pings are sent from now on, so a replica that has caught up stays caught up.
     repl.is_shutting_down.store(true, Ordering::SeqCst);
-    if !how.now && !timeout.is_zero() && !lagging(server).is_empty() {
+    if !how.now && !timeout.is_zero() && !lagging_replicas(server).is_empty() {
         log::notice!("Waiting for replicas before shutting down.");
         let since = Instant::now();
         let until_ms = unix_ms().saturating_add(timeout.as_millis() as u64);
         server.shutdown.waits_until_ms.store(until_ms, Ordering::Relaxed);
-        ask(server);
-        while since.elapsed() < timeout && !lagging(server).is_empty() {
+        request_acknowledgements(server);
+        while since.elapsed() < timeout && !lagging_replicas(server).is_empty() {
             if server.shutdown.is_aborted() {
-                return Err(ShutdownRefusal::CalledOff);
+                return Err(ShutdownRefusal::Aborted);
             }
-            std::thread::sleep(LOOK_PERIOD);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
-    tell_who_lags(server);
+    log_lagging_replicas(server);
     Ok(())
 }
 
 /// Queries the replicas' offsets.
-fn ask(server: &Server) {
+fn request_acknowledgements(server: &Server) {
     let repl = &server.repl;
     repl.is_shutting_down.store(false, Ordering::SeqCst);
     repl.replicas.request_acks();
     server.propagation.wake();
     let since = Instant::now();
-    while repl.replicas.ack_requested.load(Ordering::SeqCst) && since.elapsed() < ASKING {
+    while repl.replicas.ack_requested.load(Ordering::SeqCst) && since.elapsed() < ACK_REQUEST_TIMEOUT {
         std::thread::sleep(Duration::from_millis(1));
     }
     repl.is_shutting_down.store(true, Ordering::SeqCst);
@@ -141,15 +141,15 @@ fn end_of_history(server: &Server) -> Option<i64> {
 }
 
 /// The replicas that have not acknowledged everything.
-fn lagging(server: &Server) -> Vec<ReplicaInfo> {
+fn lagging_replicas(server: &Server) -> Vec<ReplicaInfo> {
     let end = end_of_history(server);
     let known = server.repl.replicas.infos();
     let lags = |replica: &&ReplicaInfo| end != Some(replica.acknowledged_offset);
     known.iter().filter(lags).cloned().collect()
 }
 
-fn tell_who_lags(server: &Server) {
-    let lagging = lagging(server);
+fn log_lagging_replicas(server: &Server) {
+    let lagging = lagging_replicas(server);
     let count = server.repl.replicas.infos().len();
     let now_s = unix_ms() / 1000;
     for replica in &lagging {
@@ -171,7 +171,7 @@ fn tell_who_lags(server: &Server) {
     }
 }
 
-fn saves(config: &Config, how: &Shutdown) -> bool {
+fn should_save(config: &Config, how: &Shutdown) -> bool {
     match how.save {
         Save::Always => true,
         Save::Never => false,
@@ -180,8 +180,9 @@ fn saves(config: &Config, how: &Shutdown) -> bool {
 }
 
 /// Ends a snapshot that is being written, and writes the final RDB file if one is required.
-fn write_last_dump(server: &Server, how: &Shutdown) -> Result<(), ShutdownRefusal> {
-    let writes_first_log = server.aof.phase() == Phase::Waiting && server.snapshot.purpose() == Some(Purpose::LogBase);
+fn write_final_rdb(server: &Server, how: &Shutdown) -> Result<(), ShutdownRefusal> {
+    let writes_first_log =
+        server.aof.state() == AofState::WritingBase && server.snapshot.purpose() == Some(SnapshotPurpose::AofBase);
     if writes_first_log && !how.force {
         // Without the first base file all data would be lost.
         log::warning!("Writing initial AOF, can't exit.");
@@ -190,15 +191,15 @@ fn write_last_dump(server: &Server, how: &Shutdown) -> Result<(), ShutdownRefusa
     if writes_first_log {
         log::warning!("Writing initial AOF. Exit anyway.");
     }
-    if !saves(&server.config, how) {
+    if !should_save(&server.config, how) {
         return Ok(());
     }
-    end_for_shutdown(server);
+    cancel_for_shutdown(server);
     log::notice!("Saving the final RDB snapshot before exiting.");
     let saved = match server.keyspace.slots.join() {
         Some(mut seat) => save(server, &mut seat),
         None => {
-            log::warning!("No seat is left at the keyspace");
+            log::warning!("Cannot save: all thread slots of the keyspace are in use");
             Err(SaveFailed)
         }
     };

@@ -8,28 +8,28 @@ use std::time::Duration;
 use weft_reactor::{thread_id, unix_ms};
 
 use super::into_file::FileConsumer;
-use super::path;
+use super::rdb_path;
 use crate::config::id;
 use crate::config::specials::SavePoint;
 use crate::observability::log;
 use crate::observability::metrics::Counter;
-use crate::persistence::rdb_file::Format;
+use crate::persistence::rdb_file::RdbFormat;
 use crate::persistence::snapshot;
-use crate::persistence::snapshot::{SnapshotOutcome, SnapshotRefusal, SnapshotRequest, Summary};
-use crate::persistence::snapshot_state::Purpose;
+use crate::persistence::snapshot::{SnapshotOutcome, SnapshotRefusal, SnapshotRequest, SnapshotSummary};
+use crate::persistence::snapshot_state::SnapshotPurpose;
 use crate::replication::backlog_writer;
 use crate::state::{Job, Server};
 
 /// The time after a failed dump during which no dump starts automatically, in seconds.
 const RETRY_S: u64 = 5;
 /// The time that a shutdown waits for a cancelled snapshot to end.
-const FAREWELL: Duration = Duration::from_secs(10);
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The reason why no dump was started; if necessary it was logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CannotStart {
+pub enum BackgroundSaveError {
     /// Another snapshot is being written.
-    Busy(Purpose),
+    Busy(SnapshotPurpose),
     /// The operating system or the keyspace lacks a resource, such as a thread.
     Failed,
 }
@@ -38,12 +38,12 @@ pub enum CannotStart {
 ///
 /// # Errors
 /// If it cannot start now.
-pub fn begin_now(server: &Arc<Server>) -> Result<(), CannotStart> {
-    let (config, target) = (&server.config, path(&server.config));
+pub fn start_background_save(server: &Arc<Server>) -> Result<(), BackgroundSaveError> {
+    let (config, target) = (&server.config, rdb_path(&server.config));
     let incremental = config.boolean(id::RDB_SAVE_INCREMENTAL_FSYNC);
     let order = SnapshotRequest {
-        purpose: Purpose::Dump,
-        format: Format::Newest,
+        purpose: SnapshotPurpose::RdbFile,
+        format: RdbFormat::Newest,
         consumer: Box::new(move || {
             let temporary = PathBuf::from(format!("temp-{}.rdb", thread_id()));
             let afterwards = Box::new(|| {
@@ -59,57 +59,62 @@ pub fn begin_now(server: &Arc<Server>) -> Result<(), CannotStart> {
             let place = backlog_writer::current_position(moment.server);
             Box::new(|| place.aux_fields())
         }),
-        at_end: Box::new(conclude),
+        at_end: Box::new(finish_background_save),
     };
     match snapshot::start(server, order) {
         Ok(thread) => {
             log::notice!("Background saving started by pid {thread}");
             Ok(())
         }
-        Err(SnapshotRefusal::Busy(purpose)) => Err(CannotStart::Busy(purpose)),
+        Err(SnapshotRefusal::Busy(purpose)) => Err(BackgroundSaveError::Busy(purpose)),
         Err(SnapshotRefusal::System(error)) => {
             log::warning!("Can't save in background: {error}");
-            server.dumps.last_failed.store(true, Ordering::Relaxed);
+            server.dumps.has_last_save_failed.store(true, Ordering::Relaxed);
             server.dumps.last_try_s.store(unix_ms() / 1000, Ordering::Relaxed);
             server.config.invalidate_caches();
-            Err(CannotStart::Failed)
+            Err(BackgroundSaveError::Failed)
         }
     }
 }
 
-fn conclude(server: &Arc<Server>, summary: &Summary, ending: SnapshotOutcome) {
+fn finish_background_save(server: &Arc<Server>, summary: &SnapshotSummary, ending: SnapshotOutcome) {
     let dumps = &server.dumps;
     let now_s = unix_ms() / 1000;
     match ending {
         SnapshotOutcome::Done => {
-            let took_s = summary.began.elapsed().as_secs_f64();
-            let (keys, kept_bytes) = (summary.keys, summary.kept_bytes);
-            log::debug!("{keys} keys written in {took_s:.3} seconds, {kept_bytes} bytes kept meanwhile");
+            let took_s = summary.started_at.elapsed().as_secs_f64();
+            let (keys, kept_bytes) = (summary.keys, summary.before_image_bytes);
+            log::debug!("{keys} keys written in {took_s:.3} seconds, {kept_bytes} bytes of before-images");
             log::notice!("Background saving terminated with success");
-            dumps.saved(now_s, summary.changes);
+            dumps.record_save(now_s, summary.changes);
         }
         SnapshotOutcome::Cancelled => log::warning!("Background saving terminated by request"),
         SnapshotOutcome::Failed(error) => {
             log::warning!("{error}");
             log::warning!("Background saving error");
-            dumps.last_failed.store(true, Ordering::Relaxed);
+            dumps.has_last_save_failed.store(true, Ordering::Relaxed);
         }
     }
     dumps
-        .last_took_s
-        .store(now_s.saturating_sub(summary.began_s) as i64, Ordering::Relaxed);
-    dumps.last_kept_bytes.store(summary.kept_bytes, Ordering::Relaxed);
+        .last_duration_s
+        .store(now_s.saturating_sub(summary.started_s) as i64, Ordering::Relaxed);
+    dumps
+        .last_before_image_bytes
+        .store(summary.before_image_bytes, Ordering::Relaxed);
     // Threads that cache if writes are refused must check again.
     server.config.invalidate_caches();
 }
 
 /// Performs BGSAVE CANCEL: cancels a running or a scheduled save. Returns the reply; `None` if there is neither.
-pub fn cancel(server: &Server) -> Option<&'static str> {
-    if server.snapshot.cancel(&[Purpose::Dump, Purpose::Replicas]) {
+pub fn cancel_background_save(server: &Server) -> Option<&'static str> {
+    if server
+        .snapshot
+        .cancel(&[SnapshotPurpose::RdbFile, SnapshotPurpose::Replicas])
+    {
         log::notice!("Background saving will be aborted due to user request");
         return Some("Background saving cancelled");
     }
-    if server.dumps.scheduled.swap(false, Ordering::Relaxed) {
+    if server.dumps.is_scheduled.swap(false, Ordering::Relaxed) {
         log::notice!("Scheduled background saving will be cancelled due to user request");
         return Some("Scheduled background saving cancelled");
     }
@@ -118,53 +123,60 @@ pub fn cancel(server: &Server) -> Option<&'static str> {
 
 /// Cancels a running save because all data is about to be deleted. The caller holds exclusive mode. From now on no
 /// before-images are kept for it.
-pub fn end_for_flush(server: &Server) {
-    if server.snapshot.cancel(&[Purpose::Dump, Purpose::Replicas]) {
-        server.keyspace.before_images.abandon();
+pub fn cancel_for_flush(server: &Server) {
+    if server
+        .snapshot
+        .cancel(&[SnapshotPurpose::RdbFile, SnapshotPurpose::Replicas])
+    {
+        server.keyspace.before_images.cancel();
     }
 }
 
 /// Cancels a running snapshot because the process ends. The files that it created are removed.
-pub fn end_for_shutdown(server: &Server) {
-    let all = [Purpose::Dump, Purpose::LogBase, Purpose::Replicas];
+pub fn cancel_for_shutdown(server: &Server) {
+    let all = [
+        SnapshotPurpose::RdbFile,
+        SnapshotPurpose::AofBase,
+        SnapshotPurpose::Replicas,
+    ];
     if server.snapshot.cancel(&all) {
         match server.snapshot.purpose() {
-            Some(Purpose::LogBase) => log::warning!("There is a child rewriting the AOF. Killing it!"),
+            Some(SnapshotPurpose::AofBase) => log::warning!("There is a child rewriting the AOF. Killing it!"),
             _ => log::warning!("There is a child saving an .rdb. Killing it!"),
         }
-        if !server.snapshot.wait_for_end(FAREWELL) {
-            log::warning!("What was being written does not end: its files may be left over.");
+        if !server.snapshot.wait_for_end(CANCEL_TIMEOUT) {
+            log::warning!("The running snapshot did not end in time: its temporary files may be left behind.");
         }
     }
 }
 
 /// Starts a save if one is due, because it was scheduled or a save point is reached. Called by the cron. A background
 /// thread performs the save.
-pub fn begin_due(server: &Arc<Server>) {
+pub fn start_due_save(server: &Arc<Server>) {
     let dumps = &server.dumps;
-    if server.snapshot.purpose().is_some() || dumps.asked.load(Ordering::Relaxed) || !is_due(server) {
+    if server.snapshot.purpose().is_some() || dumps.is_requested.load(Ordering::Relaxed) || !is_save_due(server) {
         return;
     }
-    dumps.asked.store(true, Ordering::Relaxed);
+    dumps.is_requested.store(true, Ordering::Relaxed);
     let job: Job = Box::new(|server, _| {
         // If another snapshot is running, the save stays due. Failures have been logged.
-        if begin_now(server).is_ok() {
-            server.dumps.scheduled.store(false, Ordering::Relaxed);
+        if start_background_save(server).is_ok() {
+            server.dumps.is_scheduled.store(false, Ordering::Relaxed);
         }
-        server.dumps.asked.store(false, Ordering::Relaxed);
+        server.dumps.is_requested.store(false, Ordering::Relaxed);
     });
     // The receiving threads end only at shutdown.
     let _ = server.background.send(job);
 }
 
-fn is_due(server: &Server) -> bool {
+fn is_save_due(server: &Server) -> bool {
     let dumps = &server.dumps;
     let now_s = unix_ms() / 1000;
     let since_try_s = now_s.saturating_sub(dumps.last_try_s.load(Ordering::Relaxed));
-    if dumps.last_failed.load(Ordering::Relaxed) && since_try_s <= RETRY_S {
+    if dumps.has_last_save_failed.load(Ordering::Relaxed) && since_try_s <= RETRY_S {
         return false;
     }
-    let changes = dumps.unsaved(server.metrics.sum(Counter::Dirty));
+    let changes = dumps.unsaved_changes(server.metrics.sum(Counter::Dirty));
     let since_save_s = now_s.saturating_sub(dumps.last_save_s.load(Ordering::Relaxed));
     let points = server.config.save_points();
     let is_reached = |point: &&SavePoint| {
@@ -175,5 +187,5 @@ fn is_due(server: &Server) -> bool {
     if let Some(point) = reached {
         log::notice!("{} changes in {} seconds. Saving...", point.changes, point.seconds);
     }
-    reached.is_some() || dumps.scheduled.load(Ordering::Relaxed)
+    reached.is_some() || dumps.is_scheduled.load(Ordering::Relaxed)
 }

@@ -2,18 +2,18 @@
 
 use std::path::PathBuf;
 
-use crate::persistence::rdb_file::DumpFile;
-use crate::persistence::snapshot::{Consumer, ConsumerError};
-use crate::persistence::snapshot_state::Running;
+use crate::persistence::rdb_file::RdbFile;
+use crate::persistence::snapshot::{ConsumerError, SnapshotConsumer};
+use crate::persistence::snapshot_state::SnapshotState;
 
 /// An action on the renamed file.
 pub type OnFileComplete = Box<dyn FnOnce() -> Result<(), ConsumerError> + Send>;
 
 /// Writes a snapshot to a file.
 pub struct FileConsumer {
-    file: DumpFile,
+    file: RdbFile,
     target: PathBuf,
-    afterwards: OnFileComplete,
+    after_rename: OnFileComplete,
 }
 
 impl FileConsumer {
@@ -25,29 +25,29 @@ impl FileConsumer {
     pub fn create(
         temporary: PathBuf,
         target: PathBuf,
-        incremental: bool,
+        is_incremental: bool,
         afterwards: OnFileComplete,
-    ) -> Result<Box<dyn Consumer>, ConsumerError> {
-        let file = DumpFile::create(temporary, incremental)?;
+    ) -> Result<Box<dyn SnapshotConsumer>, ConsumerError> {
+        let file = RdbFile::create(temporary, is_incremental)?;
         Ok(Box::new(FileConsumer {
             file,
             target,
-            afterwards,
+            after_rename: afterwards,
         }))
     }
 }
 
-impl Consumer for FileConsumer {
-    fn take(&mut self, bytes: &[u8], _running: &Running) -> Result<(), ConsumerError> {
+impl SnapshotConsumer for FileConsumer {
+    fn write(&mut self, bytes: &[u8], _running: &SnapshotState) -> Result<(), ConsumerError> {
         Ok(self.file.write(bytes)?)
     }
 
-    fn finish(self: Box<Self>, running: &Running) -> Result<(), ConsumerError> {
+    fn finish(self: Box<Self>, running: &SnapshotState) -> Result<(), ConsumerError> {
         self.file.sync()?;
         if running.is_cancelled() {
-            return Err("it was cancelled".into());
+            return Err("the snapshot was cancelled".into());
         }
         self.file.publish(&self.target)?;
-        (self.afterwards)()
+        (self.after_rename)()
     }
 }

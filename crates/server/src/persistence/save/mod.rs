@@ -7,8 +7,11 @@ mod ending;
 mod in_background;
 mod into_file;
 
-pub use ending::{call_off, end_process};
-pub use in_background::{CannotStart, begin_due, begin_now, cancel, end_for_flush, end_for_shutdown};
+pub use ending::{abort_shutdown, begin_shutdown};
+pub use in_background::{
+    BackgroundSaveError, cancel_background_save, cancel_for_flush, cancel_for_shutdown, start_background_save,
+    start_due_save,
+};
 pub use into_file::FileConsumer;
 
 use std::ffi::OsString;
@@ -23,16 +26,17 @@ use weft_reactor::unix_ms;
 use crate::config::{Config, id};
 use crate::keyspace::access::WholeKeyspace;
 use crate::keyspace::effects::Hooks;
-use crate::keyspace::flush::take;
+use crate::keyspace::flush::take_databases;
 use crate::keyspace::walk::WalkAccess;
 use crate::keyspace::{Exclusive, Seat};
 use crate::observability::log;
 use crate::observability::metrics::Counter;
 use crate::persistence::rdb_file;
 use crate::persistence::rdb_file::{
-    Contents, Destination, Fault, Head, LoadError, Loaded, Loader, OnKeyDropped, Position, ProgressCallback,
+    LoadDestination, LoadedFile, OnKeyDropped, ProgressCallback, RdbFault, RdbHeader, RdbLoadError, RdbLoader,
+    SaveContents, StoredReplicationPosition,
 };
-use crate::persistence::snapshot::{AuxField, clock};
+use crate::persistence::snapshot::{AuxField, access_clock};
 use crate::propagation::write_command;
 use crate::replication::ReplicationState;
 use crate::replication::backlog_writer;
@@ -58,9 +62,11 @@ pub fn save(server: &Server, seat: &mut Seat) -> Result<(), SaveFailed> {
 fn write(server: &Server, all: &mut Exclusive<'_>) -> Result<(), SaveFailed> {
     // Nothing changes before the position is known.
     let notes = backlog_writer::current_position(server).aux_fields();
-    write_file(server, all, &path(&server.config), &notes)?;
+    write_file(server, all, &rdb_path(&server.config), &notes)?;
     log::notice!("DB saved on disk");
-    server.dumps.saved(unix_ms() / 1000, server.metrics.sum(Counter::Dirty));
+    server
+        .dumps
+        .record_save(unix_ms() / 1000, server.metrics.sum(Counter::Dirty));
     server.config.invalidate_caches();
     Ok(())
 }
@@ -68,18 +74,18 @@ fn write(server: &Server, all: &mut Exclusive<'_>) -> Result<(), SaveFailed> {
 fn write_file(server: &Server, all: &mut Exclusive<'_>, path: &Path, notes: &[AuxField]) -> Result<(), SaveFailed> {
     let now_s = unix_ms() / 1000;
     let functions = server.scripts.libraries.codes();
-    let contents = Contents {
-        reach: WalkAccess::Everything(all),
+    let contents = SaveContents {
+        slots: WalkAccess::Exclusive(all),
         counts: &server.keyspace.counts,
-        head: Head {
+        head: RdbHeader {
             functions: &functions,
             now_s,
             used_memory_bytes: crate::observability::memory::used().unwrap_or(0),
-            notes,
-            ..Head::default()
+            aux_fields: notes,
+            ..RdbHeader::default()
         },
         config: &server.config,
-        clock: clock(&server.config, now_s),
+        clock: access_clock(&server.config, now_s),
     };
     rdb_file::save(path, &contents).map_err(|error| {
         log::warning!("{error}");
@@ -104,33 +110,35 @@ pub fn save_after_flush(server: &Server, seat: &mut Seat) -> Result<(), SaveFail
 /// If the file cannot be loaded completely.
 pub fn load_at_start(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize) -> Result<(), SaveFailed> {
     let started = Instant::now();
-    if let Ok(metadata) = std::fs::metadata(path(&server.config)) {
-        begin_progress(server, metadata.len());
+    if let Ok(metadata) = std::fs::metadata(rdb_path(&server.config)) {
+        reset_load_progress(server, metadata.len());
     }
     let is_replica_of_cluster = server.cluster.as_ref().is_some_and(|cluster| cluster.view().is_replica);
     let is_primary = server.config.primary().is_none() && !is_replica_of_cluster;
-    let mut deletions = Deletions::default();
-    let mut delete = |db: usize, name: &[u8]| deletions.add(server, db, name);
+    let mut deletions = ExpiredDeletions::default();
+    let mut delete = |db: usize, name: &[u8]| deletions.append_deletion(server, db, name);
     let how = match is_primary {
         true => {
             backlog_writer::open_for_load(server);
             LoadMode {
-                replace: false,
+                should_replace: false,
                 expiry_ms: unix_ms(),
-                drops: Some(&mut delete),
+                on_dropped_key: Some(&mut delete),
             }
         }
         // Expired keys are deleted by the primary.
-        false => LoadMode::keeping_expired(),
+        false => LoadMode::keep_expired(),
     };
     match load(server, all, row, how) {
         Ok(loaded) => {
             log::notice!("DB loaded from disk: {:.3} seconds", started.elapsed().as_secs_f64());
-            resume(server, &loaded.position, is_primary)
+            resume_replication(server, &loaded.position, is_primary)
         }
-        Err(error) if error.is_missing() => resume(server, &Position::default(), is_primary),
+        Err(error) if error.is_missing() => {
+            resume_replication(server, &StoredReplicationPosition::default(), is_primary)
+        }
         Err(error) => {
-            tell(&error);
+            log_load_error(&error);
             log::warning!("Fatal error loading the DB, check server logs. Exiting.");
             Err(SaveFailed)
         }
@@ -139,16 +147,16 @@ pub fn load_at_start(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize) 
 
 /// The deletions to propagate for keys that a dump does not bring back.
 #[derive(Default)]
-struct Deletions {
-    selected: Option<usize>,
+struct ExpiredDeletions {
+    selected_db: Option<usize>,
 }
 
-impl Deletions {
-    fn add(&mut self, server: &Server, db: usize, name: &[u8]) {
+impl ExpiredDeletions {
+    fn append_deletion(&mut self, server: &Server, db: usize, name: &[u8]) {
         let config = &server.config;
         let mut bytes = Vec::new();
-        if self.selected != Some(db) {
-            self.selected = Some(db);
+        if self.selected_db != Some(db) {
+            self.selected_db = Some(db);
             write_command([&b"SELECT"[..], db.to_string().as_bytes()].into_iter(), &mut bytes);
         }
         let delete: &[u8] = match config.boolean(id::LAZYFREE_LAZY_EXPIRE) {
@@ -162,7 +170,11 @@ impl Deletions {
 }
 
 /// Continues the replication history of the dump, if it contains one.
-fn resume(server: &Arc<Server>, position: &Position, is_primary: bool) -> Result<(), SaveFailed> {
+fn resume_replication(
+    server: &Arc<Server>,
+    position: &StoredReplicationPosition,
+    is_primary: bool,
+) -> Result<(), SaveFailed> {
     let place = match (String::from_utf8(position.id.clone()), position.offset, position.db) {
         (Ok(id), Some(offset), Some(db)) if !id.is_empty() && offset >= 0 => {
             Some(backlog_writer::HistoryPosition { id, offset, db })
@@ -172,7 +184,7 @@ fn resume(server: &Arc<Server>, position: &Position, is_primary: bool) -> Result
     match place {
         Some(place) if is_primary => {
             backlog_writer::resume_as_primary(server, place.id, place.offset).map_err(|error| {
-                log::warning!("Fatal error: cannot start the thread of the log: {error}");
+                log::warning!("Fatal error: cannot start the log thread: {error}");
                 SaveFailed
             })
         }
@@ -188,7 +200,7 @@ fn resume(server: &Arc<Server>, position: &Position, is_primary: bool) -> Result
 }
 
 /// Records the start of a load of this many bytes, for INFO.
-pub fn begin_progress(server: &Server, total_bytes: u64) {
+pub fn reset_load_progress(server: &Server, total_bytes: u64) {
     let loading = &server.repl.loading;
     loading.started_s.store(unix_ms() / 1000, Ordering::Relaxed);
     loading.total_bytes.store(total_bytes, Ordering::Relaxed);
@@ -196,12 +208,12 @@ pub fn begin_progress(server: &Server, total_bytes: u64) {
     loading.used_memory_bytes.store(0, Ordering::Relaxed);
 }
 
-fn tell(error: &LoadError) {
-    if matches!(error.fault, Fault::Short) {
+fn log_load_error(error: &RdbLoadError) {
+    if matches!(error.fault, RdbFault::Truncated) {
         log::warning!("Short read or OOM loading DB. Unrecoverable error, aborting now.");
     }
     log::warning!("{error}");
-    if matches!(error.fault, Fault::Checksum(..)) {
+    if matches!(error.fault, RdbFault::Checksum(..)) {
         let (offset, path) = (error.offset, error.path.display());
         log::warning!("Internal error in RDB reading offset {offset} of {path} -> RDB CRC error");
     }
@@ -212,46 +224,46 @@ fn tell(error: &LoadError) {
 ///
 /// # Errors
 /// If the preamble cannot be loaded. The reason has been logged.
-pub fn load_preamble(server: &Server, all: &mut Exclusive<'_>, row: usize, path: &Path) -> Result<u64, SaveFailed> {
-    let loaded = load_file(server, path, all, row, LoadMode::keeping_expired()).map_err(|error| {
-        tell(&error);
+pub fn load_rdb_preamble(server: &Server, all: &mut Exclusive<'_>, row: usize, path: &Path) -> Result<u64, SaveFailed> {
+    let loaded = load_file(server, path, all, row, LoadMode::keep_expired()).map_err(|error| {
+        log_load_error(&error);
         SaveFailed
     })?;
-    Ok(loaded.end)
+    Ok(loaded.end_offset)
 }
 
 /// Writes an RDB file as the base of an append-only file.
 ///
 /// # Errors
 /// If the file cannot be written. The reason has been logged.
-pub fn write_to(server: &Server, all: &mut Exclusive<'_>, path: &Path) -> Result<(), SaveFailed> {
+pub fn write_base_file(server: &Server, all: &mut Exclusive<'_>, path: &Path) -> Result<(), SaveFailed> {
     write_file(server, all, path, &[])
 }
 
 /// The options of a load.
 struct LoadMode<'h> {
     /// `true` if a key of the file replaces one in memory.
-    replace: bool,
+    should_replace: bool,
     /// Keys that have expired at this time are dropped, in ms since the Unix epoch; 0 drops none.
     expiry_ms: u64,
     /// Called for them.
-    drops: Option<OnKeyDropped<'h>>,
+    on_dropped_key: Option<OnKeyDropped<'h>>,
 }
 
 impl LoadMode<'_> {
-    fn keeping_expired() -> Self {
+    fn keep_expired() -> Self {
         LoadMode {
-            replace: false,
+            should_replace: false,
             expiry_ms: 0,
-            drops: None,
+            on_dropped_key: None,
         }
     }
 }
 
-fn load(server: &Server, all: &mut Exclusive<'_>, row: usize, how: LoadMode<'_>) -> Result<Loaded, LoadError> {
-    server.dumps.loading.store(true, Ordering::Relaxed);
-    let loaded = load_file(server, &path(&server.config), all, row, how);
-    server.dumps.loading.store(false, Ordering::Relaxed);
+fn load(server: &Server, all: &mut Exclusive<'_>, row: usize, how: LoadMode<'_>) -> Result<LoadedFile, RdbLoadError> {
+    server.dumps.is_loading.store(true, Ordering::Relaxed);
+    let loaded = load_file(server, &rdb_path(&server.config), all, row, how);
+    server.dumps.is_loading.store(false, Ordering::Relaxed);
     loaded
 }
 
@@ -262,29 +274,29 @@ fn load_file(
     all: &mut Exclusive<'_>,
     row: usize,
     how: LoadMode<'_>,
-) -> Result<Loaded, LoadError> {
-    let replace = how.replace;
+) -> Result<LoadedFile, RdbLoadError> {
+    let replace = how.should_replace;
     let now_ms = unix_ms();
     let progress = &server.repl.loading;
     let before = progress.loaded_bytes.load(Ordering::Relaxed);
     let report = |bytes| progress.loaded_bytes.store(before + bytes, Ordering::Relaxed);
     let used_memory = |bytes| progress.used_memory_bytes.store(bytes, Ordering::Relaxed);
-    let mut loader = Loader {
-        destination: Destination::Keyspace(all),
+    let mut loader = RdbLoader {
+        destination: LoadDestination::Keyspace(all),
         hasher: &server.keyspace.hasher,
         counts: &server.keyspace.counts,
         before_images: &server.keyspace.before_images,
-        seat: row,
+        thread_index: row,
         config: &server.config,
-        clock: clock(&server.config, now_ms / 1000),
+        clock: access_clock(&server.config, now_ms / 1000),
         now_ms: how.expiry_ms,
-        replace,
-        drops: match how.drops {
+        should_replace: replace,
+        on_dropped_key: match how.on_dropped_key {
             Some(tell) => Some(tell),
             None => None,
         },
         // Only at startup do other clients get `-LOADING` meanwhile.
-        pace: server
+        progress: server
             .repl
             .state_bits()
             .contains(ReplicationState::LOADING)
@@ -295,9 +307,9 @@ fn load_file(
             }),
     };
     let loaded = rdb_file::load(path, &mut loader)?;
-    report(loaded.end);
+    report(loaded.end_offset);
     load_functions(server, &loaded, replace)?;
-    let empty = match loaded.empty {
+    let empty = match loaded.empty_keys {
         0 => String::new(),
         empty => format!(", empty keys skipped: {empty}"),
     };
@@ -307,22 +319,22 @@ fn load_file(
         loaded.expired,
         loaded.expired_hashes
     );
-    server.dumps.loaded(&loaded);
+    server.dumps.record_load(&loaded);
     Ok(loaded)
 }
 
 /// Loads the function libraries of an RDB file. If `replace` is set, a library replaces one of the same name, as keys
 /// do.
-fn load_functions(server: &Server, loaded: &Loaded, replace: bool) -> Result<(), LoadError> {
+fn load_functions(server: &Server, loaded: &LoadedFile, replace: bool) -> Result<(), RdbLoadError> {
     for code in &loaded.functions {
         let added = load_library(&server.scripts, code, false)
             .and_then(|library| server.scripts.libraries.add(&library, replace));
         if let Err(reason) = added {
             let reason = String::from_utf8_lossy(&reason);
-            return Err(LoadError {
-                path: path(&server.config),
+            return Err(RdbLoadError {
+                path: rdb_path(&server.config),
                 offset: 0,
-                fault: Fault::damaged(format!("Failed creating the library: {reason}")),
+                fault: RdbFault::damaged(format!("Failed creating the library: {reason}")),
             });
         }
     }
@@ -331,18 +343,18 @@ fn load_functions(server: &Server, loaded: &Loaded, replace: bool) -> Result<(),
 
 /// The options of writing and loading all data.
 #[derive(Clone, Copy, Debug)]
-pub struct Reload {
+pub struct ReloadOptions {
     /// `true` if an RDB file is written first.
-    pub save: bool,
+    pub should_save: bool,
     /// `true` if the data in memory is deleted before loading.
-    pub flush: bool,
+    pub should_flush: bool,
     /// `true` if a key of the file replaces one in memory.
     pub replace: bool,
 }
 
 /// The reason why data was not reloaded.
 #[derive(Debug)]
-pub enum CannotReload {
+pub enum ReloadError {
     /// Data is being loaded already.
     Loading,
     /// The file could not be written. Nothing changed.
@@ -355,52 +367,52 @@ pub enum CannotReload {
 ///
 /// # Errors
 /// If writing or loading fails. The reason has been logged.
-pub fn reload(server: &Server, seat: &mut Seat, how: Reload) -> Result<(), CannotReload> {
+pub fn reload(server: &Server, seat: &mut Seat, how: ReloadOptions) -> Result<(), ReloadError> {
     server.scripts.running.exclude_runs();
-    let reloaded = reload_alone(server, seat, how);
+    let reloaded = reload_in_exclusive_mode(server, seat, how);
     server.scripts.running.end_exclusion();
     reloaded
 }
 
-fn reload_alone(server: &Server, seat: &mut Seat, how: Reload) -> Result<(), CannotReload> {
+fn reload_in_exclusive_mode(server: &Server, seat: &mut Seat, how: ReloadOptions) -> Result<(), ReloadError> {
     let row = seat.index();
     let mut all = seat.exclusive();
     if server.is_loading() {
-        return Err(CannotReload::Loading);
+        return Err(ReloadError::Loading);
     }
-    if how.save {
-        write(server, &mut all).map_err(|SaveFailed| CannotReload::Save)?;
+    if how.should_save {
+        write(server, &mut all).map_err(|SaveFailed| ReloadError::Save)?;
     }
     let keyspace = &server.keyspace;
     let databases = 0..keyspace.counts.databases();
     let taken = how
-        .flush
-        .then(|| take(&mut WholeKeyspace::Alone(&mut all), databases, keyspace, row));
-    if how.flush {
+        .should_flush
+        .then(|| take_databases(&mut WholeKeyspace::Exclusive(&mut all), databases, keyspace, row));
+    if how.should_flush {
         server.scripts.libraries.flush();
     }
     // Freed before loading, because the memory may not suffice for both.
     drop(taken);
     // Replicas and the append-only file still have the expired keys. They stay until they are deleted, which is logged.
-    let is_repeated = keyspace.hooks.now().has(Hooks::LOG);
+    let is_repeated = keyspace.hooks.current().intersects(Hooks::LOG);
     let expiry_ms = match server.repl.is_replica() || is_repeated {
         true => 0,
         false => unix_ms(),
     };
     let how = LoadMode {
-        replace: how.replace,
+        should_replace: how.replace,
         expiry_ms,
-        drops: None,
+        on_dropped_key: None,
     };
     load(server, &mut all, row, how).map_err(|error| {
-        tell(&error);
-        CannotReload::Load
+        log_load_error(&error);
+        ReloadError::Load
     })?;
     log::notice!("DB reloaded by DEBUG RELOAD");
     Ok(())
 }
 
 /// The path of the RDB file.
-pub fn path(config: &Config) -> PathBuf {
+pub fn rdb_path(config: &Config) -> PathBuf {
     OsString::from_vec(config.text(id::DBFILENAME).to_vec()).into()
 }

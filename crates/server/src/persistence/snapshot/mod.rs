@@ -41,17 +41,17 @@ use weft_reactor::{lower_priority, parse_cpu_list, pin_to_cpus, thread_id, unix_
 
 use crate::config::{Config, id};
 use crate::keyspace::Seat;
-use crate::keyspace::before_image::MOST_DATABASES;
+use crate::keyspace::before_image::MAX_DATABASES;
 use crate::keyspace::clock::AccessClock;
 use crate::observability::log;
 use crate::observability::metrics::Counter;
-use crate::persistence::rdb_file::{Format, Head, Style};
-use crate::persistence::snapshot_state::{Purpose, Running};
+use crate::persistence::rdb_file::{KeyEncodingOptions, RdbFormat, RdbHeader};
+use crate::persistence::snapshot_state::{SnapshotPurpose, SnapshotState};
 use crate::state::Server;
-use saver::{Chunk, Database, Saver};
+use saver::{Database, SnapshotChunk, SnapshotSaver};
 
 /// The nice value of the threads, below the workers' priority.
-const NICE: i32 = 10;
+const NICE_VALUE: i32 = 10;
 /// The number of chunks that may be ready and not yet consumed.
 const CHUNKS_AHEAD: usize = 4;
 
@@ -59,19 +59,19 @@ const CHUNKS_AHEAD: usize = 4;
 pub type ConsumerError = Box<dyn Error + Send + Sync>;
 
 /// The destination of a snapshot. All its methods run on a separate thread, which may wait.
-pub trait Consumer: Send {
+pub trait SnapshotConsumer: Send {
     /// Takes the next bytes.
     ///
     /// # Errors
     /// If the bytes cannot be taken. The snapshot then ends.
-    fn take(&mut self, bytes: &[u8], running: &Running) -> Result<(), ConsumerError>;
+    fn write(&mut self, bytes: &[u8], running: &SnapshotState) -> Result<(), ConsumerError>;
 
     /// Completes the output after all bytes were taken. If the snapshot has been cancelled, it must not change anything
     /// that is visible outside.
     ///
     /// # Errors
     /// If the output could not be completed.
-    fn finish(self: Box<Self>, running: &Running) -> Result<(), ConsumerError>;
+    fn finish(self: Box<Self>, running: &SnapshotState) -> Result<(), ConsumerError>;
 }
 
 /// The name and the text of an auxiliary field written before the keys.
@@ -80,18 +80,18 @@ pub type AuxField = (&'static str, Vec<u8>);
 pub type AuxFields = Box<dyn FnOnce() -> Vec<AuxField> + Send>;
 
 /// Creates a consumer.
-pub type MakeConsumer = Box<dyn FnOnce() -> Result<Box<dyn Consumer>, ConsumerError> + Send>;
+pub type MakeConsumer = Box<dyn FnOnce() -> Result<Box<dyn SnapshotConsumer>, ConsumerError> + Send>;
 /// A callback for the snapshot's moment.
 pub type OnMoment = Box<dyn FnOnce(&SnapshotMoment<'_>) -> AuxFields + Send>;
 /// A callback for the end of the snapshot.
-pub type OnEnd = Box<dyn FnOnce(&Arc<Server>, &Summary, SnapshotOutcome) + Send>;
+pub type OnEnd = Box<dyn FnOnce(&Arc<Server>, &SnapshotSummary, SnapshotOutcome) + Send>;
 
 /// A request for a snapshot.
 pub struct SnapshotRequest {
     /// The purpose.
-    pub purpose: Purpose,
+    pub purpose: SnapshotPurpose,
     /// The version of the RDB format. A value that this version cannot represent ends the snapshot.
-    pub format: Format,
+    pub format: RdbFormat,
     /// Creates the consumer, on the consumer's thread, after the moment.
     pub consumer: MakeConsumer,
     /// Runs at the snapshot's moment.
@@ -118,24 +118,24 @@ pub enum SnapshotOutcome {
 
 /// The figures of a snapshot, available at its end.
 #[derive(Clone, Copy, Debug)]
-pub struct Summary {
+pub struct SnapshotSummary {
     /// The number of changes before its moment.
     pub changes: u64,
     /// The number of keys written.
     pub keys: u64,
     /// The number of bytes that before-images took.
-    pub kept_bytes: u64,
+    pub before_image_bytes: u64,
     /// The snapshot's moment.
-    pub began: Instant,
+    pub started_at: Instant,
     /// The time of its moment in seconds since the Unix epoch.
-    pub began_s: u64,
+    pub started_s: u64,
 }
 
 /// The reason why no snapshot was started.
 #[derive(Debug)]
 pub enum SnapshotRefusal {
     /// Another snapshot is being written.
-    Busy(Purpose),
+    Busy(SnapshotPurpose),
     /// The operating system or the keyspace lacks a resource, such as a thread.
     System(io::Error),
 }
@@ -146,27 +146,27 @@ pub enum SnapshotRefusal {
 /// # Errors
 /// If no snapshot can start now. No callback of the order was called then.
 pub fn start(server: &Arc<Server>, order: SnapshotRequest) -> Result<i32, SnapshotRefusal> {
-    let claim = Claim::new(server, order.purpose).map_err(SnapshotRefusal::Busy)?;
+    let claim = SnapshotClaim::new(server, order.purpose).map_err(SnapshotRefusal::Busy)?;
     claim.start(order).map_err(SnapshotRefusal::System)
 }
 
 /// The right to start the next snapshot. A caller that changes shared state before its snapshot starts, such as a file,
 /// claims first. Dropping the claim releases the right.
-pub struct Claim<'s> {
+pub struct SnapshotClaim<'s> {
     server: &'s Arc<Server>,
-    purpose: Purpose,
+    purpose: SnapshotPurpose,
     has_started: bool,
 }
 
-impl<'s> Claim<'s> {
+impl<'s> SnapshotClaim<'s> {
     /// Claims the next snapshot for a purpose.
     ///
     /// # Errors
     /// The purpose of the snapshot that is claimed or being written already.
-    pub fn new(server: &'s Arc<Server>, purpose: Purpose) -> Result<Self, Purpose> {
+    pub fn new(server: &'s Arc<Server>, purpose: SnapshotPurpose) -> Result<Self, SnapshotPurpose> {
         server.snapshot.claim(purpose, unix_ms() / 1000)?;
         server.note_snapshot(true);
-        Ok(Claim {
+        Ok(SnapshotClaim {
             server,
             purpose,
             has_started: false,
@@ -186,7 +186,7 @@ impl<'s> Claim<'s> {
     }
 }
 
-impl Drop for Claim<'_> {
+impl Drop for SnapshotClaim<'_> {
     fn drop(&mut self) {
         if !self.has_started {
             self.server.note_snapshot(false);
@@ -196,21 +196,23 @@ impl Drop for Claim<'_> {
 }
 
 fn start_claimed(server: &Arc<Server>, order: SnapshotRequest) -> io::Result<i32> {
-    if server.keyspace.counts.databases() > MOST_DATABASES {
-        return Err(io::Error::other("there are too many databases"));
+    if server.keyspace.counts.databases() > MAX_DATABASES {
+        return Err(io::Error::other("too many databases for a snapshot"));
     }
     let seat = server.keyspace.slots.join();
-    let seat = seat.ok_or_else(|| io::Error::other("no seat is left at the keyspace"))?;
+    let seat = seat.ok_or_else(|| io::Error::other("all thread slots of the keyspace are in use"))?;
     let (sender, started) = sync_channel(1);
     let for_thread = server.clone();
     std::thread::Builder::new()
         .name("weft-snapshot".into())
         .spawn(move || run(&for_thread, seat, order, &sender))?;
-    started.recv().map_err(|_| io::Error::other("its thread ended"))
+    started
+        .recv()
+        .map_err(|_| io::Error::other("the snapshot thread ended unexpectedly"))
 }
 
 fn run(server: &Arc<Server>, mut seat: Seat, order: SnapshotRequest, started: &SyncSender<i32>) {
-    enter_background(server);
+    yield_cpu_to_workers(server);
     let SnapshotRequest {
         consumer,
         format,
@@ -225,12 +227,12 @@ fn run(server: &Arc<Server>, mut seat: Seat, order: SnapshotRequest, started: &S
     let (keys, result) = write(server, &mut seat, taken, (consumer, format));
     let kept_bytes = server.keyspace.before_images.kept_bytes();
     server.keyspace.before_images.end(&server.keyspace.slots);
-    let summary = Summary {
+    let summary = SnapshotSummary {
         changes,
         keys,
-        kept_bytes,
-        began,
-        began_s,
+        before_image_bytes: kept_bytes,
+        started_at: began,
+        started_s: began_s,
     };
     let ending = match result {
         Ok(()) => SnapshotOutcome::Done,
@@ -284,18 +286,18 @@ fn take_moment(server: &Server, seat: &mut Seat, at_moment: OnMoment) -> Capture
         }
     };
     server.scripts.running.end_exclusion();
-    note_moment(server, closing, &taken);
+    record_pause(server, closing, &taken);
     taken
 }
 
 /// Records the duration of exclusive mode, which takes the place of Valkey's fork time.
-fn note_moment(server: &Server, closing: Instant, taken: &CapturedState) {
+fn record_pause(server: &Server, closing: Instant, taken: &CapturedState) {
     let took = closing.elapsed();
     server
         .snapshot
-        .moment_us
+        .pause_us
         .store(took.as_micros() as u64, Ordering::Relaxed);
-    server.snapshot.moments.fetch_add(1, Ordering::Relaxed);
+    server.snapshot.snapshots_started.fetch_add(1, Ordering::Relaxed);
     let threshold_ms = server.config.unsigned(id::LATENCY_MONITOR_THRESHOLD);
     let took_ms = took.as_millis() as u64;
     if threshold_ms > 0 && took_ms >= threshold_ms {
@@ -310,56 +312,59 @@ fn write(
     server: &Arc<Server>,
     seat: &mut Seat,
     taken: CapturedState,
-    (consumer, format): (MakeConsumer, Format),
+    (consumer, format): (MakeConsumer, RdbFormat),
 ) -> (u64, Result<(), ConsumerError>) {
-    let (chunks, receiver) = sync_channel::<Chunk>(CHUNKS_AHEAD);
+    let (chunks, receiver) = sync_channel::<SnapshotChunk>(CHUNKS_AHEAD);
     let for_thread = server.clone();
     let consume = move || -> Result<(), ConsumerError> {
-        enter_background(&for_thread);
+        yield_cpu_to_workers(&for_thread);
         let running = &for_thread.snapshot;
         let mut consumer = consumer()?;
         for chunk in receiver {
             match chunk {
-                Chunk::Bytes(bytes) => consumer.take(&bytes, running)?,
-                Chunk::End => return consumer.finish(running),
+                SnapshotChunk::Bytes(bytes) => consumer.write(&bytes, running)?,
+                SnapshotChunk::End => return consumer.finish(running),
             }
         }
-        Err("it was cancelled".into())
+        Err("the snapshot was cancelled".into())
     };
     let consuming = match std::thread::Builder::new().name("weft-snap-out".into()).spawn(consume) {
         Ok(thread) => thread,
         Err(error) => return (0, Err(error.into())),
     };
     let notes = (taken.notes)();
-    let style = Style::of(&server.config, clock(&server.config, taken.began_s)).in_format(format);
-    let head = Head {
+    let style = KeyEncodingOptions::from_config(&server.config, access_clock(&server.config, taken.began_s))
+        .with_format(format);
+    let head = RdbHeader {
         format,
         functions: &taken.functions,
         now_s: taken.began_s,
         used_memory_bytes: crate::observability::memory::used().unwrap_or(0),
-        notes: &notes,
-        is_aof_base: server.snapshot.purpose() == Some(Purpose::LogBase),
+        aux_fields: &notes,
+        is_aof_base: server.snapshot.purpose() == Some(SnapshotPurpose::AofBase),
     };
-    let mut saver = Saver::new(server, seat, style, chunks);
+    let mut saver = SnapshotSaver::new(server, seat, style, chunks);
     // The consumer's result holds the reason for the stop, or the snapshot was cancelled.
     let _ = saver.save(&head, &taken.databases);
-    let (keys, fits) = (saver.keys(), saver.fits());
+    let (keys, fits) = (saver.keys(), saver.is_representable());
     drop(saver);
-    let result = consuming.join().unwrap_or_else(|_| Err("its thread panicked".into()));
+    let result = consuming
+        .join()
+        .unwrap_or_else(|_| Err("the snapshot output thread panicked".into()));
     match fits {
         true => (keys, result),
         false => (
             keys,
-            Err("there is a key that this version of the format cannot store".into()),
+            Err("this version of the RDB format cannot store one of the keys".into()),
         ),
     }
 }
 
 /// The parameters for interpreting the access clocks of entries.
-pub fn clock(config: &Config, now_s: u64) -> AccessClock {
+pub fn access_clock(config: &Config, now_s: u64) -> AccessClock {
     AccessClock {
         now_s,
-        lfu: config.choice(id::MAXMEMORY_POLICY).ends_with("lfu"),
+        is_lfu: config.choice(id::MAXMEMORY_POLICY).ends_with("lfu"),
         lfu_log_factor: config.integer(id::LFU_LOG_FACTOR),
         lfu_decay_minutes: config.integer(id::LFU_DECAY_TIME),
     }
@@ -367,12 +372,12 @@ pub fn clock(config: &Config, now_s: u64) -> AccessClock {
 
 /// Lowers the priority of the calling thread below the workers, and moves it to the CPUs of `bgsave-cpulist` or
 /// `aof-rewrite-cpulist`.
-fn enter_background(server: &Server) {
-    if let Err(error) = lower_priority(NICE) {
-        log::debug!("snapshots are written as urgently as commands run: {error}");
+fn yield_cpu_to_workers(server: &Server) {
+    if let Err(error) = lower_priority(NICE_VALUE) {
+        log::debug!("cannot lower the priority of the snapshot thread: {error}");
     }
     let list = server.config.text(match server.snapshot.purpose() {
-        Some(Purpose::LogBase) => id::AOF_REWRITE_CPULIST,
+        Some(SnapshotPurpose::AofBase) => id::AOF_REWRITE_CPULIST,
         _ => id::BGSAVE_CPULIST,
     });
     let Some(cpus) = parse_cpu_list(&String::from_utf8_lossy(&list)).filter(|_| !list.is_empty()) else {

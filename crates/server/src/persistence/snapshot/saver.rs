@@ -15,25 +15,25 @@ use weft_table::{Blob, EntryRef, Shared, ValueRef};
 use weft_values::Value;
 
 use crate::config::id;
-use crate::keyspace::before_image::{AwaitedKey, LARGE_BYTES, SnapshotVisitor, Step, Walker};
+use crate::keyspace::before_image::{AwaitedKey, LARGE_BYTES, SnapshotVisitor, SnapshotWalker, WalkerStep};
 use crate::keyspace::pinned::Pin;
 use crate::keyspace::{Keyspace, Seat};
-use crate::persistence::rdb_file::{BufferedWriter, Head, Key, Style, write_database};
+use crate::persistence::rdb_file::{BufferedWriter, KeyEncodingOptions, RdbHeader, SavedKey, write_database};
 use crate::state::Server;
 
 /// The time after which a slot that was leased by a writer is tried again.
-const RETRY: Duration = Duration::from_micros(50);
+const RETRY_INTERVAL: Duration = Duration::from_micros(50);
 /// The interval between checks for space at the consumer and for keys that writers wait for.
-const LOOK: Duration = Duration::from_millis(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// The largest size of a value that is copied for a waiting writer, in bytes.
-const LONGEST_COPY_BYTES: usize = 256 << 20;
+const MAX_COPY_BYTES: usize = 256 << 20;
 /// The size of a string above which it is copied before it is compressed, in bytes.
 const LONG_STRING_BYTES: usize = 512 << 10;
 /// The number of keys visited in one passage of the gate.
-const KEYS_A_PASS: u64 = 256;
+const KEYS_PER_PASS: u64 = 256;
 
 /// A message to the consumer.
-pub enum Chunk {
+pub enum SnapshotChunk {
     /// The next bytes.
     Bytes(Vec<u8>),
     /// The end of the snapshot.
@@ -56,21 +56,21 @@ pub struct SaveStopped;
 /// A large value, of which a handle was taken under a lease.
 struct LargeValue {
     name: Box<[u8]>,
-    value: Handle,
+    value: ValueHandle,
     expire_at_ms: Option<u64>,
     clock: u32,
     // Declared after the handle, so that it is dropped after it.
     pin: Option<Pin>,
 }
 
-enum Handle {
+enum ValueHandle {
     Object(Shared<Value>),
     Blob(Blob),
 }
 
 impl LargeValue {
     /// Takes a handle of an entry's value if it is large and can be shared.
-    fn of(keyspace: &Keyspace, slot: u16, entry: EntryRef<'_, Value>) -> Option<LargeValue> {
+    fn from_entry(keyspace: &Keyspace, slot: u16, entry: EntryRef<'_, Value>) -> Option<LargeValue> {
         let is_large = match entry.value() {
             ValueRef::Object(object) => object.allocated_bytes() > LARGE_BYTES,
             ValueRef::Blob(blob) => blob.len() > LARGE_BYTES,
@@ -79,10 +79,10 @@ impl LargeValue {
         if !is_large {
             return None;
         }
-        let pin = keyspace.lent.lend_to_snapshot(&keyspace.slots, slot);
+        let pin = keyspace.pinned.pin_for_snapshot(&keyspace.slots, slot);
         let value = match entry.value() {
-            ValueRef::Blob(blob) => Handle::Blob(blob.clone()),
-            _ => Handle::Object(entry.share()?),
+            ValueRef::Blob(blob) => ValueHandle::Blob(blob.clone()),
+            _ => ValueHandle::Object(entry.share()?),
         };
         Some(LargeValue {
             name: entry.key().into(),
@@ -96,31 +96,31 @@ impl LargeValue {
     /// The size of the value in bytes.
     fn bytes(&self) -> usize {
         match &self.value {
-            Handle::Object(object) => object.allocated_bytes(),
-            Handle::Blob(blob) => blob.len(),
+            ValueHandle::Object(object) => object.allocated_bytes(),
+            ValueHandle::Blob(blob) => blob.len(),
         }
     }
 
     /// Replaces the handle with a copy and unpins the value, so that the original may be changed.
-    fn give_back(&mut self) {
+    fn copy_and_unpin(&mut self) {
         self.value = match &self.value {
-            Handle::Object(object) => Handle::Object(Shared::new(Value::clone(object))),
-            Handle::Blob(blob) => Handle::Blob(Blob::from_slice(blob)),
+            ValueHandle::Object(object) => ValueHandle::Object(Shared::new(Value::clone(object))),
+            ValueHandle::Blob(blob) => ValueHandle::Blob(Blob::from_slice(blob)),
         };
         self.pin = None;
     }
 
     fn is_long_string(&self) -> bool {
-        matches!(&self.value, Handle::Blob(blob) if blob.len() > LONG_STRING_BYTES)
+        matches!(&self.value, ValueHandle::Blob(blob) if blob.len() > LONG_STRING_BYTES)
     }
 
     /// Appends the key and the value to `out`. Returns `true` if the format can represent the value.
-    fn write(&self, out: &mut Vec<u8>, style: &Style) -> bool {
+    fn write_key(&self, out: &mut Vec<u8>, style: &KeyEncodingOptions) -> bool {
         let value = match &self.value {
-            Handle::Object(object) => ValueRef::Object(&**object),
-            Handle::Blob(blob) => ValueRef::Blob(blob),
+            ValueHandle::Object(object) => ValueRef::Object(&**object),
+            ValueHandle::Blob(blob) => ValueRef::Blob(blob),
         };
-        let key = Key {
+        let key = SavedKey {
             name: &self.name,
             value,
             expire_at_ms: self.expire_at_ms,
@@ -133,46 +133,51 @@ impl LargeValue {
 /// Visited keys that are not sent yet.
 struct PendingEntries<'s> {
     keyspace: &'s Keyspace,
-    style: Style,
+    style: KeyEncodingOptions,
     gathering: BufferedWriter,
     large: Vec<LargeValue>,
     keys: u64,
     /// `true` while the format could represent every value.
-    fits: bool,
+    is_representable: bool,
 }
 
 impl SnapshotVisitor for PendingEntries<'_> {
-    fn key(&mut self, slot: u16, entry: EntryRef<'_, Value>) {
+    fn visit_key(&mut self, slot: u16, entry: EntryRef<'_, Value>) {
         self.keys += 1;
-        match LargeValue::of(self.keyspace, slot, entry) {
+        match LargeValue::from_entry(self.keyspace, slot, entry) {
             Some(large) => self.large.push(large),
-            None => self.fits &= self.style.write_key(&mut self.gathering.bytes, entry.into()),
+            None => self.is_representable &= self.style.write_key(&mut self.gathering.bytes, entry.into()),
         }
     }
 
-    fn record(&mut self, record: &[u8]) {
+    fn visit_record(&mut self, record: &[u8]) {
         self.keys += 1;
         self.gathering.bytes.extend_from_slice(record);
     }
 }
 
 /// Reads the keyspace and produces chunks.
-pub struct Saver<'s> {
+pub struct SnapshotSaver<'s> {
     server: &'s Arc<Server>,
     seat: &'s mut Seat,
     visited: PendingEntries<'s>,
     /// Requested values that are not written yet.
-    taken: Vec<(AwaitedKey, LargeValue)>,
+    urgent: Vec<(AwaitedKey, LargeValue)>,
     /// Large values that were visited and are not written yet. The next one is last.
-    rest: Vec<LargeValue>,
-    chunks: SyncSender<Chunk>,
+    unwritten: Vec<LargeValue>,
+    chunks: SyncSender<SnapshotChunk>,
 }
 
-impl<'s> Saver<'s> {
+impl<'s> SnapshotSaver<'s> {
     /// Creates a saver.
-    pub fn new(server: &'s Arc<Server>, seat: &'s mut Seat, style: Style, chunks: SyncSender<Chunk>) -> Self {
+    pub fn new(
+        server: &'s Arc<Server>,
+        seat: &'s mut Seat,
+        style: KeyEncodingOptions,
+        chunks: SyncSender<SnapshotChunk>,
+    ) -> Self {
         let checked = server.config.boolean(id::RDBCHECKSUM);
-        Saver {
+        SnapshotSaver {
             server,
             seat,
             visited: PendingEntries {
@@ -181,10 +186,10 @@ impl<'s> Saver<'s> {
                 gathering: BufferedWriter::new(checked),
                 large: Vec::new(),
                 keys: 0,
-                fits: true,
+                is_representable: true,
             },
-            taken: Vec::new(),
-            rest: Vec::new(),
+            urgent: Vec::new(),
+            unwritten: Vec::new(),
             chunks,
         }
     }
@@ -195,13 +200,13 @@ impl<'s> Saver<'s> {
     }
 
     /// Returns `true` if the format could represent all values so far.
-    pub fn fits(&self) -> bool {
-        self.visited.fits
+    pub fn is_representable(&self) -> bool {
+        self.visited.is_representable
     }
 
     /// Saves everything.
-    pub fn save(&mut self, head: &Head<'_>, databases: &[Database]) -> Result<(), SaveStopped> {
-        let compress = self.visited.style.compress;
+    pub fn save(&mut self, head: &RdbHeader<'_>, databases: &[Database]) -> Result<(), SaveStopped> {
+        let compress = self.visited.style.should_compress;
         head.write(&mut self.visited.gathering.bytes, compress);
         for (index, database) in databases.iter().enumerate() {
             let Database {
@@ -213,52 +218,52 @@ impl<'s> Saver<'s> {
             let server = self.server;
             let keyspace = &server.keyspace;
             let is_last = index + 1 == databases.len();
-            let mut walker = Walker::new(&keyspace.before_images, &keyspace.hasher, number, is_last);
+            let mut walker = SnapshotWalker::new(&keyspace.before_images, &keyspace.hasher, number, is_last);
             while self.step(&mut walker)? {}
         }
         let gathering = std::mem::replace(&mut self.visited.gathering, BufferedWriter::new(false));
-        self.send(Chunk::Bytes(gathering.finish()))?;
-        self.send(Chunk::End)
+        self.send(SnapshotChunk::Bytes(gathering.finish()))?;
+        self.send(SnapshotChunk::End)
     }
 
     /// Saves some keys. Returns `true` if there are more.
-    fn step(&mut self, walker: &mut Walker<'_>) -> Result<bool, SaveStopped> {
+    fn step(&mut self, walker: &mut SnapshotWalker<'_>) -> Result<bool, SaveStopped> {
         let before = self.visited.keys;
-        let last = self.visit_some(walker);
+        let last = self.visit_in_pass(walker);
         let more = match last {
-            Step::More => true,
-            Step::End => false,
-            Step::Contended => {
-                std::thread::sleep(RETRY);
+            WalkerStep::More => true,
+            WalkerStep::End => false,
+            WalkerStep::Contended => {
+                std::thread::sleep(RETRY_INTERVAL);
                 true
             }
-            Step::Left(left) => {
-                walker.visit_left(&left, &mut self.visited);
+            WalkerStep::Images(left) => {
+                walker.visit_images(&left, &mut self.visited);
                 true
             }
         };
         self.write_large()?;
-        self.serve_wanted()?;
+        self.save_urgent_keys()?;
         self.delay(self.visited.keys - before)?;
         self.server
             .snapshot
             .keys_done
             .store(self.visited.keys, Ordering::Relaxed);
-        self.check()?;
+        self.check_cancelled()?;
         Ok(more)
     }
 
     /// Visits keys within one passage of the gate.
-    fn visit_some(&mut self, walker: &mut Walker<'_>) -> Step {
+    fn visit_in_pass(&mut self, walker: &mut SnapshotWalker<'_>) -> WalkerStep {
         let keyspace = &self.server.keyspace;
-        let lend = |slot| keyspace.lent.lend_to_snapshot(&keyspace.slots, slot);
+        let lend = |slot| keyspace.pinned.pin_for_snapshot(&keyspace.slots, slot);
         let slowed = self.server.config.integer(id::RDB_KEY_SAVE_DELAY) != 0;
-        let until = self.visited.keys + if slowed { 1 } else { KEYS_A_PASS };
+        let until = self.visited.keys + if slowed { 1 } else { KEYS_PER_PASS };
         let pass = self.seat.enter();
         loop {
             let step = walker.step(&pass, &lend, &mut self.visited);
-            let much = self.visited.keys >= until || self.visited.gathering.is_much() || !self.visited.large.is_empty();
-            if !matches!(step, Step::More) || much || pass.gate_is_closing() {
+            let much = self.visited.keys >= until || self.visited.gathering.is_full() || !self.visited.large.is_empty();
+            if !matches!(step, WalkerStep::More) || much || pass.gate_is_closing() {
                 return step;
             }
         }
@@ -266,94 +271,96 @@ impl<'s> Saver<'s> {
 
     /// Writes the large values that were visited. Each is unpinned before the thread waits for anything.
     fn write_large(&mut self) -> Result<(), SaveStopped> {
-        self.rest.extend(self.visited.large.drain(..).rev());
-        while let Some(mut large) = self.rest.pop() {
-            if large.is_long_string() && self.visited.style.compress {
-                large.give_back();
+        self.unwritten.extend(self.visited.large.drain(..).rev());
+        while let Some(mut large) = self.unwritten.pop() {
+            if large.is_long_string() && self.visited.style.should_compress {
+                large.copy_and_unpin();
             }
-            self.take_wanted()?;
-            self.visited.fits &= large.write(&mut self.visited.gathering.bytes, &self.visited.style);
+            self.take_urgent_keys()?;
+            self.visited.is_representable &= large.write_key(&mut self.visited.gathering.bytes, &self.visited.style);
             drop(large);
-            self.pass_on()?;
+            self.send_if_full()?;
         }
-        self.pass_on()
+        self.send_if_full()
     }
 
-    fn pass_on(&mut self) -> Result<(), SaveStopped> {
-        if self.visited.gathering.is_much() {
-            let chunk = Chunk::Bytes(self.visited.gathering.take());
+    fn send_if_full(&mut self) -> Result<(), SaveStopped> {
+        if self.visited.gathering.is_full() {
+            let chunk = SnapshotChunk::Bytes(self.visited.gathering.take());
             self.send(chunk)?;
         }
         Ok(())
     }
 
-    fn send(&mut self, mut chunk: Chunk) -> Result<(), SaveStopped> {
+    fn send(&mut self, mut chunk: SnapshotChunk) -> Result<(), SaveStopped> {
         loop {
             match self.chunks.try_send(chunk) {
                 Ok(()) => return Ok(()),
                 Err(TrySendError::Disconnected(_)) => return Err(SaveStopped),
                 Err(TrySendError::Full(refused)) => chunk = refused,
             }
-            self.give_back_rest();
-            self.serve_wanted()?;
-            std::thread::sleep(LOOK);
+            self.copy_and_unpin_rest();
+            self.save_urgent_keys()?;
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
     /// Unpins the remaining values, so that no writer waits for them while this thread waits for the consumer.
-    fn give_back_rest(&mut self) {
+    fn copy_and_unpin_rest(&mut self) {
         let mut copied = 0;
-        for large in self.rest.iter_mut().filter(|large| large.pin.is_some()) {
+        for large in self.unwritten.iter_mut().filter(|large| large.pin.is_some()) {
             copied += large.bytes();
-            if copied > LONGEST_COPY_BYTES {
+            if copied > MAX_COPY_BYTES {
                 return;
             }
-            large.give_back();
+            large.copy_and_unpin();
         }
     }
 
-    fn check(&self) -> Result<(), SaveStopped> {
-        if self.server.snapshot.is_cancelled() || !self.visited.fits {
+    fn check_cancelled(&self) -> Result<(), SaveStopped> {
+        if self.server.snapshot.is_cancelled() || !self.visited.is_representable {
             return Err(SaveStopped);
         }
         Ok(())
     }
 
     /// Saves the values that writers wait for. All of them are taken before the first is written.
-    fn serve_wanted(&mut self) -> Result<(), SaveStopped> {
-        self.check()?;
+    fn save_urgent_keys(&mut self) -> Result<(), SaveStopped> {
+        self.check_cancelled()?;
         loop {
-            self.take_wanted()?;
-            let Some((wanted, large)) = self.taken.pop() else {
+            self.take_urgent_keys()?;
+            let Some((wanted, large)) = self.urgent.pop() else {
                 return Ok(());
             };
             let mut style = self.visited.style;
             // Without a pin the value is a copy, which no writer waits for.
-            style.compress &= large.pin.is_none();
+            style.should_compress &= large.pin.is_none();
             let mut record = Vec::new();
-            self.visited.fits &= large.write(&mut record, &style);
+            self.visited.is_representable &= large.write_key(&mut record, &style);
             self.server.keyspace.before_images.add_record(&wanted, record);
         }
     }
 
     /// Takes the values that writers wait for, as copies. The walker does not pass their slots before they are written.
-    fn take_wanted(&mut self) -> Result<(), SaveStopped> {
+    fn take_urgent_keys(&mut self) -> Result<(), SaveStopped> {
         let keyspace = &self.server.keyspace;
-        while let Some(wanted) = keyspace.before_images.next_wanted() {
+        while let Some(wanted) = keyspace.before_images.next_urgent_key() {
             let large = loop {
-                let share = |slot, entry: EntryRef<'_, Value>| LargeValue::of(keyspace, slot, entry);
-                let settled = keyspace.before_images.settle_wanted(&self.seat.enter(), &wanted, share);
+                let share = |slot, entry: EntryRef<'_, Value>| LargeValue::from_entry(keyspace, slot, entry);
+                let settled = keyspace
+                    .before_images
+                    .save_urgent_key(&self.seat.enter(), &wanted, share);
                 match settled {
                     Some(large) => break large,
-                    None => std::thread::sleep(RETRY),
+                    None => std::thread::sleep(RETRY_INTERVAL),
                 }
-                self.check()?;
+                self.check_cancelled()?;
             };
             let Some(mut large) = large else { continue };
-            if large.bytes() <= LONGEST_COPY_BYTES {
-                large.give_back();
+            if large.bytes() <= MAX_COPY_BYTES {
+                large.copy_and_unpin();
             }
-            self.taken.push((wanted, large));
+            self.urgent.push((wanted, large));
         }
         Ok(())
     }
@@ -377,8 +384,8 @@ impl<'s> Saver<'s> {
             if left.is_zero() || self.server.config.integer(id::RDB_KEY_SAVE_DELAY) == 0 {
                 return Ok(());
             }
-            std::thread::sleep(left.min(LOOK));
-            self.serve_wanted()?;
+            std::thread::sleep(left.min(POLL_INTERVAL));
+            self.save_urgent_keys()?;
         }
     }
 }

@@ -9,10 +9,10 @@ use super::*;
 use crate::config::Config;
 use crate::keyspace::access::NamedKey;
 use crate::keyspace::hash::KeyHasher;
-use crate::keyspace::{Keyspace, publish};
-use crate::persistence::rdb_file::{Destination, Format, Loader, load};
+use crate::keyspace::{Keyspace, publish_header};
+use crate::persistence::rdb_file::{LoadDestination, RdbFormat, RdbLoader, load};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 fn server(keys: usize, bytes: usize) -> Arc<Server> {
     crate::commands::install(crate::commands::all());
@@ -40,17 +40,19 @@ fn put(keyspace: &Keyspace, seat: &mut Seat, name: &[u8], value: &[u8]) {
     let hash = keyspace.hasher.hash(name);
     let row = seat.index();
     let pass = seat.enter();
-    let mut lease = pass.try_write(KeyHasher::slot(hash)).expect("nobody else is here");
+    let mut lease = pass
+        .try_write(KeyHasher::slot(hash))
+        .expect("no other thread holds a lease");
     let (header, slot) = lease.parts_mut();
     let value = NewValue::Blob(Blob::from_slice(value));
     drop(slot.table_mut(0).insert(hash, name, value, None, 0));
-    publish(header, slot);
+    publish_header(header, slot);
     keyspace.counts.add(row, 0, 1, 0);
 }
 
 /// An event that a consumer reports.
 #[derive(Debug, PartialEq, Eq)]
-enum Told {
+enum ConsumerEvent {
     Moment,
     Bytes(Vec<u8>),
     Finished,
@@ -59,47 +61,47 @@ enum Told {
 }
 
 /// A consumer that reports every event, and waits for a permission before each take.
-struct Telling {
-    told: Sender<Told>,
+struct ReportingConsumer {
+    told: Sender<ConsumerEvent>,
     may_take: Receiver<Result<(), ConsumerError>>,
 }
 
-impl Consumer for Telling {
-    fn take(&mut self, bytes: &[u8], running: &Running) -> Result<(), ConsumerError> {
+impl SnapshotConsumer for ReportingConsumer {
+    fn write(&mut self, bytes: &[u8], running: &SnapshotState) -> Result<(), ConsumerError> {
         while !running.is_cancelled() {
             if let Ok(may) = self.may_take.recv_timeout(Duration::from_millis(1)) {
                 may?;
-                let _ = self.told.send(Told::Bytes(bytes.to_vec()));
+                let _ = self.told.send(ConsumerEvent::Bytes(bytes.to_vec()));
                 return Ok(());
             }
         }
-        Err("it was cancelled".into())
+        Err("the snapshot was cancelled".into())
     }
 
-    fn finish(self: Box<Self>, _running: &Running) -> Result<(), ConsumerError> {
-        let _ = self.told.send(Told::Finished);
+    fn finish(self: Box<Self>, _running: &SnapshotState) -> Result<(), ConsumerError> {
+        let _ = self.told.send(ConsumerEvent::Finished);
         Ok(())
     }
 }
 
-impl Drop for Telling {
+impl Drop for ReportingConsumer {
     fn drop(&mut self) {
-        let _ = self.told.send(Told::Dropped);
+        let _ = self.told.send(ConsumerEvent::Dropped);
     }
 }
 
-type Permission = Result<(), ConsumerError>;
+type TakePermission = Result<(), ConsumerError>;
 
-fn order(purpose: Purpose) -> (SnapshotRequest, Receiver<Told>, Sender<Permission>) {
+fn new_order(purpose: SnapshotPurpose) -> (SnapshotRequest, Receiver<ConsumerEvent>, Sender<TakePermission>) {
     let (told, hears) = channel();
     let (permits, may_take) = channel();
     let [at_moment, at_end] = [told.clone(), told.clone()];
     let order = SnapshotRequest {
         purpose,
-        format: Format::Newest,
-        consumer: Box::new(move || Ok(Box::new(Telling { told, may_take }))),
+        format: RdbFormat::Newest,
+        consumer: Box::new(move || Ok(Box::new(ReportingConsumer { told, may_take }))),
         at_moment: Box::new(move |_| {
-            let _ = at_moment.send(Told::Moment);
+            let _ = at_moment.send(ConsumerEvent::Moment);
             Box::new(|| vec![("repl-id", b"somebody".to_vec())])
         }),
         at_end: Box::new(move |_, summary, ending| {
@@ -108,21 +110,21 @@ fn order(purpose: Purpose) -> (SnapshotRequest, Receiver<Told>, Sender<Permissio
                 SnapshotOutcome::Cancelled => "cancelled".to_owned(),
                 SnapshotOutcome::Failed(error) => format!("failed: {error}"),
             };
-            let _ = at_end.send(Told::Ended(ending));
+            let _ = at_end.send(ConsumerEvent::Ended(ending));
         }),
     };
     (order, hears, permits)
 }
 
 /// Collects all events up to the end, with the bytes concatenated.
-fn all_of(hears: &Receiver<Told>) -> (Vec<Told>, Vec<u8>) {
+fn collect_events(hears: &Receiver<ConsumerEvent>) -> (Vec<ConsumerEvent>, Vec<u8>) {
     let (mut told, mut bytes) = (Vec::new(), Vec::new());
     loop {
-        match hears.recv_timeout(PATIENCE).expect("goes on") {
-            Told::Bytes(more) => bytes.extend(more),
+        match hears.recv_timeout(TIMEOUT).expect("the snapshot continues") {
+            ConsumerEvent::Bytes(more) => bytes.extend(more),
             other => {
                 told.push(other);
-                if matches!(told.last(), Some(Told::Ended(_))) {
+                if matches!(told.last(), Some(ConsumerEvent::Ended(_))) {
                     return (told, bytes);
                 }
             }
@@ -135,16 +137,24 @@ fn is_unmarked(server: &Server) -> bool {
 }
 
 #[test]
-fn a_consumer_gets_a_whole_dump() {
+fn a_consumer_gets_a_complete_rdb_file() {
     let server = server(3000, 600);
-    let (order, hears, permits) = order(Purpose::LogBase);
+    let (order, hears, permits) = new_order(SnapshotPurpose::AofBase);
     for _ in 0..1000 {
         permits.send(Ok(())).expect("is heard");
     }
     start(&server, order).expect("starts");
-    let (told, bytes) = all_of(&hears);
-    let ended = Told::Ended("done: 3000 keys".to_owned());
-    assert_eq!(told, [Told::Moment, Told::Finished, Told::Dropped, ended]);
+    let (told, bytes) = collect_events(&hears);
+    let ended = ConsumerEvent::Ended("done: 3000 keys".to_owned());
+    assert_eq!(
+        told,
+        [
+            ConsumerEvent::Moment,
+            ConsumerEvent::Finished,
+            ConsumerEvent::Dropped,
+            ended
+        ]
+    );
     for note in [&b"repl-id\x08somebody"[..], b"aof-base\xc0\x01"] {
         assert!(bytes.windows(note.len()).any(|window| window == note), "{note:?}");
     }
@@ -155,68 +165,74 @@ fn a_consumer_gets_a_whole_dump() {
     let row = seat.index();
     let loaded = load(
         &path,
-        &mut Loader {
-            destination: Destination::Keyspace(&mut seat.exclusive()),
+        &mut RdbLoader {
+            destination: LoadDestination::Keyspace(&mut seat.exclusive()),
             hasher: &other.hasher,
             counts: &other.counts,
             before_images: &other.before_images,
-            seat: row,
+            thread_index: row,
             config: &server.config,
             clock: AccessClock::default(),
             now_ms: 1,
-            replace: false,
-            drops: None,
-            pace: None,
+            should_replace: false,
+            on_dropped_key: None,
+            progress: None,
         },
     );
     std::fs::remove_file(&path).expect("removes");
     assert_eq!(loaded.expect("loads").keys, 3000);
-    assert!(is_unmarked(&server) && server.snapshot.wait_for_end(PATIENCE));
+    assert!(is_unmarked(&server) && server.snapshot.wait_for_end(TIMEOUT));
 }
 
 #[test]
-fn who_comes_second_is_told_and_may_call_the_first_off() {
+fn a_second_snapshot_is_refused_and_the_first_may_be_cancelled() {
     let server = server(3000, 600);
-    let (first, hears, _permits) = order(Purpose::Replicas);
+    let (first, hears, _permits) = new_order(SnapshotPurpose::Replicas);
     start(&server, first).expect("starts");
-    let (second, unheard, _) = order(Purpose::Dump);
+    let (second, unheard, _) = new_order(SnapshotPurpose::RdbFile);
     let refused = start(&server, second);
-    assert!(matches!(refused, Err(SnapshotRefusal::Busy(Purpose::Replicas))));
-    assert!(unheard.recv().is_err(), "nothing of it was called");
+    assert!(matches!(refused, Err(SnapshotRefusal::Busy(SnapshotPurpose::Replicas))));
+    assert!(unheard.recv().is_err(), "no callback of the second order was called");
     assert!(
-        !server.snapshot.cancel(&[Purpose::Dump]),
-        "that one is not being written"
+        !server.snapshot.cancel(&[SnapshotPurpose::RdbFile]),
+        "a snapshot for that purpose is not running"
     );
-    assert!(server.snapshot.cancel(&[Purpose::Replicas]));
-    let ended = Told::Ended("cancelled".to_owned());
-    assert_eq!(all_of(&hears).0, [Told::Moment, Told::Dropped, ended]);
-    assert!(server.snapshot.wait_for_end(PATIENCE) && is_unmarked(&server));
-    let (third, hears, permits) = order(Purpose::Dump);
-    (0..1000).for_each(|_| permits.send(Ok(())).expect("is heard"));
-    start(&server, third).expect("the next one may come");
+    assert!(server.snapshot.cancel(&[SnapshotPurpose::Replicas]));
+    let ended = ConsumerEvent::Ended("cancelled".to_owned());
     assert_eq!(
-        all_of(&hears).0.last(),
-        Some(&Told::Ended("done: 3000 keys".to_owned()))
+        collect_events(&hears).0,
+        [ConsumerEvent::Moment, ConsumerEvent::Dropped, ended]
+    );
+    assert!(server.snapshot.wait_for_end(TIMEOUT) && is_unmarked(&server));
+    let (third, hears, permits) = new_order(SnapshotPurpose::RdbFile);
+    (0..1000).for_each(|_| permits.send(Ok(())).expect("is heard"));
+    start(&server, third).expect("the next snapshot can start");
+    assert_eq!(
+        collect_events(&hears).0.last(),
+        Some(&ConsumerEvent::Ended("done: 3000 keys".to_owned()))
     );
 }
 
 #[test]
 fn a_consumer_that_fails_ends_the_snapshot() {
     let server = server(3000, 600);
-    let (order, hears, permits) = order(Purpose::Dump);
+    let (order, hears, permits) = new_order(SnapshotPurpose::RdbFile);
     permits.send(Ok(())).expect("is heard");
     permits.send(Err("the disk is full".into())).expect("is heard");
     start(&server, order).expect("starts");
-    let ended = Told::Ended("failed: the disk is full".to_owned());
-    assert_eq!(all_of(&hears).0, [Told::Moment, Told::Dropped, ended]);
-    assert!(server.snapshot.wait_for_end(PATIENCE) && is_unmarked(&server));
+    let ended = ConsumerEvent::Ended("failed: the disk is full".to_owned());
+    assert_eq!(
+        collect_events(&hears).0,
+        [ConsumerEvent::Moment, ConsumerEvent::Dropped, ended]
+    );
+    assert!(server.snapshot.wait_for_end(TIMEOUT) && is_unmarked(&server));
 }
 
 #[test]
-fn a_consumer_that_waits_makes_nobody_else_wait() {
+fn a_waiting_consumer_does_not_block_writers() {
     // More than the saver reads ahead.
     let server = server(200, 100_000);
-    let (order, hears, permits) = order(Purpose::Replicas);
+    let (order, hears, permits) = new_order(SnapshotPurpose::Replicas);
     start(&server, order).expect("starts");
     let mut seat = server.keyspace.slots.join().expect("a seat");
     let started = Instant::now();
@@ -236,15 +252,15 @@ fn a_consumer_that_waits_makes_nobody_else_wait() {
             let entry = lease.table(0).and_then(|table| table.find(hash, &name));
             let entry = entry.expect("it is there");
             let (header, before_images) = (lease.header(), &server.keyspace.before_images);
-            (header.is_lent() && entry.is_shared()) || before_images.must_save_first(0, key, entry)
+            (header.has_pinned_values() && entry.is_shared()) || before_images.must_save_first(0, key, entry)
         };
         while must_wait(&mut seat) {
-            assert!(started.elapsed() < PATIENCE, "key {number} waits for the consumer");
+            assert!(started.elapsed() < TIMEOUT, "key {number} waits for the consumer");
             std::thread::sleep(Duration::from_millis(1));
         }
     }
     (0..1000).for_each(|_| permits.send(Ok(())).expect("is heard"));
-    let (told, bytes) = all_of(&hears);
-    assert_eq!(told.last(), Some(&Told::Ended("done: 200 keys".to_owned())));
+    let (told, bytes) = collect_events(&hears);
+    assert_eq!(told.last(), Some(&ConsumerEvent::Ended("done: 200 keys".to_owned())));
     assert!(bytes.len() > 200, "each was written");
 }

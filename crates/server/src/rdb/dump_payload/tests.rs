@@ -19,11 +19,11 @@ const DUMPS: &[(&[u8], &[u8])] = &[
 
 /// Loads a payload under the default limits.
 fn load_by_default(payload: &[u8]) -> Option<RestoredValue<'_>> {
-    load(payload, &Config::defaults())
+    parse_payload(payload, &Config::defaults())
 }
 
 /// The string of a payload.
-fn string_in(payload: &[u8]) -> Option<Loaded<'_>> {
+fn string_in(payload: &[u8]) -> Option<ParsedString<'_>> {
     load_by_default(payload).map(|restored| match restored {
         RestoredValue::String(string) => string,
         other => panic!("not a string: {other:?}"),
@@ -32,7 +32,7 @@ fn string_in(payload: &[u8]) -> Option<Loaded<'_>> {
 
 fn with_footer(body: &[u8], version: u16) -> Vec<u8> {
     let mut payload = body.to_vec();
-    seal(&mut payload, version);
+    append_footer(&mut payload, version);
     payload
 }
 
@@ -49,13 +49,13 @@ fn payloads_are_those_of_valkey() {
         if let Some(number) = number {
             assert_eq!(dump(ValueRef::Int(number), true), *payload, "{number}");
         }
-        assert!(verify(payload, false));
+        assert!(is_valid(payload, false));
         assert!(load_by_default(payload).is_some());
     }
 }
 
 #[test]
-fn versions_of_others_need_the_relaxed_check() {
+fn foreign_versions_need_the_relaxed_check() {
     let cases = [
         (0, false, false),
         (1, true, true),
@@ -68,33 +68,33 @@ fn versions_of_others_need_the_relaxed_check() {
     ];
     for (version, strict, relaxed) in cases {
         let payload = with_footer(b"\x00\x05hello", version);
-        assert_eq!(verify(&payload, false), strict, "version {version}");
-        assert_eq!(verify(&payload, true), relaxed, "version {version}, relaxed");
+        assert_eq!(is_valid(&payload, false), strict, "version {version}");
+        assert_eq!(is_valid(&payload, true), relaxed, "version {version}, relaxed");
     }
 }
 
 #[test]
-fn a_changed_or_cut_payload_is_not_verified() {
+fn a_changed_or_truncated_payload_is_not_valid() {
     let payload = with_footer(b"\x00\x05hello", VERSION);
     for at in 0..payload.len() {
-        assert!(!verify(&payload[..at], true), "cut at {at}");
+        assert!(!is_valid(&payload[..at], true), "cut at {at}");
         for bit in 0..8 {
             let mut changed = payload.clone();
             changed[at] ^= 1 << bit;
-            assert!(!verify(&changed, true), "bit {bit} of byte {at}");
+            assert!(!is_valid(&changed, true), "bit {bit} of byte {at}");
         }
     }
 }
 
 #[test]
-fn a_value_may_run_on_into_the_footer() {
+fn a_value_may_continue_into_the_footer() {
     assert_eq!(
         string_in(&with_footer(b"\x00\x05hell", VERSION)),
-        Some(Loaded::Bytes(b"hellP"))
+        Some(ParsedString::Bytes(b"hellP"))
     );
     assert_eq!(
         string_in(&with_footer(b"\x00\x05hello and more", VERSION)),
-        Some(Loaded::Bytes(b"hello"))
+        Some(ParsedString::Bytes(b"hello"))
     );
     for body in [&b""[..], b"\x07\x05hello", b"\xff", b"\x00\x80\x7f\xff\xff\xff"] {
         assert_eq!(string_in(&with_footer(body, VERSION)), None, "{body:?}");
@@ -121,8 +121,8 @@ fn mutated_payloads_with_a_good_checksum_never_panic() {
             }
         }
         let payload = with_footer(&body, VERSION);
-        assert!(verify(&payload, false), "seed {seed}: {body:?}");
-        loaded += u32::from(load(&payload, &config).is_some());
+        assert!(is_valid(&payload, false), "seed {seed}: {body:?}");
+        loaded += u32::from(parse_payload(&payload, &config).is_some());
     }
     assert!(loaded > 1000, "seed {seed}: hardly anything was accepted");
 }

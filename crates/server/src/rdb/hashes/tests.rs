@@ -16,19 +16,19 @@ const NARROW: HashLimits = HashLimits {
 /// The value and the expiry of each field.
 type Fields = BTreeMap<Vec<u8>, (Vec<u8>, Option<u64>)>;
 
-fn view(hash: &Read) -> HashRef<'_> {
+fn view(hash: &ReadHash) -> HashRef<'_> {
     match hash {
-        Read::Packed(packed) => HashRef::Packed(hash::run_of(packed)),
-        Read::Large(hash) => HashRef::Large(hash),
+        ReadHash::Packed(packed) => HashRef::Packed(hash::run_of(packed)),
+        ReadHash::Large(hash) => HashRef::Large(hash),
     }
 }
 
-fn fields(hash: &Read) -> Fields {
+fn fields(hash: &ReadHash) -> Fields {
     let mut fields = Fields::new();
     view(hash).for_each(0, |field| {
         fields.insert(field.name.to_vec(), (field.value.to_vec(), None));
     });
-    if let Read::Large(hash) = hash {
+    if let ReadHash::Large(hash) = hash {
         for record in hash.iter(0) {
             fields.insert(record.key.to_vec(), (record.value.to_vec(), record.expire_at_ms));
         }
@@ -36,15 +36,15 @@ fn fields(hash: &Read) -> Fields {
     fields
 }
 
-fn encoding(hash: &Read) -> &'static str {
+fn encoding(hash: &ReadHash) -> &'static str {
     match hash {
-        Read::Packed(packed) => PackedKind::of(packed).encoding_name(),
-        Read::Large(hash) => hash.encoding_name(),
+        ReadHash::Packed(packed) => PackedKind::of(packed).encoding_name(),
+        ReadHash::Large(hash) => hash.encoding_name(),
     }
 }
 
-fn read_whole(bytes: &[u8], limits: HashLimits) -> Option<Read> {
-    let mut reader = Reader::new(bytes);
+fn read_whole(bytes: &[u8], limits: HashLimits) -> Option<ReadHash> {
+    let mut reader = RdbReader::new(bytes);
     let kind = reader.byte()?;
     read(kind, &mut reader, limits)
 }
@@ -72,15 +72,15 @@ fn hashes_are_written_as_valkey_writes_them_and_read_back() {
     let long = "x".repeat(70);
     let cases = [
         (
-            Read::Packed(packing.bytes().to_vec()),
+            ReadHash::Packed(packing.bytes().to_vec()),
             &b"\x10\x19\x19\x00\x00\x00\x06\x00\x81a\x02\x01\x01\x81b\x02\xf1x\xec\x03\x81c\x02\x81x\x02\xff"[..],
         ),
         (
-            Read::Large(table(&[("a", &long, FieldExpiry::Never)])),
+            ReadHash::Large(table(&[("a", &long, FieldExpiry::Never)])),
             b"\x04\x01\x01a\xc3\t@F\x01xx\xe09\x00\x01xx",
         ),
         (
-            Read::Large(table(&[("a", "70000", FieldExpiry::At(99_999_999_999_999))])),
+            ReadHash::Large(table(&[("a", "70000", FieldExpiry::At(99_999_999_999_999))])),
             b"\x16\x01\x01a\xc2p\x11\x01\x00\xff?z\x10\xf3Z\x00\x00",
         ),
     ];
@@ -100,13 +100,13 @@ fn a_large_hash_that_reports_a_listpack_is_written_as_one() {
     let bytes = written(HashRef::Large(&hash));
     assert_eq!(bytes[0], TYPE_LISTPACK);
     let read = read_whole(&bytes, ROOMY).expect("it is one");
-    assert!(matches!(read, Read::Large(_)), "it is too large to be packed");
+    assert!(matches!(read, ReadHash::Large(_)), "it is too large to be packed");
     assert_eq!(encoding(&read), "listpack");
-    assert_eq!(fields(&read), fields(&Read::Large(hash)));
+    assert_eq!(fields(&read), fields(&ReadHash::Large(hash)));
 }
 
 #[test]
-fn limits_decide_the_form_as_in_valkey() {
+fn limits_decide_the_encoding_as_in_valkey() {
     let listpack = b"\x10\x11\x11\x00\x00\x00\x04\x00\x84long\x05\x01\x01\x81b\x02\xff";
     let one = b"\x10\x12\x12\x00\x00\x00\x02\x00\x81a\x02\x86longer\x07\xff";
     let short = b"\x04\x01\x01a\xc0\x01";
@@ -114,7 +114,10 @@ fn limits_decide_the_form_as_in_valkey() {
     let two = b"\x04\x02\x01a\xc0\x01\x01b\xc0\x02";
     let zipmap = b"\x09\x0a\x01\x01a\x04\x00long\xff";
     let persistent = b"\x16\x01\x01a\xc0\x01\xff\xff\xff\xff\xff\xff\xff\xff";
-    assert!(read_whole(listpack, ROOMY).is_none(), "three elements are no pairs");
+    assert!(
+        read_whole(listpack, ROOMY).is_none(),
+        "three elements do not form pairs"
+    );
     let cases: &[(&[u8], &str, &str)] = &[
         // For a listpack only the number of fields counts. For a table with expiries no limit counts.
         (one, "listpack", "listpack"),
@@ -131,7 +134,7 @@ fn limits_decide_the_form_as_in_valkey() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn invalid_hashes_are_refused() {
     let cases: &[&[u8]] = &[
         b"\x04\x00",
         b"\x04\x02\x01a\xc0\x01\x01a\xc0\x02",
@@ -171,7 +174,7 @@ fn damaged_payloads_never_panic() {
             }
             bytes.truncate(random.usize(1..=bytes.len()));
             if let Some(read) = read_whole(&bytes, ROOMY) {
-                let again = read_whole(&written(view(&read)), ROOMY).expect("what was written can be read");
+                let again = read_whole(&written(view(&read)), ROOMY).expect("a written hash can be read");
                 assert_eq!(fields(&again), fields(&read));
             }
         }

@@ -24,7 +24,7 @@ fn elements(restored: &RestoredValue<'_>) -> Vec<Vec<u8>> {
 }
 
 fn load(payload: &[u8]) -> Option<RestoredValue<'_>> {
-    let mut reader = Reader::new(payload);
+    let mut reader = RdbReader::new(payload);
     let kind = reader.byte()?;
     read(kind, &mut reader, &Config::defaults())
 }
@@ -69,7 +69,7 @@ fn old_encodings_are_read() {
 }
 
 #[test]
-fn lists_of_many_nodes_come_back() {
+fn lists_of_many_nodes_are_read_back() {
     for (fill, depth) in [(-2, 0), (3, 1), (-1, 2)] {
         let mut list = List::quicklist(fill, depth);
         for number in 0..300 {
@@ -104,7 +104,7 @@ fn empty_and_damaged_lists_are_refused() {
 }
 
 #[test]
-fn any_damage_is_refused_or_gives_a_list() {
+fn damaged_lists_are_refused_or_read() {
     let mut list = List::quicklist(3, 1);
     for number in 0..20 {
         list.push(

@@ -32,7 +32,7 @@ fn written(set: &Set) -> Vec<u8> {
 }
 
 fn read(bytes: &[u8], limits: SetLimits) -> Option<Set> {
-    let mut reader = Reader::new(bytes);
+    let mut reader = RdbReader::new(bytes);
     read_set(reader.byte()?, &mut reader, limits)
 }
 
@@ -62,7 +62,7 @@ fn sets_are_written_as_valkey_writes_them() {
 }
 
 #[test]
-fn sets_come_back_in_the_form_that_the_limits_allow() {
+fn sets_are_read_back_in_the_encoding_that_the_limits_allow() {
     let long = "x".repeat(65);
     let cases: &[(&[&str], &str, &str)] = &[
         (&["1"], "intset", "intset"),
@@ -83,7 +83,7 @@ fn sets_come_back_in_the_form_that_the_limits_allow() {
 }
 
 #[test]
-fn sets_of_old_versions_take_the_form_of_their_members() {
+fn sets_of_old_versions_take_the_encoding_of_their_members() {
     let plain = |members: &[&str]| {
         let mut out = vec![TYPE_SET];
         write_length(&mut out, members.len());

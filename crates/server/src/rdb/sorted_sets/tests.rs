@@ -22,7 +22,7 @@ fn written(draft: &DetachedSortedSet) -> Vec<u8> {
 }
 
 fn read(bytes: &[u8]) -> Option<DetachedSortedSet> {
-    let mut reader = Reader::new(bytes);
+    let mut reader = RdbReader::new(bytes);
     super::read(reader.byte()?, &mut reader, LIMITS)
 }
 
@@ -80,7 +80,7 @@ fn old_forms_are_read() {
 }
 
 #[test]
-fn what_is_no_sorted_set_is_refused() {
+fn invalid_sorted_sets_are_refused() {
     let cases: [&[u8]; 8] = [
         b"\x05\x00",
         b"\x05\x01\x01a",
@@ -97,7 +97,7 @@ fn what_is_no_sorted_set_is_refused() {
 }
 
 #[test]
-fn cut_and_damaged_sets_do_not_panic() {
+fn truncated_and_damaged_sets_do_not_panic() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);

@@ -32,7 +32,7 @@ fn body() -> &'static [u8] {
 }
 
 fn read_whole(body: &[u8], version: u8) -> Option<Stream> {
-    let mut reader = Reader::new(body);
+    let mut reader = RdbReader::new(body);
     read(&mut reader, version).filter(|_| reader.byte().is_none())
 }
 
@@ -71,7 +71,7 @@ fn a_stream_of_valkey_is_read_and_written_again() {
 }
 
 #[test]
-fn what_is_not_compressed_is_read_as_well() {
+fn uncompressed_streams_are_read() {
     let mut plain = Vec::new();
     write(&mut plain, &known(), false);
     assert!(plain.len() > body().len());
@@ -121,7 +121,7 @@ fn write_older(stream: &Stream, version: u8) -> Vec<u8> {
 }
 
 #[test]
-fn older_versions_are_read_and_what_they_lack_is_found_out() {
+fn older_versions_are_read_and_missing_counters_are_derived() {
     for (version, added, max_deleted_id, read) in [(TYPE_FIRST, 6, StreamId::MIN, 0), (TYPE_SECOND, 7, id(1002, 2), 3)]
     {
         let stream = read_whole(&write_older(&known(), version), version).expect("it is well-formed");
@@ -143,7 +143,7 @@ fn older_versions_are_read_and_what_they_lack_is_found_out() {
 }
 
 #[test]
-fn what_contradicts_itself_is_refused() {
+fn inconsistent_streams_are_refused() {
     let older = write_older(&known(), TYPE_SECOND);
     assert!(read_whole(&older, TYPE_SECOND).is_some());
     // A consumer has a pending entry that the group lacks, or lacks one that the group has.
@@ -166,7 +166,7 @@ fn what_contradicts_itself_is_refused() {
 }
 
 #[test]
-fn damaged_streams_are_refused_or_read_and_never_harm() {
+fn damaged_streams_are_refused_or_read_without_panic() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
@@ -184,7 +184,7 @@ fn damaged_streams_are_refused_or_read_and_never_harm() {
             }
         }
         let version = [TYPE_FIRST, TYPE_SECOND, TYPE_THIRD][random.usize(..3)];
-        let Some(mut stream) = read(&mut Reader::new(&damaged), version) else {
+        let Some(mut stream) = read(&mut RdbReader::new(&damaged), version) else {
             continue;
         };
         accepted += 1;

@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn written(bytes: &[u8]) -> Vec<u8> {
+fn write_to_vec(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     write_string(&mut out, bytes, true);
     out
@@ -25,7 +25,7 @@ fn strings_take_their_shortest_form() {
         (b"aaaaaaaaaaaaaaaaaaaaa", b"\xc3\x06\x15\x01aa\xe0\x0a\x00"),
     ];
     for (string, bytes) in cases {
-        assert_eq!(written(string), *bytes, "{string:?}");
+        assert_eq!(write_to_vec(string), *bytes, "{string:?}");
     }
     let mut plain = Vec::new();
     write_string(&mut plain, &[b'a'; 100], false);
@@ -40,10 +40,10 @@ fn every_string_is_read_back() {
             let mut out = Vec::new();
             write_string(&mut out, &string, compress);
             out.extend_from_slice(b"rest");
-            let mut reader = Reader::new(&out);
+            let mut reader = RdbReader::new(&out);
             let read = match reader.string() {
-                Some(Loaded::Bytes(bytes)) => bytes.to_vec(),
-                Some(Loaded::Unpacked(bytes)) => bytes,
+                Some(ParsedString::Bytes(bytes)) => bytes.to_vec(),
+                Some(ParsedString::Decompressed(bytes)) => bytes,
                 other => panic!("{length} bytes were read as {other:?}"),
             };
             assert_eq!(read, string);
@@ -54,9 +54,9 @@ fn every_string_is_read_back() {
         let mut out = Vec::new();
         write_integer(&mut out, number);
         let digits = number.to_string();
-        let read = Reader::new(&out).string();
+        let read = RdbReader::new(&out).string();
         assert!(
-            read == Some(Loaded::Int(number)) || read == Some(Loaded::Bytes(digits.as_bytes())),
+            read == Some(ParsedString::Int(number)) || read == Some(ParsedString::Bytes(digits.as_bytes())),
             "{number} was read as {read:?}"
         );
     }
@@ -77,15 +77,15 @@ fn lengths_have_four_widths() {
         (b"", None),
     ];
     for (bytes, length) in cases {
-        assert_eq!(Reader::new(bytes).length(), *length, "{bytes:?}");
+        assert_eq!(RdbReader::new(bytes).length(), *length, "{bytes:?}");
     }
     let mut out = Vec::new();
     write_length(&mut out, 1 << 33);
-    assert_eq!(Reader::new(&out).length(), Some(1 << 33));
+    assert_eq!(RdbReader::new(&out).length(), Some(1 << 33));
 }
 
 #[test]
-fn what_is_no_string_is_refused() {
+fn invalid_strings_are_refused() {
     let cases: &[&[u8]] = &[
         b"",
         b"\x05hell",
@@ -101,6 +101,6 @@ fn what_is_no_string_is_refused() {
         b"\xc3\x05",
     ];
     for bytes in cases {
-        assert_eq!(Reader::new(bytes).string(), None, "{bytes:?}");
+        assert_eq!(RdbReader::new(bytes).string(), None, "{bytes:?}");
     }
 }

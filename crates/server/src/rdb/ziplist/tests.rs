@@ -4,20 +4,20 @@ use super::*;
 
 /// Builds ziplists from entries in the given encodings.
 #[derive(Default)]
-struct Builder {
+struct ZiplistBuilder {
     entries: Vec<u8>,
     before: usize,
     last: usize,
     count: usize,
 }
 
-impl Builder {
+impl ZiplistBuilder {
     fn add(&mut self, encoded: &[u8]) {
         self.last = self.entries.len();
         match self.before {
             short @ ..254 => self.entries.push(short as u8),
             long => {
-                self.entries.push(LONG_BEFORE);
+                self.entries.push(LONG_PREVIOUS_LENGTH);
                 self.entries.extend((long as u32).to_le_bytes());
             }
         }
@@ -47,8 +47,8 @@ impl Builder {
     }
 }
 
-fn elements(bytes: &[u8]) -> Option<Vec<Element<'_>>> {
-    let list = Ziplist::check(bytes)?;
+fn elements(bytes: &[u8]) -> Option<Vec<ZiplistElement<'_>>> {
+    let list = Ziplist::validate(bytes)?;
     let elements: Vec<_> = list.iter().collect();
     assert_eq!(elements.len(), list.len());
     Some(elements)
@@ -70,18 +70,18 @@ fn integers_of_every_width() {
         (b"\xe0\x00\x00\x00\x00\x00\x00\x00\x80", i64::MIN),
         (b"\xe0\xff\xff\xff\xff\xff\xff\xff\x7f", i64::MAX),
     ];
-    let mut all = Builder::default();
+    let mut all = ZiplistBuilder::default();
     for (encoded, number) in cases {
-        let mut one = Builder::default();
+        let mut one = ZiplistBuilder::default();
         one.add(encoded);
         all.add(encoded);
         assert_eq!(
             elements(&one.finish()),
-            Some(vec![Element::Int(*number)]),
+            Some(vec![ZiplistElement::Int(*number)]),
             "{encoded:?}"
         );
     }
-    let numbers = cases.iter().map(|(_, number)| Element::Int(*number)).collect();
+    let numbers = cases.iter().map(|(_, number)| ZiplistElement::Int(*number)).collect();
     assert_eq!(elements(&all.finish()), Some(numbers));
 }
 
@@ -93,7 +93,7 @@ fn strings_of_every_length() {
     .iter()
     .map(|length| (0..*length).map(|index| (index % 256) as u8).collect())
     .collect();
-    let mut list = Builder::default();
+    let mut list = ZiplistBuilder::default();
     for string in &strings {
         list.string(string);
     }
@@ -101,14 +101,17 @@ fn strings_of_every_length() {
     let read = elements(&bytes).unwrap();
     assert_eq!(
         read,
-        strings.iter().map(|string| Element::Bytes(string)).collect::<Vec<_>>()
+        strings
+            .iter()
+            .map(|string| ZiplistElement::Bytes(string))
+            .collect::<Vec<_>>()
     );
 }
 
 #[test]
 fn an_empty_ziplist_and_one_with_too_many_entries_to_be_counted() {
     assert_eq!(elements(b"\x0b\0\0\0\x0a\0\0\0\0\0\xff"), Some(Vec::new()));
-    let mut list = Builder::default();
+    let mut list = ZiplistBuilder::default();
     for _ in 0..70_000 {
         list.add(b"\xf5");
     }
@@ -119,8 +122,8 @@ fn an_empty_ziplist_and_one_with_too_many_entries_to_be_counted() {
 }
 
 #[test]
-fn damage_is_found() {
-    let mut list = Builder::default();
+fn damaged_ziplists_are_refused() {
+    let mut list = ZiplistBuilder::default();
     list.string(b"abc");
     list.add(b"\xc0\x01\x02");
     let sound = list.finish();
@@ -148,11 +151,11 @@ fn damage_is_found() {
 }
 
 #[test]
-fn no_mutation_upsets_the_reader() {
+fn mutated_ziplists_do_not_panic() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
-    let mut list = Builder::default();
+    let mut list = ZiplistBuilder::default();
     for index in 0..20 {
         list.string(&vec![b'x'; index * 20]);
         list.add(b"\xd0\x01\x02\x03\x04");

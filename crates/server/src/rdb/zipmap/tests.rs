@@ -6,7 +6,7 @@ use super::*;
 type Pair<'a> = (&'a [u8], &'a [u8]);
 
 fn pairs(bytes: &[u8]) -> Option<Vec<Pair<'_>>> {
-    let map = Zipmap::check(bytes)?;
+    let map = Zipmap::validate(bytes)?;
     let pairs: Vec<_> = map.iter().collect();
     assert_eq!(pairs.len(), map.len());
     Some(pairs)
@@ -26,7 +26,7 @@ fn fields_values_and_unused_bytes() {
 }
 
 #[test]
-fn damage_is_found() {
+fn damaged_zipmaps_are_refused() {
     let cases: &[(&str, &[u8])] = &[
         ("nothing", b""),
         ("only an end", b"\xff"),
@@ -47,7 +47,7 @@ fn damage_is_found() {
 }
 
 #[test]
-fn no_mutation_upsets_the_reader() {
+fn mutated_zipmaps_do_not_panic() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);

@@ -26,12 +26,12 @@ use weft_reactor::{Socket, thread_id, unix_ms};
 use crate::config::{error_text, id};
 use crate::net::tls::TlsLayer;
 use crate::observability::{lock, log};
-use crate::persistence::rdb_file::{BufferedWriter, DumpFile, Format, Head};
+use crate::persistence::rdb_file::{BufferedWriter, RdbFile, RdbFormat, RdbHeader};
 use crate::persistence::snapshot;
 use crate::persistence::snapshot::{
-    AuxFields, Consumer, ConsumerError, SnapshotMoment, SnapshotRefusal, SnapshotRequest,
+    AuxFields, ConsumerError, SnapshotConsumer, SnapshotMoment, SnapshotRefusal, SnapshotRequest,
 };
-use crate::persistence::snapshot_state::{Purpose, Running};
+use crate::persistence::snapshot_state::{SnapshotPurpose, SnapshotState};
 use crate::replication::ReplicaSyncState;
 use crate::replication::backlog_writer;
 use crate::replication::backlog_writer::HistoryPosition;
@@ -146,7 +146,7 @@ impl DumpReceiver {
     }
 
     /// Writes all bytes. Blocks until the socket accepts them.
-    fn write_all(&self, bytes: &[u8], timeout: Duration, running: &Running) -> io::Result<()> {
+    fn write_all(&self, bytes: &[u8], timeout: Duration, running: &SnapshotState) -> io::Result<()> {
         let Some(tls) = &self.tls else {
             return self.write_raw(bytes, timeout, running);
         };
@@ -155,7 +155,7 @@ impl DumpReceiver {
             .try_for_each(|piece| self.write_raw(&tls.encrypt(piece)?, timeout, running))
     }
 
-    fn write_raw(&self, mut bytes: &[u8], timeout: Duration, running: &Running) -> io::Result<()> {
+    fn write_raw(&self, mut bytes: &[u8], timeout: Duration, running: &SnapshotState) -> io::Result<()> {
         let mut progress = Instant::now();
         while !bytes.is_empty() {
             match self.handle.write(bytes) {
@@ -191,7 +191,7 @@ struct DumpReceivers {
 
 impl DumpReceivers {
     /// Writes the bytes to all replicas, and drops those that fail.
-    fn write(&mut self, bytes: &[u8], running: &Running) -> Result<(), ConsumerError> {
+    fn write(&mut self, bytes: &[u8], running: &SnapshotState) -> Result<(), ConsumerError> {
         // The timeout may be changed while the dump is being sent.
         let timeout = Duration::from_secs(self.server.config.unsigned(id::REPL_TIMEOUT).max(1));
         self.list
@@ -216,7 +216,7 @@ impl DumpReceivers {
     }
 
     /// Announces the offset at which the stream continues to the replicas that expect it.
-    fn announce(&mut self, place: &HistoryPosition, running: &Running) {
+    fn announce(&mut self, place: &HistoryPosition, running: &SnapshotState) {
         let HistoryPosition { id, offset, db } = place;
         let timeout = Duration::from_secs(self.server.config.unsigned(crate::config::id::REPL_TIMEOUT).max(1));
         self.list.retain(|target| {
@@ -256,12 +256,12 @@ struct SocketDump {
     mark: String,
 }
 
-impl Consumer for SocketDump {
-    fn take(&mut self, bytes: &[u8], running: &Running) -> Result<(), ConsumerError> {
+impl SnapshotConsumer for SocketDump {
+    fn write(&mut self, bytes: &[u8], running: &SnapshotState) -> Result<(), ConsumerError> {
         self.targets.write(bytes, running)
     }
 
-    fn finish(mut self: Box<Self>, running: &Running) -> Result<(), ConsumerError> {
+    fn finish(mut self: Box<Self>, running: &SnapshotState) -> Result<(), ConsumerError> {
         let mark = std::mem::take(&mut self.mark);
         self.targets.write(mark.as_bytes(), running)?;
         log::notice!(
@@ -276,14 +276,14 @@ impl Consumer for SocketDump {
 /// Writes a dump to a file and sends the file.
 struct FileDump {
     targets: DumpReceivers,
-    file: Option<DumpFile>,
+    file: Option<RdbFile>,
     path: PathBuf,
     last_keepalive: Instant,
     removes_file: bool,
 }
 
-impl Consumer for FileDump {
-    fn take(&mut self, bytes: &[u8], running: &Running) -> Result<(), ConsumerError> {
+impl SnapshotConsumer for FileDump {
+    fn write(&mut self, bytes: &[u8], running: &SnapshotState) -> Result<(), ConsumerError> {
         if self.last_keepalive.elapsed() >= KEEPALIVE_INTERVAL {
             self.last_keepalive = Instant::now();
             self.targets.write(b"\n", running)?;
@@ -294,7 +294,7 @@ impl Consumer for FileDump {
         }
     }
 
-    fn finish(mut self: Box<Self>, running: &Running) -> Result<(), ConsumerError> {
+    fn finish(mut self: Box<Self>, running: &SnapshotState) -> Result<(), ConsumerError> {
         let Some(file) = self.file.take() else {
             return Ok(());
         };
@@ -335,7 +335,7 @@ pub fn is_useful_without_replicas(server: &Server, with_mark: bool) -> bool {
 #[derive(Clone, Copy, Debug)]
 pub struct DumpRequirements {
     /// The dump format that all of the replicas understand.
-    pub format: Format,
+    pub format: RdbFormat,
     /// `true` if the dump contains no keys.
     pub excludes_keys: bool,
 }
@@ -378,7 +378,7 @@ pub fn begin(
     let for_consumer = server.clone();
     let pinned = ids.clone();
     let order = SnapshotRequest {
-        purpose: Purpose::Replicas,
+        purpose: SnapshotPurpose::Replicas,
         format,
         consumer: Box::new(move || make_consumer(&for_consumer, targets, &place, with_mark)),
         at_moment: Box::new(move |moment| pin_replica_offsets(moment, pinned, alone, told)),
@@ -476,7 +476,7 @@ fn make_consumer(
     mut targets: DumpReceivers,
     place: &mpsc::Receiver<HistoryPosition>,
     with_mark: bool,
-) -> Result<Box<dyn Consumer>, ConsumerError> {
+) -> Result<Box<dyn SnapshotConsumer>, ConsumerError> {
     let place = place
         .recv()
         .map_err(|_| "the replication offset of the dump is unknown")?;
@@ -492,11 +492,11 @@ fn make_consumer(
     let persists = !config.save_points().is_empty() || config.boolean(id::APPENDONLY);
     Ok(Box::new(FileDump {
         targets,
-        file: Some(DumpFile::create(
+        file: Some(RdbFile::create(
             temporary,
             config.boolean(id::RDB_SAVE_INCREMENTAL_FSYNC),
         )?),
-        path: crate::persistence::save::path(config),
+        path: crate::persistence::save::rdb_path(config),
         last_keepalive: Instant::now(),
         removes_file: config.boolean(id::RDB_DEL_SYNC_FILES) && !persists,
     }))
@@ -512,7 +512,7 @@ fn new_eof_mark() -> String {
 fn send_functions(
     server: &Arc<Server>,
     mut targets: DumpReceivers,
-    format: Format,
+    format: RdbFormat,
     (replicas, served): (Vec<u64>, Arc<Mutex<Vec<u64>>>),
 ) -> Result<(), BeginDumpError> {
     let server = server.clone();
@@ -523,13 +523,13 @@ fn send_functions(
             db: 0,
         };
         let functions = server.scripts.libraries.codes();
-        let head = Head {
+        let head = RdbHeader {
             format,
             functions: &functions,
             now_s: unix_ms() / 1000,
             used_memory_bytes: crate::observability::memory::used().unwrap_or(0),
-            notes: &place.aux_fields(),
-            ..Head::default()
+            aux_fields: &place.aux_fields(),
+            ..RdbHeader::default()
         };
         let config = &server.config;
         let mut gathering = BufferedWriter::new(config.boolean(id::RDBCHECKSUM));

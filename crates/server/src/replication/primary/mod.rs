@@ -37,7 +37,7 @@ use crate::keyspace::Seat;
 use crate::net::client::ReplicaHandshake;
 use crate::net::connection::Connection;
 use crate::observability::{lock, log};
-use crate::persistence::aof_files::Phase;
+use crate::persistence::aof_files::AofState;
 use crate::replication::backlog_writer;
 use crate::replication::role;
 use crate::replication::role::FailoverStep;
@@ -339,7 +339,7 @@ impl PrimaryThread {
                     let having = replicas.acknowledged_count(offset);
                     (having >= wait.replicas).then(|| format!(":{having}\r\n").into_bytes())
                 }
-                Some(1..) if server.aof.phase() == Phase::Off => Some(WAITAOF_DISABLED_REPLY.to_vec()),
+                Some(1..) if server.aof.state() == AofState::Off => Some(WAITAOF_DISABLED_REPLY.to_vec()),
                 Some(disk) => {
                     let having = replicas.synced_count(offset);
                     let local = i64::from(server.is_on_disk(wait.log_sequence));

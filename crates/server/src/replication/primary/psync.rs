@@ -11,7 +11,7 @@ use crate::config::id;
 use crate::net::client::ClientFlags;
 use crate::net::connection::Connection;
 use crate::observability::{lock, log};
-use crate::persistence::snapshot_state::Purpose;
+use crate::persistence::snapshot_state::SnapshotPurpose;
 use crate::replication::{ReplicaChannel, ReplicaInfo, ReplicaSyncState};
 use crate::state::SyncRequest;
 
@@ -173,7 +173,7 @@ impl PrimaryThread {
                 .replicas
                 .values()
                 .any(|replica| dump.replicas.contains(&replica.id()))
-            && server.snapshot.cancel(&[Purpose::Replicas])
+            && server.snapshot.cancel(&[SnapshotPurpose::Replicas])
             && !replica.handshake.is_rdb_channel
         {
             log::notice!("Diskless rdb transfer, last replica dropped, killing fork child.");

@@ -7,7 +7,7 @@ use super::full_sync::{self, DumpReceiver};
 use super::{PrimaryThread, Replica};
 use crate::config::id;
 use crate::observability::log;
-use crate::persistence::rdb_file::Format;
+use crate::persistence::rdb_file::RdbFormat;
 use crate::replication::ReplicaSyncState;
 use crate::replication::backlog_writer;
 
@@ -17,7 +17,7 @@ struct DumpFilters {
     excludes_keys: bool,
     excludes_functions: bool,
     /// The format version of a dump that is sent to sockets. Dump files always have the newest format.
-    format: Format,
+    format: RdbFormat,
     /// `true` if the dump uses a separate connection.
     is_dump_channel: bool,
 }
@@ -58,8 +58,8 @@ impl PrimaryThread {
                 excludes_keys: handshake.excludes_data,
                 excludes_functions: handshake.excludes_functions,
                 format: match with_mark {
-                    true => Format::of_version(handshake.version),
-                    false => Format::Newest,
+                    true => RdbFormat::for_version(handshake.version),
+                    false => RdbFormat::Newest,
                 },
                 is_dump_channel: handshake.is_rdb_channel,
             }

@@ -26,14 +26,16 @@ use crate::config::{error_text, id};
 use crate::dispatch::execute::Thread;
 use crate::keyspace::access::WholeKeyspace;
 use crate::keyspace::effects::Hooks;
-use crate::keyspace::flush::{DetachedTables, take};
+use crate::keyspace::flush::{DetachedTables, take_databases};
 use crate::keyspace::staging::StagedDatabases;
 use crate::keyspace::{Exclusive, SLOTS, Seat, ready_keys};
 use crate::notify::messages::{NotificationSender, wake};
 use crate::observability::log;
-use crate::persistence::rdb_file::{Destination, Fault, LoadError, Loaded, Loader, Opened, ProgressCallback};
-use crate::persistence::snapshot::clock;
-use crate::persistence::snapshot_state::Purpose;
+use crate::persistence::rdb_file::{
+    LoadDestination, LoadedFile, ProgressCallback, RdbFault, RdbInput, RdbLoadError, RdbLoader,
+};
+use crate::persistence::snapshot::access_clock;
+use crate::persistence::snapshot_state::SnapshotPurpose;
 use crate::replication::{LinkState, ReplicationHistory, ReplicationState, TransferProgress, zero_replication_id};
 use crate::scripting::{Library, RestorePolicy, load_library};
 use crate::state::{Message, PrimaryThreadCommand, Server};
@@ -294,7 +296,7 @@ impl Read for DumpSource<'_> {
 /// The contents of a dump, in staging.
 struct LoadedDump {
     data: StagedDatabases,
-    loaded: Loaded,
+    loaded: LoadedFile,
     libraries: Vec<Arc<Library>>,
 }
 
@@ -426,7 +428,7 @@ fn load<'l>(
 ) -> Result<(LoadedDump, Vec<u8>, DumpSource<'l>), LinkFailure> {
     log::notice!("PRIMARY <-> REPLICA sync: Loading DB in memory");
     let term = feed.link.term();
-    let mut opened = Opened::open(feed, &server.config).map_err(|fault| {
+    let mut opened = RdbInput::open(feed, &server.config).map_err(|fault| {
         log::warning!("PRIMARY <-> REPLICA sync: RDB version or signature incompatible, old data preserved");
         load_failure(path, 0, fault)
     })?;
@@ -448,28 +450,28 @@ fn load<'l>(
 fn load_into_staging<R: Read>(
     server: &Arc<Server>,
     seat: &Seat,
-    opened: &mut Opened<R>,
-) -> Result<LoadedDump, (u64, Fault)> {
+    opened: &mut RdbInput<R>,
+) -> Result<LoadedDump, (u64, RdbFault)> {
     let counts = &server.keyspace.counts;
     let mut data = StagedDatabases::new(counts.databases());
     let used_memory = |bytes| {
         let told = &server.repl.loading.used_memory_bytes;
         told.store(bytes, Ordering::Relaxed);
     };
-    let mut loader = Loader {
-        destination: Destination::Apart(&mut data),
+    let mut loader = RdbLoader {
+        destination: LoadDestination::Staging(&mut data),
         hasher: &server.keyspace.hasher,
         counts,
         before_images: &server.keyspace.before_images,
-        seat: seat.index(),
+        thread_index: seat.index(),
         config: &server.config,
-        clock: clock(&server.config, unix_ms() / 1000),
+        clock: access_clock(&server.config, unix_ms() / 1000),
         // The primary deletes expired keys.
         now_ms: 0,
-        replace: false,
-        drops: None,
+        should_replace: false,
+        on_dropped_key: None,
         // No worker waits for a load into staging, and [`DumpSource`] counts the bytes.
-        pace: Some(ProgressCallback {
+        progress: Some(ProgressCallback {
             every_bytes: u64::MAX,
             report: &|_| {},
             used_memory: &used_memory,
@@ -479,7 +481,7 @@ fn load_into_staging<R: Read>(
     let library = |code: &Vec<u8>| {
         load_library(&server.scripts, code, false).map_err(|reason| {
             let reason = String::from_utf8_lossy(&reason).into_owned();
-            (0, Fault::damaged(format!("Failed creating the library: {reason}")))
+            (0, RdbFault::damaged(format!("Failed creating the library: {reason}")))
         })
     };
     let libraries = loaded.functions.iter().map(library).collect::<Result<Vec<_>, _>>()?;
@@ -496,8 +498,8 @@ fn load_into_staging<R: Read>(
     })
 }
 
-fn load_failure(path: &Path, offset: u64, fault: Fault) -> LinkFailure {
-    let error = LoadError {
+fn load_failure(path: &Path, offset: u64, fault: RdbFault) -> LinkFailure {
+    let error = RdbLoadError {
         path: path.to_owned(),
         offset,
         fault,
@@ -540,7 +542,7 @@ fn begin_loading(server: &Arc<Server>, seat: &mut Seat, term: u64, plan: LoadPla
             repl.awaits_full_sync.store(true, Ordering::Release);
             server.scripts.libraries.flush();
             let databases = 0..server.keyspace.counts.databases();
-            take(&mut WholeKeyspace::Alone(all), databases, &server.keyspace, row)
+            take_databases(&mut WholeKeyspace::Exclusive(all), databases, &server.keyspace, row)
         })
     })?;
     if let Some(taken) = taken {
@@ -554,12 +556,13 @@ fn begin_loading(server: &Arc<Server>, seat: &mut Seat, term: u64, plan: LoadPla
 
 /// Cancels the snapshots being written, because their data is replaced. The caller must hold exclusive mode.
 fn cancel_snapshots(server: &Server) {
-    if server
-        .snapshot
-        .cancel(&[Purpose::Dump, Purpose::LogBase, Purpose::Replicas])
-    {
+    if server.snapshot.cancel(&[
+        SnapshotPurpose::RdbFile,
+        SnapshotPurpose::AofBase,
+        SnapshotPurpose::Replicas,
+    ]) {
         log::notice!("Cancelling the snapshot in progress, because its data is being replaced");
-        server.keyspace.before_images.abandon();
+        server.keyspace.before_images.cancel();
     }
 }
 
@@ -603,15 +606,21 @@ fn install(
             for slot in 0..SLOTS {
                 for db in 0..counts.databases() {
                     let hash = |name: &[u8]| server.keyspace.hasher.hash(name);
-                    ready_keys::note_all(all.cell(slot), db, slot as u16, hash, &mut thread.effects.ready);
+                    ready_keys::add_ready_keys_of_slot(
+                        all.cell(slot),
+                        db,
+                        slot as u16,
+                        hash,
+                        &mut thread.effects.ready,
+                    );
                 }
             }
         }
-        if server.aof.replace() {
+        if server.aof.mark_data_replaced() {
             // The existing append-only file stays as it is until a base with the new data exists.
-            server.keyspace.hooks.put(Hooks::LOG_FILE, false);
+            server.keyspace.hooks.set(Hooks::LOG_FILE, false);
         }
-        server.keyspace.local.clear();
+        server.keyspace.local_expiry.clear();
         repl.replicas.backlog().open(offset);
         repl.set_offset(offset);
         repl.set_received_offset(offset);
@@ -638,11 +647,11 @@ fn install(
     for unserved in thread.unserved.drain(..) {
         server.workers[0].send(Message::Serve(unserved));
     }
-    server.dumps.loaded(&loaded);
+    server.dumps.record_load(&loaded);
     free_old_data(server, taken);
     if server.config.boolean(id::APPENDONLY) {
         // The append-only file does not belong to the new data. It is rewritten from the new data.
-        server.aof.scheduled.store(true, Ordering::Relaxed);
+        server.aof.is_rewrite_scheduled.store(true, Ordering::Relaxed);
     }
     restored.map_err(|reason| {
         LinkFailure::Other(format!(

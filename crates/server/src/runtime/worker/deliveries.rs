@@ -26,7 +26,7 @@ impl Clients {
     pub(crate) fn notify(&mut self, server: &Server, own: WorkerId, notice: &ClientNotification) {
         match notice {
             ClientNotification::Published(publication) => self.publish(server, own, publication),
-            ClientNotification::Received(received) => self.give(&received.0, &received.1),
+            ClientNotification::PublishedTo(received) => self.give(&received.0, &received.1),
             ClientNotification::Invalidated(invalidation) => {
                 for client in &invalidation.clients {
                     self.invalidate(server, own, *client, &invalidation.invalid);
@@ -37,7 +37,7 @@ impl Clients {
                 let keys: Option<Vec<&[u8]>> = keys.map(|keys| keys.iter().map(|key| &**key).collect());
                 self.push_invalid(redirected.client, keys.as_deref());
             }
-            ClientNotification::Line(line) => {
+            ClientNotification::MonitorLine(line) => {
                 for client in server.monitors.of_worker(own) {
                     self.push(client, |_, output| output.bytes.extend_from_slice(line));
                 }
@@ -197,7 +197,7 @@ impl Worker {
             server, effects, seat, ..
         } = &mut self.thread;
         NotificationSender::new(server, effects, *seat).broadcast();
-        if self.thread.effects.has_notices() {
+        if self.thread.effects.has_deliveries() {
             self.clients.notify_all(&mut self.thread);
         }
     }
@@ -205,7 +205,7 @@ impl Worker {
     /// Ends a turn's part for clients that listen.
     pub(crate) fn finish_notices(&mut self) {
         self.has_surplus = false;
-        if self.thread.server.keyspace.hooks.now().has(Hooks::TRACKING) {
+        if self.thread.server.keyspace.hooks.current().intersects(Hooks::TRACKING) {
             let Thread {
                 server, effects, seat, ..
             } = &mut self.thread;
@@ -215,7 +215,7 @@ impl Worker {
         while let Some(token) = self.clients.pushed.pop() {
             self.flush(token);
         }
-        if let Some(worker) = self.thread.effects.crowded.take() {
+        if let Some(worker) = self.thread.effects.full_mailbox.take() {
             self.wait_for(worker);
         }
     }

@@ -30,7 +30,7 @@ impl Worker {
             self.expire_local();
         }
         let server = &self.thread.server;
-        let waits = || server.dumps.loading.load(Ordering::Relaxed) || server.pause.holds_writes(self.thread.now_ms);
+        let waits = || server.dumps.is_loading.load(Ordering::Relaxed) || server.pause.holds_writes(self.thread.now_ms);
         if self.expiring && !waits() {
             self.expire_slice();
         }
@@ -68,7 +68,9 @@ impl Worker {
         release(&mut thread.effects, &server);
         thread.effects.log_writer.wake();
         thread.keep_ready();
-        thread.effects.count(&server.keyspace, &server.metrics, thread.seat);
+        thread
+            .effects
+            .add_to_metrics(&server.keyspace, &server.metrics, thread.seat);
     }
 
     pub(crate) fn expire_slice(&mut self) {
@@ -76,7 +78,7 @@ impl Worker {
         let server = thread.server.clone();
         let row = thread.seat;
         let start = Instant::now();
-        let slice = expiry::Slice {
+        let slice = expiry::ExpirySlice {
             queue: &server.due_slots,
             now_ms: thread.now_ms,
             budget: EXPIRY_SLICE,
@@ -92,7 +94,9 @@ impl Worker {
         release(&mut thread.effects, &server);
         thread.effects.log_writer.wake();
         thread.keep_ready();
-        thread.effects.count(&server.keyspace, &server.metrics, thread.seat);
+        thread
+            .effects
+            .add_to_metrics(&server.keyspace, &server.metrics, thread.seat);
         let elapsed = start.elapsed();
         server
             .metrics
@@ -203,7 +207,7 @@ impl Worker {
             self.patient.retain(|other| *other != token);
             self.uncount_connection();
             if let Some(watches) = connection.client.watches {
-                self.thread.effects.unwatched.extend(watches.keys);
+                self.thread.effects.removed_watches.extend(watches.keys);
             }
         }
     }

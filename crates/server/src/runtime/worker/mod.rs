@@ -290,7 +290,7 @@ impl Worker {
     /// Returns the time that the worker may sleep: zero with work left, otherwise until its next task is due.
     fn timeout(&self) -> Option<Duration> {
         let server = self.server();
-        let waits = || server.dumps.loading.load(Ordering::Relaxed) || server.pause.holds_writes(unix_ms());
+        let waits = || server.dumps.is_loading.load(Ordering::Relaxed) || server.pause.holds_writes(unix_ms());
         let paused = self.expiring && waits();
         if !self.again.is_empty() || (self.expiring && !paused) || self.has_surplus || self.thread.room.is_evicting {
             return Some(Duration::ZERO);
@@ -301,7 +301,7 @@ impl Worker {
         let sweep = self.sweeps().then_some(self.next_sweep_ms);
         let next_ms = [self.waits.next_due_ms(), sweep].into_iter().flatten().min();
         let until_next = next_ms.map(|at_ms| Duration::from_millis(at_ms.saturating_sub(unix_ms()).clamp(1, 1000)));
-        let unwatched = !self.thread.effects.unwatched.is_empty() || !self.patient.is_empty();
+        let unwatched = !self.thread.effects.removed_watches.is_empty() || !self.patient.is_empty();
         let unwatching = unwatched.then_some(Duration::from_millis(1));
         [self.waits.pause(), unwatching, until_next].into_iter().flatten().min()
     }
@@ -390,7 +390,7 @@ impl Worker {
         }
         let thread = &mut self.thread;
         // Nothing changes in a pause, nor on a replica. What is left is found again afterwards.
-        expiry::delete_found(
+        expiry::delete_keys_found_expired(
             &thread.server.keyspace,
             &mut self.seat,
             thread.now_ms,

@@ -111,7 +111,7 @@ impl Worker {
         let server = self.server().clone();
         leave(&server, &mut connection.client);
         if let Some(watches) = connection.client.watches.take() {
-            self.thread.effects.unwatched.extend(watches.keys);
+            self.thread.effects.removed_watches.extend(watches.keys);
         }
         connection.discard_consumed();
         connection.state = ConnectionState::Ready;

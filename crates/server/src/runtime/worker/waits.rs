@@ -19,7 +19,7 @@ use crate::net::client::ClientFlags;
 use crate::net::client_snapshot::{ClientSnapshot, WaitState};
 use crate::net::connection::Connection;
 use crate::observability::metrics::Counter;
-use crate::persistence::aof_files::Phase;
+use crate::persistence::aof_files::AofState;
 use crate::replication::{ReplicaWait, WAITAOF_DISABLED_REPLY};
 use crate::state::{Blocked, LogWait, Message, Server, UnservedKeys};
 
@@ -136,7 +136,7 @@ impl Waits {
 
 /// Returns WAITAOF's reply as of now, and `true` if its condition is met.
 fn log_reply(server: &Server, wait: LogWait) -> (Vec<u8>, bool) {
-    if server.aof.phase() == Phase::Off {
+    if server.aof.state() == AofState::Off {
         return (WAITAOF_DISABLED_REPLY.to_vec(), !wait.replicas);
     }
     let is_there = server.is_on_disk(wait.ticket);
@@ -549,9 +549,9 @@ impl Worker {
         if !self.waits.over.is_empty() {
             self.take_out_all();
         }
-        if !self.thread.effects.unwatched.is_empty() {
+        if !self.thread.effects.removed_watches.is_empty() {
             let Thread { server, effects, .. } = &mut self.thread;
-            transaction::unwatch(&mut self.seat, server, &mut effects.unwatched);
+            transaction::unwatch(&mut self.seat, server, &mut effects.removed_watches);
         }
         let mut refused: HashSet<u16> = HashSet::new();
         for WithheldReply { mut unserved, reply } in std::mem::take(&mut self.waits.unserved) {

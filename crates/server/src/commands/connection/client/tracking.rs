@@ -92,7 +92,7 @@ fn start(ctx: &mut Context<'_, '_>, wanted: RequestedTracking<'_>) -> CommandRes
     // CLIENT CACHING applies to the next command, whatever this one changes.
     options.caching_was_called = before.is_some_and(|before| before.caching_was_called);
     let hooks = &ctx.server.keyspace.hooks;
-    let first = || hooks.put(Hooks::TRACKING, true);
+    let first = || hooks.set(Hooks::TRACKING, true);
     ctx.server.tracking.enable(ctx.client.id, before, &options, first);
     ctx.client.tracking = Some(Box::new(options));
     Ok(())

@@ -189,7 +189,7 @@ fn migrate(ctx: &mut Context<'_, '_>) -> CommandResult {
     }
     // The mark comes before the first handle, and both under the leases.
     let keyspace = &ctx.server.keyspace;
-    let Some(pin) = keyspace.lent.freeze(&keyspace.slots, names) else {
+    let Some(pin) = keyspace.pinned.freeze(&keyspace.slots, names) else {
         if ctx.may_block {
             ctx.after = NextStep::Defer;
             return Ok(());
@@ -470,17 +470,17 @@ fn settle_one(
     let mut lease = pass.write_spinning(usize::from(parcel.slot))?;
     let keyspace = &server.keyspace;
     let mut effects = Effects {
-        hooks: keyspace.hooks.now(),
+        hooks: keyspace.hooks.current(),
         log_writer: server.propagation.log_writer(),
-        ..Effects::of(keyspace)
+        ..Effects::for_keyspace(keyspace)
     };
     let clock = AccessClock::default();
     let access = AccessContext {
         now_ms: weft_reactor::unix_ms(),
         clock: &clock,
         counts: &keyspace.counts,
-        seat: row,
-        touch: false,
+        thread_index: row,
+        should_touch: false,
         sees_expired: false,
     };
     let key = NamedKey {

@@ -6,7 +6,7 @@ use weft_table::NewValue;
 
 use super::*;
 use crate::keyspace::hash::KeyHasher;
-use crate::keyspace::{Keyspace, publish};
+use crate::keyspace::{Keyspace, publish_header};
 
 /// A keyspace with keys `0`, `1`, …; those below `expired` expired long ago.
 fn keyspace_of(keys: usize, expired: usize) -> Keyspace {
@@ -23,7 +23,7 @@ fn keyspace_of(keys: usize, expired: usize) -> Keyspace {
             slot.table_mut(0)
                 .insert(hash, name.as_bytes(), NewValue::Int(1), expiry, 0),
         );
-        publish(header, slot);
+        publish_header(header, slot);
     }
     drop(pass);
     drop(seat);

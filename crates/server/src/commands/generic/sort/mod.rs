@@ -264,9 +264,9 @@ fn sort_elements(
     let chosen = order.get(window).unwrap_or_default();
     if options.stores {
         let result = gather(&mut ctx.keys, &mut follower, options, elements, chosen)?;
-        let met_expired = follower.met_expired || follower.further.met_expired();
+        let met_expired = follower.met_expired || follower.further.has_met_expired();
         drop(follower);
-        if met_expired && ctx.keys.effects.logs() {
+        if met_expired && ctx.keys.effects.is_logging() {
             log_result(ctx, &result);
         }
         store(ctx, &result);
@@ -410,7 +410,7 @@ impl PatternLookup<'_, '_> {
         element: &[u8],
         show: impl FnOnce(Option<Element<'_>>) -> R,
     ) -> Result<R, Contended> {
-        let now_ms = keys.access.now_ms;
+        let now_ms = keys.context.now_ms;
         let value = self.entry(keys, key, element)?.map(|entry| entry.value());
         let mut met_expired = false;
         let shown = match (value, key.field) {

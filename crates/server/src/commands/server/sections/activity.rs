@@ -9,20 +9,32 @@ use crate::notify::pubsub::ChannelNamespace;
 use crate::observability::metrics::{Counter, Maximum};
 use crate::observability::process;
 use crate::observability::rates::Rate;
-use crate::persistence::aof_files::Phase;
-use crate::persistence::snapshot_state::Purpose;
+use crate::persistence::aof_files::AofState;
+use crate::persistence::snapshot_state::SnapshotPurpose;
 use crate::replication::ReplicationState;
 use crate::state::Server;
 
 use super::{Lines, replication};
 
 pub(super) fn persistence_lines(server: &Server, lines: &mut Lines) {
+    let state = server.repl.state_bits();
+    let is_loading = state.contains(ReplicationState::LOADING) || server.dumps.is_loading.load(Ordering::Relaxed);
+    lines.put("loading", u8::from(is_loading));
+    lines.put(
+        "async_loading",
+        u8::from(state.contains(ReplicationState::LOADING_IN_STAGING)),
+    );
+    snapshot_lines(server, lines);
+    append_only_lines(server, lines);
+    if is_loading {
+        replication::loading_lines(server, lines);
+    }
+    append_only_size_lines(server, lines);
+}
+
+/// Adds the fields of RDB files and of the running snapshot.
+fn snapshot_lines(server: &Server, lines: &mut Lines) {
     let dumps = &server.dumps;
-    let standing = server.repl.state_bits();
-    let aside = standing.contains(ReplicationState::LOADING_IN_STAGING);
-    let loads = standing.contains(ReplicationState::LOADING) || dumps.loading.load(Ordering::Relaxed);
-    lines.put("loading", u8::from(loads));
-    lines.put("async_loading", u8::from(aside));
     // A snapshot's before-images take the place of Valkey's copy-on-write memory.
     let kept_bytes = server.keyspace.before_images.kept_bytes();
     lines.put("current_cow_peak", kept_bytes);
@@ -35,28 +47,46 @@ pub(super) fn persistence_lines(server: &Server, lines: &mut Lines) {
     lines.put("current_fork_perc", format!("{percent:.2}"));
     lines.put("current_save_keys_processed", keys_done);
     lines.put("current_save_keys_total", keys_total);
-    let changes = dumps.unsaved(server.metrics.sum(Counter::Dirty));
+    let changes = dumps.unsaved_changes(server.metrics.sum(Counter::Dirty));
     lines.put("rdb_changes_since_last_save", changes);
-    let dumping = matches!(running.purpose(), Some(Purpose::Dump | Purpose::Replicas));
+    let dumping = matches!(
+        running.purpose(),
+        Some(SnapshotPurpose::RdbFile | SnapshotPurpose::Replicas)
+    );
     lines.put("rdb_bgsave_in_progress", u8::from(dumping));
     lines.put("rdb_last_save_time", dumps.last_save_s.load(Ordering::Relaxed));
-    let failed = dumps.last_failed.load(Ordering::Relaxed);
+    let failed = dumps.has_last_save_failed.load(Ordering::Relaxed);
     lines.put("rdb_last_bgsave_status", if failed { "err" } else { "ok" });
-    lines.put("rdb_last_bgsave_time_sec", dumps.last_took_s.load(Ordering::Relaxed));
-    let since_s = running.since_s(Purpose::Dump).or(running.since_s(Purpose::Replicas));
+    lines.put(
+        "rdb_last_bgsave_time_sec",
+        dumps.last_duration_s.load(Ordering::Relaxed),
+    );
+    let since_s = running
+        .started_s(SnapshotPurpose::RdbFile)
+        .or(running.started_s(SnapshotPurpose::Replicas));
     let current_s = since_s.map_or(-1, |since_s| (unix_ms() / 1000) as i64 - since_s as i64);
     lines.put("rdb_current_bgsave_time_sec", current_s);
     lines.put("rdb_saves", dumps.saves.load(Ordering::Relaxed));
-    lines.put("rdb_last_cow_size", dumps.last_kept_bytes.load(Ordering::Relaxed));
+    lines.put(
+        "rdb_last_cow_size",
+        dumps.last_before_image_bytes.load(Ordering::Relaxed),
+    );
     let (expired, loaded) = (&dumps.keys_expired, &dumps.keys_loaded);
     lines.put("rdb_last_load_keys_expired", expired.load(Ordering::Relaxed));
     lines.put("rdb_last_load_keys_loaded", loaded.load(Ordering::Relaxed));
+}
+
+/// Adds the fields of the append-only file that are there whether it is on or off.
+fn append_only_lines(server: &Server, lines: &mut Lines) {
     let aof = &server.aof;
     let number = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
     let word = |failed: &AtomicBool| if failed.load(Ordering::Relaxed) { "err" } else { "ok" };
-    lines.put("aof_enabled", u8::from(aof.phase() != Phase::Off));
+    lines.put("aof_enabled", u8::from(aof.state() != AofState::Off));
     lines.put("aof_rewrite_in_progress", u8::from(number(&aof.rewriting_since_s) > 0));
-    lines.put("aof_rewrite_scheduled", u8::from(aof.scheduled.load(Ordering::Relaxed)));
+    lines.put(
+        "aof_rewrite_scheduled",
+        u8::from(aof.is_rewrite_scheduled.load(Ordering::Relaxed)),
+    );
     lines.put(
         "aof_last_rewrite_time_sec",
         aof.last_rewrite_s.load(Ordering::Relaxed) - 1,
@@ -69,17 +99,20 @@ pub(super) fn persistence_lines(server: &Server, lines: &mut Lines) {
     lines.put("aof_last_bgrewrite_status", word(&aof.last_rewrite_failed));
     lines.put("aof_rewrites", number(&aof.rewrites));
     lines.put("aof_rewrites_consecutive_failures", number(&aof.failures));
-    lines.put("aof_last_write_status", word(&aof.fails));
+    lines.put("aof_last_write_status", word(&aof.is_failing));
     lines.zeroes(&[
         "aof_last_cow_size",
         "module_fork_in_progress",
         "module_fork_last_cow_size",
         "slot_migration_fork_in_progress",
     ]);
-    if loads {
-        replication::loading_lines(server, lines);
-    }
-    if aof.phase() == Phase::Off {
+}
+
+/// Adds the sizes of the append-only file, if it is on.
+fn append_only_size_lines(server: &Server, lines: &mut Lines) {
+    let aof = &server.aof;
+    let number = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
+    if aof.state() == AofState::Off {
         return;
     }
     lines.put("aof_current_size", number(&aof.current_bytes));
@@ -104,10 +137,10 @@ pub(super) fn stats_lines(server: &Server, lines: &mut Lines) {
         server.pubsub.channel_count(ChannelNamespace::ShardChannels),
     );
     // Nothing forks; what a fork is to clients is the moment of a snapshot.
-    lines.put("latest_fork_usec", server.snapshot.moment_us.load(Ordering::Relaxed));
-    lines.put("total_forks", server.snapshot.moments.load(Ordering::Relaxed));
+    lines.put("latest_fork_usec", server.snapshot.pause_us.load(Ordering::Relaxed));
+    lines.put("total_forks", server.snapshot.snapshots_started.load(Ordering::Relaxed));
     lines.put("migrate_cached_sockets", crate::commands::generic::migrate::kept());
-    lines.put("slave_expires_tracked_keys", server.keyspace.local.len());
+    lines.put("slave_expires_tracked_keys", server.keyspace.local_expiry.len());
     lines.zeroes(&[
         "active_defrag_hits",
         "active_defrag_misses",

@@ -396,7 +396,7 @@ fn keyspace_lines(server: &Server, ttls_ms: &[u64], lines: &mut Lines) {
         let (keys, expires) = (counts.keys(db), counts.with_expiry(db));
         if keys > 0 {
             let ttl_ms = ttls_ms.get(db).copied().unwrap_or(0);
-            let volatile = counts.volatile(db);
+            let volatile = counts.volatile_values(db);
             lines.put(
                 &format!("db{db}"),
                 format_args!("keys={keys},expires={expires},avg_ttl={ttl_ms},keys_with_volatile_items={volatile}"),

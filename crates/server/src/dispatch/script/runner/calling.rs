@@ -187,7 +187,7 @@ impl Runner<'_, '_, '_> {
             );
             return (None, NextStep::Nothing);
         }
-        self.thread.effects.hooks = self.thread.server.keyspace.hooks.now();
+        self.thread.effects.hooks = self.thread.server.keyspace.hooks.current();
         let dirty = self.thread.effects.dirty;
         let call = Call {
             command,
@@ -203,10 +203,10 @@ impl Runner<'_, '_, '_> {
         }
         let result = (binding.run)(&mut context);
         let after = std::mem::take(&mut context.after);
-        if context.keys.effects.logs() {
+        if context.keys.effects.is_logging() {
             propagate::end_call_for(&mut context.keys, &after, dirty, self.logged_for);
         }
-        if context.keys.effects.hooks.has(Hooks::TELLS) {
+        if context.keys.effects.hooks.intersects(Hooks::NOTIFIES_CLIENTS) {
             announce(&mut context, after.is_restarted(), Caller::Script);
         }
         (result.err(), after)

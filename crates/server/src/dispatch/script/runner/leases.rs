@@ -129,7 +129,7 @@ impl<'p> Runner<'_, '_, 'p> {
 
     pub(super) fn hold_everything(&mut self) -> Option<()> {
         if let Slots::Leased(leases) = &self.held
-            && leases.is_everything()
+            && leases.holds_all_slots()
         {
             return Some(());
         }

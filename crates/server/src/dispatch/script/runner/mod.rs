@@ -18,7 +18,7 @@ use crate::dispatch::execute::Thread;
 use crate::dispatch::notifications::line_of_whole;
 use crate::dispatch::script::prepared::{PreparedScript, first_slot, is_out_of_memory};
 use crate::dispatch::script::session::{DebuggedHost, KeyCopier};
-use crate::keyspace::access::{GrowingLeases, HeldLeases, PlannedKey};
+use crate::keyspace::access::{HeldLeases, PlannedKey, ScriptLeases};
 use crate::keyspace::effects::Hooks;
 use crate::keyspace::{Exclusive, GatePassage};
 use crate::net::client::{Client, ClientFlags};
@@ -37,7 +37,7 @@ const TALLY_MAX: usize = 4096;
 
 /// The leases that a script holds.
 pub enum Slots<'r, 'p> {
-    Leased(&'r mut GrowingLeases<'p>),
+    Leased(&'r mut ScriptLeases<'p>),
     Everything(&'r mut Exclusive<'p>),
     /// Everything of the keyspace of a session, into which keys are brought as they are asked for.
     Beside(&'r mut Exclusive<'p>, &'r mut KeyCopier),
@@ -46,15 +46,15 @@ pub enum Slots<'r, 'p> {
 impl<'p> Slots<'_, 'p> {
     pub fn as_held(&mut self) -> HeldLeases<'_, 'p> {
         match self {
-            Slots::Leased(leases) => HeldLeases::Growing(leases),
-            Slots::Everything(all) | Slots::Beside(all, _) => HeldLeases::Everything(all),
+            Slots::Leased(leases) => HeldLeases::Script(leases),
+            Slots::Everything(all) | Slots::Beside(all, _) => HeldLeases::Exclusive(all),
         }
     }
 
     /// Ends the leases.
     pub fn end(self) {
         if let Slots::Leased(leases) = self {
-            *leases = GrowingLeases::default();
+            *leases = ScriptLeases::default();
         }
     }
 }
@@ -190,7 +190,7 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
     }
 
     pub fn run(&mut self, prepared: &PreparedScript, args: Args<'_>, reply: &mut Reply<'_>, listed: bool) -> RunEnd {
-        if self.debugger.is_none() && self.thread.server.keyspace.hooks.now().has(Hooks::MONITOR) {
+        if self.debugger.is_none() && self.thread.server.keyspace.hooks.current().intersects(Hooks::MONITOR) {
             self.line = Some(line_of_whole(&self.thread.server, &self.client, args.iter()));
         }
         let words: Vec<&[u8]> = args.iter().skip(3).collect();

@@ -11,7 +11,7 @@ use weft_resp::Args;
 
 use crate::dispatch::execute::lease;
 use crate::keyspace::access::{HeldLeases, Lease, PlannedKey};
-use crate::keyspace::scratch_keyspace::Copies;
+use crate::keyspace::scratch_keyspace::CopiedKeys;
 use crate::keyspace::{Exclusive, GatePassage, SLOTS, Seat};
 use crate::state::Server;
 
@@ -52,7 +52,12 @@ impl KeyCopier {
     pub fn bring(&mut self, planned: &[PlannedKey], args: Args<'_>, beside: &Server, all: &mut Exclusive<'_>) {
         let name = |key: &PlannedKey| args.argument(key.argument as usize);
         let unknown = planned.iter().filter(|key| !self.known.contains(name(key)));
-        let mut wanted: Vec<PlannedKey> = unknown.map(|key| PlannedKey { write: false, ..*key }).collect();
+        let mut wanted: Vec<PlannedKey> = unknown
+            .map(|key| PlannedKey {
+                is_write: false,
+                ..*key
+            })
+            .collect();
         if self.is_whole || wanted.is_empty() {
             return;
         }
@@ -72,11 +77,11 @@ impl KeyCopier {
     }
 
     /// Copies all of these keys as of one moment, unless a slot is refused.
-    fn copies<'p>(&self, pass: &'p GatePassage<'p>, wanted: &mut [PlannedKey], args: Args<'_>) -> Option<Copies> {
+    fn copies<'p>(&self, pass: &'p GatePassage<'p>, wanted: &mut [PlannedKey], args: Args<'_>) -> Option<CopiedKeys> {
         let mut many: Vec<Lease<'p>> = Vec::new();
         lease(pass, wanted, &mut Vec::new(), &mut many, 0)?;
         let held = HeldLeases::Many(&mut many);
-        let mut copies = Copies::default();
+        let mut copies = CopiedKeys::default();
         for key in wanted {
             let slot = held.slot(key)?;
             copies.take(
@@ -103,7 +108,7 @@ impl KeyCopier {
             }
             loop {
                 let pass = seat.enter();
-                let mut copies = Copies::default();
+                let mut copies = CopiedKeys::default();
                 let taken = pass
                     .read_spinning(slot)
                     .and_then(|lease| copies.take_all(keyspace, (slot as u16, &lease), |name| known.contains(name)));

@@ -93,7 +93,7 @@ pub(super) fn begin(thread: &mut Thread, request: &Request<'_>, connection: &mut
         return fail(thread, request, connection, &error);
     }
     connection.client.last_command = request.command.full_name;
-    if thread.server.keyspace.hooks.now().has(Hooks::MONITOR) {
+    if thread.server.keyspace.hooks.current().intersects(Hooks::MONITOR) {
         let line = line_of_whole(&thread.server, &connection.client, args.iter());
         NotificationSender::new(&thread.server, &mut thread.effects, thread.seat).show(line);
     }
@@ -191,7 +191,7 @@ impl Session {
             debugger,
             &mut reply,
         );
-        let held = HeldLeases::Everything(&mut all);
+        let held = HeldLeases::Exclusive(&mut all);
         let unserved = transaction::serve_ready(&mut thread, None, held, &mut client);
         settle_effects(&mut thread);
         drop(all);
@@ -291,7 +291,7 @@ fn server_beside(server: &Server) -> Arc<Server> {
     let beside = Arc::new(Server::new(ServerParts {
         config: server.config.snapshot(),
         acl: Acl::new(permission::catalogue()),
-        keyspace: server.keyspace.beside(),
+        keyspace: server.keyspace.new_scratch_keyspace(),
         cluster: None,
         workers: 0,
         metrics: Metrics::new(1, commands),

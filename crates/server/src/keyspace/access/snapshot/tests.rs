@@ -7,8 +7,8 @@ use weft_table::{NewValue, ValueRef};
 use weft_values::Value;
 use weft_values::set::{Set, SetLimits};
 
-use super::{KeyUse, Snapshot, SnapshotAttempt};
-use crate::keyspace::access::{AccessContext, Expiry, HeldLeases, Keys, PlannedKey};
+use super::{KeySnapshot, KeyUse, SnapshotAttempt};
+use crate::keyspace::access::{AccessContext, ExpiryUpdate, HeldLeases, Keys, PlannedKey};
 use crate::keyspace::clock::AccessClock;
 use crate::keyspace::effects::{Effects, Hooks};
 use crate::keyspace::{Keyspace, Seat};
@@ -17,7 +17,7 @@ use crate::notify::keyspace_event::Event;
 const NOW_MS: u64 = 1_800_000_000_000;
 
 /// A keyspace and the keys of a command: `source` and `destination`.
-struct Scene {
+struct Fixture {
     keyspace: Keyspace,
     seat: Seat,
     effects: Effects,
@@ -31,16 +31,16 @@ const RANGES: [weft_resp::ArgRange; 2] = [
 ];
 const USES: [KeyUse; 2] = [KeyUse::Read, KeyUse::Replace];
 
-impl Scene {
+impl Fixture {
     fn new() -> Self {
         let keyspace = Keyspace::new(2, 2);
         let seat = keyspace.slots.join().expect("a seat");
         let args = Args::new(REQUEST, &RANGES);
         let planned = (0..2).map(|argument| {
             let hash = keyspace.hasher.hash(args.argument(argument));
-            PlannedKey::of_argument(argument, hash, argument == 1)
+            PlannedKey::from_argument(argument, hash, argument == 1)
         });
-        Scene {
+        Fixture {
             planned: planned.collect(),
             keyspace,
             seat,
@@ -49,73 +49,73 @@ impl Scene {
     }
 
     /// Runs `work` on the real keys at the given time.
-    fn at<R>(&mut self, now_ms: u64, work: impl FnOnce(&mut Keys<'_, '_>, &Keyspace) -> R) -> R {
+    fn run_at<R>(&mut self, now_ms: u64, work: impl FnOnce(&mut Keys<'_, '_>, &Keyspace) -> R) -> R {
         let clock = AccessClock::default();
         let mut all = self.seat.exclusive();
         let mut keys = Keys {
             args: Args::new(REQUEST, &RANGES),
             planned: &self.planned,
-            held: HeldLeases::Everything(&mut all),
+            held: HeldLeases::Exclusive(&mut all),
             db: 0,
-            access: access(&clock, &self.keyspace, now_ms),
+            context: access(&clock, &self.keyspace, now_ms),
             effects: &mut self.effects,
-            reach: None,
+            prefetch_policy: None,
         };
         work(&mut keys, &self.keyspace)
     }
 
-    fn now<R>(&mut self, work: impl FnOnce(&mut Keys<'_, '_>, &Keyspace) -> R) -> R {
-        self.at(NOW_MS, work)
+    fn run_now<R>(&mut self, work: impl FnOnce(&mut Keys<'_, '_>, &Keyspace) -> R) -> R {
+        self.run_at(NOW_MS, work)
     }
 
-    fn set(&mut self, index: usize, value: NewValue<'_, Value>, expiry: Expiry) {
-        self.now(|keys, _| {
+    fn set(&mut self, index: usize, value: NewValue<'_, Value>, expiry: ExpiryUpdate) {
+        self.run_now(|keys, _| {
             let mut key = keys.write(index);
             key.set(value, expiry);
-            key.changed(Event::SILENT);
+            key.changed(Event::NO_EVENT);
         });
     }
 
     fn delete(&mut self, index: usize) {
-        self.now(|keys, _| {
+        self.run_now(|keys, _| {
             let mut key = keys.write(index);
             key.delete();
-            key.changed(Event::SILENT);
+            key.changed(Event::NO_EVENT);
         });
     }
 
-    fn snapshot(&mut self) -> Box<Snapshot> {
-        match self.now(|keys, keyspace| keys.snapshot(&USES, keyspace)) {
+    fn snapshot(&mut self) -> Box<KeySnapshot> {
+        match self.run_now(|keys, keyspace| keys.snapshot(&USES, keyspace)) {
             SnapshotAttempt::Taken(snapshot) => snapshot,
-            SnapshotAttempt::Unfit | SnapshotAttempt::Wanted => panic!("there is no reason to refuse"),
+            SnapshotAttempt::NotPossible | SnapshotAttempt::Deferred => panic!("there is no reason to refuse"),
         }
     }
 
-    fn holds(&mut self, snapshot: &Snapshot) -> bool {
-        self.now(|keys, _| snapshot.still_holds(keys))
+    fn is_current(&mut self, snapshot: &KeySnapshot) -> bool {
+        self.run_now(|keys, _| snapshot.is_current(keys))
     }
 
     /// Runs `work` on a snapshot's keys, as a handler would. Returns the record of its effects.
-    fn draft(&mut self, snapshot: &mut Snapshot, work: impl FnOnce(&mut Keys<'_, '_>)) -> Effects {
+    fn run_on_snapshot(&mut self, snapshot: &mut KeySnapshot, work: impl FnOnce(&mut Keys<'_, '_>)) -> Effects {
         let clock = AccessClock::default();
         let mut effects = Effects {
-            hooks: Hooks::REPEAT,
+            hooks: Hooks::ON_SNAPSHOT,
             ..Effects::default()
         };
         let access = access(&clock, &self.keyspace, NOW_MS);
-        let (held, counts) = snapshot.writable();
+        let (held, counts) = snapshot.writable_slots();
         let mut keys = Keys {
             args: Args::new(REQUEST, &RANGES),
             planned: &self.planned,
             held,
             db: 0,
-            access: AccessContext {
+            context: AccessContext {
                 counts,
-                seat: 0,
+                thread_index: 0,
                 ..access
             },
             effects: &mut effects,
-            reach: None,
+            prefetch_policy: None,
         };
         work(&mut keys);
         effects
@@ -127,8 +127,8 @@ fn access<'a>(clock: &'a AccessClock, keyspace: &'a Keyspace, now_ms: u64) -> Ac
         now_ms,
         clock,
         counts: &keyspace.counts,
-        seat: 1,
-        touch: true,
+        thread_index: 1,
+        should_touch: true,
         sees_expired: false,
     }
 }
@@ -153,139 +153,139 @@ fn members(value: Option<ValueRef<'_, Value>>) -> Option<usize> {
     }
 }
 
-type Change = fn(&mut Scene);
+type Change = fn(&mut Fixture);
 
 #[test]
-fn a_snapshot_holds_until_something_that_was_seen_is_different() {
+fn a_snapshot_is_current_until_a_seen_value_differs() {
     let cases: [(&str, Change, Change, bool); 13] = [
         ("nothing", |_| (), |_| (), true),
         (
             "a missing source comes",
             |_| (),
-            |scene| scene.set(0, NewValue::Int(1), Expiry::Never),
+            |scene| scene.set(0, NewValue::Int(1), ExpiryUpdate::Remove),
             false,
         ),
         (
             "a missing destination comes",
             |_| (),
-            |scene| scene.set(1, NewValue::Int(1), Expiry::Never),
+            |scene| scene.set(1, NewValue::Int(1), ExpiryUpdate::Remove),
             false,
         ),
         (
             "a destination changes",
-            |scene| scene.set(1, NewValue::Int(1), Expiry::Never),
-            |scene| scene.set(1, large_set(100), Expiry::Never),
+            |scene| scene.set(1, NewValue::Int(1), ExpiryUpdate::Remove),
+            |scene| scene.set(1, large_set(100), ExpiryUpdate::Remove),
             true,
         ),
         (
-            "a destination goes",
-            |scene| scene.set(1, NewValue::Int(1), Expiry::Never),
+            "a destination is deleted",
+            |scene| scene.set(1, NewValue::Int(1), ExpiryUpdate::Remove),
             |scene| scene.delete(1),
             false,
         ),
         (
             "the same number",
-            |scene| scene.set(0, NewValue::Int(1), Expiry::Never),
-            |scene| scene.set(0, NewValue::Int(1), Expiry::Never),
+            |scene| scene.set(0, NewValue::Int(1), ExpiryUpdate::Remove),
+            |scene| scene.set(0, NewValue::Int(1), ExpiryUpdate::Remove),
             true,
         ),
         (
             "another number",
-            |scene| scene.set(0, NewValue::Int(1), Expiry::Never),
-            |scene| scene.set(0, NewValue::Int(2), Expiry::Never),
+            |scene| scene.set(0, NewValue::Int(1), ExpiryUpdate::Remove),
+            |scene| scene.set(0, NewValue::Int(2), ExpiryUpdate::Remove),
             false,
         ),
         (
             "other bytes",
-            |scene| scene.set(0, NewValue::Bytes(b"bytes"), Expiry::Never),
-            |scene| scene.set(0, NewValue::Bytes(b"other"), Expiry::Never),
+            |scene| scene.set(0, NewValue::Bytes(b"bytes"), ExpiryUpdate::Remove),
+            |scene| scene.set(0, NewValue::Bytes(b"other"), ExpiryUpdate::Remove),
             false,
         ),
         (
             "a string in place of a packed value of the same bytes",
-            |scene| scene.set(0, NewValue::Packed(b"bytes"), Expiry::Never),
-            |scene| scene.set(0, NewValue::Bytes(b"bytes"), Expiry::Never),
+            |scene| scene.set(0, NewValue::Packed(b"bytes"), ExpiryUpdate::Remove),
+            |scene| scene.set(0, NewValue::Bytes(b"bytes"), ExpiryUpdate::Remove),
             false,
         ),
         (
             "an object with the same contents",
-            |scene| scene.set(0, large_set(100), Expiry::Never),
-            |scene| scene.set(0, large_set(100), Expiry::Never),
+            |scene| scene.set(0, large_set(100), ExpiryUpdate::Remove),
+            |scene| scene.set(0, large_set(100), ExpiryUpdate::Remove),
             false,
         ),
         (
             "an object is changed",
-            |scene| scene.set(0, large_set(100), Expiry::Never),
+            |scene| scene.set(0, large_set(100), ExpiryUpdate::Remove),
             |scene| {
-                scene.now(|keys, _| {
+                scene.run_now(|keys, _| {
                     let mut key = keys.write(0);
                     assert!(
                         key.entry_mut()
                             .and_then(|mut entry| entry.object_mut().map(|_| ()))
                             .is_some()
                     );
-                    key.changed(Event::SILENT);
+                    key.changed(Event::NO_EVENT);
                 });
             },
             false,
         ),
         (
             "a shared string is changed",
-            |scene| scene.set(0, NewValue::Bytes(&[b'x'; 20_000]), Expiry::Never),
+            |scene| scene.set(0, NewValue::Bytes(&[b'x'; 20_000]), ExpiryUpdate::Remove),
             |scene| {
-                scene.now(|keys, _| {
+                scene.run_now(|keys, _| {
                     let mut key = keys.write(0);
                     assert!(key.entry_mut().map(|mut entry| entry.append(b"y")).is_some());
-                    key.changed(Event::SILENT);
+                    key.changed(Event::NO_EVENT);
                 });
             },
             false,
         ),
         (
             "a source gets an expiry",
-            |scene| scene.set(0, large_set(100), Expiry::Never),
+            |scene| scene.set(0, large_set(100), ExpiryUpdate::Remove),
             |scene| {
-                scene.now(|keys, _| {
+                scene.run_now(|keys, _| {
                     let mut key = keys.write(0);
                     key.set_expiry(Some(NOW_MS + 1000));
-                    key.changed(Event::SILENT);
+                    key.changed(Event::NO_EVENT);
                 });
             },
             false,
         ),
     ];
     for (what, before, change, wanted) in cases {
-        let mut scene = Scene::new();
+        let mut scene = Fixture::new();
         before(&mut scene);
         let snapshot = scene.snapshot();
-        assert!(scene.holds(&snapshot), "{what}: at first");
+        assert!(scene.is_current(&snapshot), "{what}: at first");
         change(&mut scene);
-        assert_eq!(scene.holds(&snapshot), wanted, "{what}");
+        assert_eq!(scene.is_current(&snapshot), wanted, "{what}");
     }
 }
 
 #[test]
-fn a_snapshot_holds_no_longer_than_its_keys_live() {
-    let mut scene = Scene::new();
-    scene.set(0, large_set(100), Expiry::At(NOW_MS + 10));
+fn a_snapshot_is_not_current_after_its_keys_expire() {
+    let mut scene = Fixture::new();
+    scene.set(0, large_set(100), ExpiryUpdate::SetTo(NOW_MS + 10));
     let snapshot = scene.snapshot();
-    assert!(scene.at(NOW_MS + 10, |keys, _| snapshot.still_holds(keys)));
-    assert!(!scene.at(NOW_MS + 11, |keys, _| snapshot.still_holds(keys)));
+    assert!(scene.run_at(NOW_MS + 10, |keys, _| snapshot.is_current(keys)));
+    assert!(!scene.run_at(NOW_MS + 11, |keys, _| snapshot.is_current(keys)));
 }
 
 #[test]
-fn handlers_see_the_moment_of_the_snapshot_and_write_beside_it() {
-    let mut scene = Scene::new();
-    scene.set(0, large_set(100), Expiry::Never);
-    scene.set(1, NewValue::Int(7), Expiry::At(NOW_MS + 5000));
+fn handlers_read_the_snapshot_and_write_into_it_only() {
+    let mut scene = Fixture::new();
+    scene.set(0, large_set(100), ExpiryUpdate::Remove);
+    scene.set(1, NewValue::Int(7), ExpiryUpdate::SetTo(NOW_MS + 5000));
     let mut snapshot = scene.snapshot();
     scene.delete(0);
     let keys_before = scene.keyspace.counts.keys(0);
-    let record = scene.draft(&mut snapshot, |keys| {
+    let record = scene.run_on_snapshot(&mut snapshot, |keys| {
         assert_eq!(members(keys.read(0).map(|entry| entry.value())), Some(100));
         let mut key = keys.write(1);
         assert!(key.exists());
-        key.set(large_set(30), Expiry::Never);
+        key.set(large_set(30), ExpiryUpdate::Remove);
         key.changed_times(Event::set("sunionstore"), 5);
     });
     assert_eq!((record.changes.len(), record.dirty), (1, 5));
@@ -294,25 +294,25 @@ fn handlers_see_the_moment_of_the_snapshot_and_write_beside_it() {
         keys_before,
         "private keys are not counted"
     );
-    let is_number = scene.now(|keys, _| matches!(keys.read(1).map(|entry| entry.value()), Some(ValueRef::Int(7))));
+    let is_number = scene.run_now(|keys, _| matches!(keys.read(1).map(|entry| entry.value()), Some(ValueRef::Int(7))));
     assert!(is_number, "nothing has been stored yet");
 }
 
 #[test]
-fn what_was_done_to_a_snapshot_is_done_to_the_keys() {
-    let mut scene = Scene::new();
-    scene.set(0, large_set(100), Expiry::Never);
-    scene.set(1, NewValue::Int(7), Expiry::At(NOW_MS + 5000));
+fn changes_of_a_snapshot_are_applied_to_the_keys() {
+    let mut scene = Fixture::new();
+    scene.set(0, large_set(100), ExpiryUpdate::Remove);
+    scene.set(1, NewValue::Int(7), ExpiryUpdate::SetTo(NOW_MS + 5000));
     let mut snapshot = scene.snapshot();
-    let record = scene.draft(&mut snapshot, |keys| {
+    let record = scene.run_on_snapshot(&mut snapshot, |keys| {
         let mut key = keys.write(1);
-        key.set(large_set(30), Expiry::Never);
+        key.set(large_set(30), ExpiryUpdate::Remove);
         key.changed_times(Event::set("sunionstore"), 5);
     });
     let dirty_before = scene.effects.dirty;
-    scene.now(|keys, _| snapshot.store(keys, &record.changes, record.dirty));
+    scene.run_now(|keys, _| snapshot.apply_changes(keys, &record.changes, record.dirty));
     assert_eq!(scene.effects.dirty - dirty_before, 5);
-    let stored = scene.now(|keys, _| {
+    let stored = scene.run_now(|keys, _| {
         keys.read(1)
             .map(|entry| (members(Some(entry.value())), entry.expire_at_ms()))
     });
@@ -324,43 +324,43 @@ fn what_was_done_to_a_snapshot_is_done_to_the_keys() {
 
     // A deletion is stored as well.
     let mut snapshot = scene.snapshot();
-    let record = scene.draft(&mut snapshot, |keys| {
+    let record = scene.run_on_snapshot(&mut snapshot, |keys| {
         let mut key = keys.write(1);
         assert!(key.delete());
         key.changed(Event::generic("del"));
     });
-    scene.now(|keys, _| snapshot.store(keys, &record.changes, record.dirty));
+    scene.run_now(|keys, _| snapshot.apply_changes(keys, &record.changes, record.dirty));
     assert_eq!(scene.keyspace.counts.keys(0), 1);
 }
 
 #[test]
-fn slots_are_marked_while_large_values_are_lent() {
-    let mut scene = Scene::new();
+fn slots_are_marked_while_large_values_are_pinned() {
+    let mut scene = Fixture::new();
     let slot = usize::from(scene.planned[0].slot);
     let slots = scene.keyspace.slots.clone();
-    let is_lent = || slots.header(slot).is_lent();
-    scene.set(0, NewValue::Int(1), Expiry::Never);
+    let is_lent = || slots.header(slot).has_pinned_values();
+    scene.set(0, NewValue::Int(1), ExpiryUpdate::Remove);
     let snapshot = scene.snapshot();
     assert!(!is_lent(), "small values are copied");
     drop(snapshot);
-    scene.set(0, large_set(100), Expiry::Never);
+    scene.set(0, large_set(100), ExpiryUpdate::Remove);
     let snapshot = scene.snapshot();
     assert!(is_lent());
-    scene.keyspace.lent.want(scene.planned[0].slot);
-    let again = scene.now(|keys, keyspace| keys.snapshot(&USES, keyspace));
-    assert!(matches!(again, SnapshotAttempt::Wanted));
+    scene.keyspace.pinned.reserve_briefly(scene.planned[0].slot);
+    let again = scene.run_now(|keys, keyspace| keys.snapshot(&USES, keyspace));
+    assert!(matches!(again, SnapshotAttempt::Deferred));
     drop(snapshot);
     assert!(!is_lent());
 }
 
 #[test]
-fn commands_that_change_in_place_or_copy_much_get_none() {
-    let mut scene = Scene::new();
+fn commands_that_change_in_place_or_copy_much_get_no_snapshot() {
+    let mut scene = Fixture::new();
     let long = vec![b'x'; 15_000];
-    scene.set(0, NewValue::Bytes(&long), Expiry::Never);
-    let attempt = |scene: &mut Scene, uses: &[KeyUse; 2]| {
+    scene.set(0, NewValue::Bytes(&long), ExpiryUpdate::Remove);
+    let attempt = |scene: &mut Fixture, uses: &[KeyUse; 2]| {
         matches!(
-            scene.now(|keys, keyspace| keys.snapshot(uses, keyspace)),
+            scene.run_now(|keys, keyspace| keys.snapshot(uses, keyspace)),
             SnapshotAttempt::Taken(_)
         )
     };
@@ -370,8 +370,8 @@ fn commands_that_change_in_place_or_copy_much_get_none() {
     scene.planned = vec![scene.planned[0]; 20];
     let uses = vec![KeyUse::Read; 20];
     assert!(matches!(
-        scene.now(|keys, keyspace| keys.snapshot(&uses, keyspace)),
-        SnapshotAttempt::Unfit
+        scene.run_now(|keys, keyspace| keys.snapshot(&uses, keyspace)),
+        SnapshotAttempt::NotPossible
     ));
-    assert!(Arc::strong_count(&scene.keyspace.lent) == 1, "no loan is left behind");
+    assert!(Arc::strong_count(&scene.keyspace.pinned) == 1, "no pin is left behind");
 }

@@ -5,12 +5,12 @@ use std::os::unix::fs::OpenOptionsExt;
 use super::*;
 use crate::observability::used_memory::UsedMemory;
 
-fn links() -> Links {
-    Links {
+fn links() -> AppenderLinks {
+    AppenderLinks {
         propagation: Arc::new(PropagationLog::new(1, Arc::new(UsedMemory::new(1)))),
         status: Arc::default(),
-        tell: Arc::new(|_| {}),
-        took: Arc::new(|_, _| {}),
+        notify_worker: Arc::new(|_| {}),
+        record_latency: Arc::new(|_, _| {}),
         changed: Arc::new(|| {}),
     }
 }
@@ -29,75 +29,75 @@ fn files() -> (Arc<File>, Arc<File>) {
 }
 
 /// Runs the sync thread's loop on these files, one after the other.
-fn sync_each(links: &Links, files: &[&Arc<File>]) {
+fn sync_each(links: &AppenderLinks, files: &[&Arc<File>]) {
     let (sender, jobs) = mpsc::channel();
     for file in files {
         links.status.pending_syncs.fetch_add(1, Ordering::AcqRel);
         let file = (*file).clone();
-        sender.send(Pending { file, ticket: 1 }).expect("it is received");
+        sender.send(SyncRequest { file, sequence: 1 }).expect("it is received");
     }
     drop(sender);
-    sync_all(&jobs, links);
+    run_sync_thread(&jobs, links);
 }
 
 #[test]
-fn a_failed_sync_is_forgotten_by_a_sync_and_by_no_write() {
+fn a_failed_sync_is_cleared_by_a_sync_but_not_by_a_write() {
     let links = links();
     let status = links.status.clone();
     let (good, bad) = files();
     sync_each(&links, &[&bad]);
-    assert!(status.fails.load(Ordering::Acquire));
-    let mut appender = Appender::new(good.try_clone().expect("clones"), links.clone()).expect("starts");
+    assert!(status.is_failing.load(Ordering::Acquire));
+    let mut appender = AofAppender::new(good.try_clone().expect("clones"), links.clone()).expect("starts");
     appender.buffer.extend_from_slice(b"bytes");
     appender.write();
     assert!(appender.buffer.is_empty(), "it was written");
-    assert!(
-        status.fails_to(AofFault::Sync),
-        "a write says nothing about what is on the disk"
-    );
+    assert!(status.is_failing(AofFault::Sync), "a write does not clear a sync error");
     assert_eq!(links.propagation.milestone_sequence(LogMilestone::Synced), 0);
     sync_each(&links, &[&good]);
-    assert!(!status.fails.load(Ordering::Acquire));
-    assert_eq!(status.failure(), None);
+    assert!(!status.is_failing.load(Ordering::Acquire));
+    assert_eq!(status.failure_reason(), None);
 }
 
 #[test]
-fn a_failed_write_is_forgotten_by_a_write_and_by_no_sync() {
+fn a_failed_write_is_cleared_by_a_write_but_not_by_a_sync() {
     let links = links();
     let status = links.status.clone();
     status.set_fsync("everysec");
     let (good, _) = files();
     let full = OpenOptions::new().append(true).open("/dev/full").expect("opens");
-    let mut appender = Appender::new(full, links.clone()).expect("starts");
+    let mut appender = AofAppender::new(full, links.clone()).expect("starts");
     appender.buffer.extend_from_slice(b"bytes");
     appender.write();
-    assert!(status.fails_to(AofFault::Write));
+    assert!(status.is_failing(AofFault::Write));
     sync_each(&links, &[&good]);
-    assert!(status.fails_to(AofFault::Write), "the bytes are still not in the file");
+    assert!(
+        status.is_failing(AofFault::Write),
+        "the bytes are still not in the file"
+    );
     appender.file = good;
     appender.write();
-    assert!(!status.fails.load(Ordering::Acquire));
+    assert!(!status.is_failing.load(Ordering::Acquire));
 }
 
 /// The remaining bytes of an increment that a rewrite replaced are written before anything later.
 #[test]
-fn what_an_earlier_increment_lacks_comes_first_unless_a_base_has_it() {
+fn unwritten_bytes_of_earlier_increments_come_first_unless_a_base_has_them() {
     for is_covered in [false, true] {
         let links = links();
         links.status.set_fsync("everysec");
         let (good, _) = files();
         let full = OpenOptions::new().append(true).open("/dev/full").expect("opens");
-        let mut appender = Appender::new(full, links.clone()).expect("starts");
+        let mut appender = AofAppender::new(full, links.clone()).expect("starts");
         appender.buffer.extend_from_slice(b"earlier");
-        appender.switch(good.try_clone().expect("clones"), true);
+        appender.switch_file(good.try_clone().expect("clones"), true);
         appender.buffer.extend_from_slice(b"later");
         appender.write();
         let size = || good.metadata().expect("it is open").len();
-        assert_eq!(size(), 0, "nothing goes behind what is missing");
-        assert!(links.status.fails_to(AofFault::Write));
+        assert_eq!(size(), 0, "nothing is written after missing bytes");
+        assert!(links.status.is_failing(AofFault::Write));
         let (other, _) = files();
         match is_covered {
-            true => appender.base_is_complete(),
+            true => appender.discard_unwritten(),
             false => appender.unwritten[0].file = other.clone(),
         }
         appender.write();
@@ -106,6 +106,6 @@ fn what_an_earlier_increment_lacks_comes_first_unless_a_base_has_it() {
             other.metadata().expect("it is open").len(),
             if is_covered { 0 } else { 7 }
         );
-        assert!(!links.status.fails.load(Ordering::Acquire));
+        assert!(!links.status.is_failing.load(Ordering::Acquire));
     }
 }

@@ -9,15 +9,15 @@ const TEXT: &[u8] = b"file appendonly.aof.2.base.rdb seq 2 type b\n\
 #[test]
 fn a_manifest_is_written_as_it_was_read() {
     let manifest = Manifest::parse(TEXT).expect("it is one");
-    assert_eq!(manifest.text(), TEXT);
+    assert_eq!(manifest.to_bytes(), TEXT);
     assert_eq!((manifest.base_sequence, manifest.increment_sequence), (2, 5));
     let odd = b"# a comment\nFILE \"a b\" SEQ 1 type base newer thing\n";
     let manifest = Manifest::parse(odd).expect("later versions may add pairs");
-    assert_eq!(manifest.text(), b"file \"a b\" seq 1 type b\n");
+    assert_eq!(manifest.to_bytes(), b"file \"a b\" seq 1 type b\n");
 }
 
 #[test]
-fn what_is_no_manifest_says_why() {
+fn invalid_manifests_are_refused_with_a_reason() {
     let reason = |text: &[u8]| Manifest::parse(text).expect_err("it is none").reason;
     assert_eq!(reason(b""), "Found an empty AOF manifest");
     assert_eq!(
@@ -41,7 +41,7 @@ fn what_is_no_manifest_says_why() {
 }
 
 #[test]
-fn a_rewrite_makes_what_was_there_history() {
+fn a_rewrite_turns_the_previous_files_into_history() {
     let mut manifest = Manifest::default();
     assert_eq!(manifest.begin_base("a", true), "a.1.base.rdb");
     assert_eq!(manifest.last_increment("a"), "a.1.incr.aof");
@@ -50,6 +50,6 @@ fn a_rewrite_makes_what_was_there_history() {
     manifest.retire_increments(true);
     let text = b"file a.2.base.aof seq 2 type b\nfile a.1.incr.aof seq 1 type h\nfile a.1.base.rdb seq 1 type h\n\
         file a.2.incr.aof seq 2 type i\n";
-    assert_eq!(manifest.text(), text);
+    assert_eq!(manifest.to_bytes(), text);
     assert_eq!(manifest.take_history().len(), 2);
 }

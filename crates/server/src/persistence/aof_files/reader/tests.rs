@@ -3,9 +3,9 @@
 use super::*;
 
 /// A reader that returns one byte at a time.
-struct Slow<'a>(&'a [u8]);
+struct ByteByByteReader<'a>(&'a [u8]);
 
-impl Read for Slow<'_> {
+impl Read for ByteByByteReader<'_> {
     fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
         let count = self.0.len().min(1).min(into.len());
         into[..count].copy_from_slice(&self.0[..count]);
@@ -17,10 +17,10 @@ impl Read for Slow<'_> {
 const TEXT: &[u8] = b"#TS:1\r\n*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$0\r\n\r\n#TS:2\r\n";
 
 /// The arguments of a command, and the offset of its end.
-type Found = (Vec<Vec<u8>>, u64);
+type FoundCommand = (Vec<Vec<u8>>, u64);
 
-fn read_all(input: impl Read) -> Result<Vec<Found>, Fault> {
-    let mut commands = Commands::new(input, 0);
+fn read_all(input: impl Read) -> Result<Vec<FoundCommand>, AofReadError> {
+    let mut commands = AofReader::new(input, 0);
     let mut all = Vec::new();
     while commands.read()? {
         all.push((commands.args().iter().map(<[u8]>::to_vec).collect(), commands.offset()));
@@ -35,22 +35,22 @@ fn commands_come_with_their_ends_however_the_file_is_read() {
         (vec![b"SET".to_vec(), b"k".to_vec(), b"".to_vec()], 56),
     ];
     assert_eq!(read_all(TEXT).expect("it is whole"), expected);
-    assert_eq!(read_all(Slow(TEXT)).expect("it is whole"), expected);
+    assert_eq!(read_all(ByteByByteReader(TEXT)).expect("it is whole"), expected);
 }
 
 #[test]
-fn a_file_cut_anywhere_is_short_or_ends_between_commands() {
+fn a_file_truncated_anywhere_is_short_or_ends_between_commands() {
     for end in 0..TEXT.len() {
         match read_all(&TEXT[..end]) {
             Ok(_) => assert!([0, 7, 30, 56].contains(&end), "cut at {end}"),
-            Err(fault) => assert!(matches!(fault, Fault::Short), "cut at {end}: {fault:?}"),
+            Err(fault) => assert!(matches!(fault, AofReadError::Truncated), "cut at {end}: {fault:?}"),
         }
     }
 }
 
 #[test]
-fn what_is_no_command_is_told_from_what_is_cut() {
-    let is_format = |text: &[u8]| matches!(read_all(text), Err(Fault::Format));
+fn invalid_commands_are_distinguished_from_truncated_ones() {
+    let is_format = |text: &[u8]| matches!(read_all(text), Err(AofReadError::Format));
     assert!(is_format(b"SET k v\r\n"));
     assert!(is_format(b"*0\r\n"));
     assert!(is_format(b"*-1\r\n"));
@@ -59,6 +59,6 @@ fn what_is_no_command_is_told_from_what_is_cut() {
     assert!(is_format(b"*1\r\n$99999999999\r\nPING\r\n"));
     assert!(matches!(
         read_all(&b"*1\r\n$4000000000\r\nPING\r\n"[..]),
-        Err(Fault::Short)
+        Err(AofReadError::Truncated)
     ));
 }
