@@ -1,0 +1,271 @@
+//! End-to-end tests of access control: changes of users while their clients are active, and users in files.
+
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::harness::client::Client;
+use crate::harness::server::{PATIENCE, Server};
+
+/// A temporary directory for one test, removed at its end.
+struct TestDirectory(PathBuf);
+
+impl TestDirectory {
+    fn new() -> TestDirectory {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("weft-access-{}-{number}", std::process::id()));
+        fs::create_dir_all(&path).expect("creates a directory");
+        TestDirectory(path)
+    }
+
+    fn write(&self, name: &str, text: &str) -> String {
+        let path = self.0.join(name);
+        fs::write(&path, text).expect("writes");
+        path.display().to_string()
+    }
+
+    fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.0.join(name)).unwrap_or_default()
+    }
+
+    fn directory(&self) -> String {
+        self.0.display().to_string()
+    }
+
+    /// Returns the output of a server that refuses to start.
+    fn output_of_refused_start(&self, options: &[&str]) -> String {
+        let output = Command::new(env!("CARGO_BIN_EXE_weft-server"))
+            .args(options)
+            .args(["--port", "0", "--unixsocket", "socket", "--dir", &self.directory()])
+            .stdin(Stdio::null())
+            .output()
+            .expect("runs");
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+    }
+}
+
+impl Drop for TestDirectory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn connect_as(server: &Server, user: &str) -> Client {
+    let mut client = Client::connect(server.port);
+    assert_eq!(client.call(&["AUTH", user, "x"]), "OK");
+    client
+}
+
+const ALLOW_ALL: &[&str] = &["ACL", "SETUSER", "joe", "reset", "on", "nopass", "~*", "&*", "+@all"];
+
+/// The number of requests that are sent together, so that a change occurs while a worker executes them.
+const PIPELINE: usize = 100;
+
+/// Starts clients of user joe that increment `n` as fast as they can, directly or in transactions, until `stop` is set.
+fn start_counting_clients(server: &Server, clients: usize, stop: &Arc<AtomicBool>) -> Vec<thread::JoinHandle<()>> {
+    (0..clients)
+        .map(|index| {
+            let mut client = connect_as(server, "joe");
+            let stop = stop.clone();
+            let requests: &[&[&str]] = if index % 3 == 0 {
+                &[&["MULTI"], &["INCR", "n"], &["EXEC"]]
+            } else {
+                &[&["INCR", "n"]]
+            };
+            thread::spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    let all: Vec<&[&str]> = std::iter::repeat_n(requests, PIPELINE).flatten().copied().collect();
+                    client.send_all(&all);
+                    for _ in all {
+                        client.answer();
+                    }
+                }
+            })
+        })
+        .collect()
+}
+
+#[test]
+fn after_the_reply_to_a_change_the_old_rules_no_longer_apply() {
+    let server = Server::start(&["--io-threads", "8"]);
+    let mut admin = Client::connect(server.port);
+    admin.call(ALLOW_ALL);
+    let stop = Arc::new(AtomicBool::new(false));
+    let clients = start_counting_clients(&server, 12, &stop);
+    let mut counted = 0;
+    for round in 0..150 {
+        let rule = ["-incr", "resetkeys", "db=5"][round % 3];
+        // Sent together: the second command is executed as soon as the first is answered.
+        admin.send_all(&[&["ACL", "SETUSER", "joe", rule], &["GET", "n"]]);
+        assert_eq!(admin.answer(), "OK");
+        let before = admin.answer();
+        thread::sleep(Duration::from_millis(3));
+        assert_eq!(admin.call(&["GET", "n"]), before, "after {rule}");
+        counted = counted.max(before.parse().unwrap_or(0));
+        admin.call(ALLOW_ALL);
+        thread::sleep(Duration::from_millis(3));
+        let start = Instant::now();
+        while admin.call(&["GET", "n"]).parse().unwrap_or(0) < counted + 10 {
+            assert!(start.elapsed() < PATIENCE, "nobody counts");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+    stop.store(true, Ordering::Relaxed);
+    for client in clients {
+        client.join().expect("a client that went well");
+    }
+    assert!(counted > 1000, "{counted}");
+}
+
+#[test]
+fn clients_of_a_deleted_user_are_disconnected() {
+    let server = Server::start(&["--io-threads", "4"]);
+    let mut admin = Client::connect(server.port);
+    for round in 0..20 {
+        admin.call(ALLOW_ALL);
+        let mut idle: Vec<Client> = (0..6).map(|_| connect_as(&server, "joe")).collect();
+        let mut waiting = connect_as(&server, "joe");
+        waiting.send(&["BLPOP", "list", "0"]);
+        if round % 2 == 0 {
+            thread::sleep(Duration::from_millis(10));
+        }
+        assert_eq!(admin.call(&["ACL", "DELUSER", "joe"]), "1");
+        assert_eq!(admin.call(&["RPUSH", "list", "a"]), "1");
+        assert_eq!(admin.call(&["LRANGE", "list", "0", "-1"]), "(a)");
+        admin.call(&["DEL", "list"]);
+        waiting.expect_end();
+        idle.iter_mut().for_each(Client::expect_end);
+    }
+}
+
+impl Client {
+    /// Sends requests in one write.
+    fn send_all(&mut self, requests: &[&[&str]]) {
+        let mut bytes = String::new();
+        for words in requests {
+            bytes += &format!("*{}\r\n", words.len());
+            words
+                .iter()
+                .for_each(|word| bytes += &format!("${}\r\n{word}\r\n", word.len()));
+        }
+        self.0.get_mut().write_all(bytes.as_bytes()).expect("sends");
+    }
+
+    fn expect_end(&mut self) {
+        let mut rest = Vec::new();
+        let _ = std::io::Read::read_to_end(&mut self.0, &mut rest);
+        assert!(rest.is_empty(), "{}", rest.escape_ascii());
+    }
+}
+
+#[test]
+fn users_are_loaded_from_their_file_and_saved_to_it() {
+    let place = TestDirectory::new();
+    let file = place.write("users.acl", "user joe on nopass ~* +@all\nuser ann on nopass +ping\n");
+    let server = Server::start(&["--aclfile", &file, "--dir", &place.directory()]);
+    let mut admin = Client::connect(server.port);
+    assert_eq!(admin.call(&["ACL", "USERS"]), "(ann default joe)");
+    let mut joe = connect_as(&server, "joe");
+    let mut ann = connect_as(&server, "ann");
+    assert!(ann.call(&["GET", "k"]).starts_with("NOPERM"));
+
+    assert_eq!(admin.call(&["ACL", "SETUSER", "bob", "on", ">b", "(+get ~b)"]), "OK");
+    assert_eq!(admin.call(&["ACL", "SAVE"]), "OK");
+    let saved = place.read("users.acl");
+    let hash = "3e23e8160039594a33894f6564e1b1348bbd7a0088d42c4acb73eeaed59c009d";
+    let expected = format!(
+        "user ann on nopass resetchannels -@all +ping\n\
+         user bob on #{hash} resetchannels -@all (~b resetchannels -@all +get)\n\
+         user default on nopass ~* &* +@all\n\
+         user joe on nopass ~* resetchannels +@all\n"
+    );
+    assert_eq!(saved, expected);
+
+    place.write("users.acl", "user ann on nopass +get ~*\nuser bob oops\n");
+    let errors = admin.call(&["ACL", "LOAD"]);
+    assert!(
+        errors.contains(":2: Syntax error. WARNING: ACL errors detected"),
+        "{errors}"
+    );
+    assert_eq!(admin.call(&["ACL", "USERS"]), "(ann bob default joe)");
+
+    place.write("users.acl", "user ann on nopass +get ~*\n");
+    for (words, expected) in [
+        (&["MULTI"][..], "OK"),
+        (&["ACL", "LOAD"], "QUEUED"),
+        (&["ACL", "USERS"], "QUEUED"),
+        (&["EXEC"], "(OK (ann default))"),
+    ] {
+        assert_eq!(admin.call(words), expected, "{words:?}");
+    }
+    joe.expect_end();
+    assert_eq!(ann.call(&["GET", "k"]), "-");
+    assert!(ann.call(&["PING"]).starts_with("NOPERM"));
+    assert_eq!(admin.call(&["ACL", "LOAD"]), "OK");
+}
+
+#[test]
+fn users_of_the_configuration_are_created_and_written_back() {
+    let place = TestDirectory::new();
+    let config = place.write("weft.conf", "user joe on nopass (+get ~a +set)\nuser ann on >x +ping\n");
+    let server = Server::start_from(Some(&config), &[]);
+    let mut admin = Client::connect(server.port);
+    assert_eq!(admin.call(&["ACL", "USERS"]), "(ann default joe)");
+    assert_eq!(admin.call(&["ACL", "DELUSER", "ann"]), "1");
+    assert_eq!(admin.call(&["ACL", "SETUSER", "bob", "~k", "db=1"]), "OK");
+    assert_eq!(admin.call(&["CONFIG", "SET", "requirepass", "secret"]), "OK");
+    assert_eq!(admin.call(&["CONFIG", "REWRITE"]), "OK");
+    let written = place.read("weft.conf");
+    let users: Vec<&str> = written.lines().filter(|line| line.starts_with("user ")).collect();
+    let hash = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
+    let default = format!("user default on #{hash} ~* &* +@all");
+    let expected = [
+        "user joe on nopass resetchannels -@all (~a resetchannels -@all +get +set)",
+        "user bob off ~k resetchannels db=1 -@all",
+        default.as_str(),
+    ];
+    let mut sorted = users.clone();
+    sorted.sort_unstable();
+    let mut wanted = expected;
+    wanted.sort_unstable();
+    assert_eq!(sorted, wanted, "{written}");
+}
+
+#[test]
+fn invalid_users_prevent_the_start() {
+    let place = TestDirectory::new();
+    let file = place.write("users.acl", "user joe on\nuser joe off\nwhat\n");
+    let missing = place.directory() + "/missing";
+    let cases: [(&[&str], &str); 7] = [
+        (
+            &["--user", "joe", "oops"],
+            "Error in user declaration 'user': Syntax error",
+        ),
+        (
+            &["--user", "joe", "on", "(+get"],
+            "Error in user declaration 'joe': Wrong format",
+        ),
+        (
+            &["--user", "joe", "on", "--user", "joe", "off"],
+            "Error in user declaration 'joe': Duplicate user found.",
+        ),
+        (
+            &["--user", "joe", "+nosuch"],
+            "Error loading ACL rule '+nosuch' for the user named 'joe': Unknown command or category name in ACL",
+        ),
+        (&["--aclfile", &file], "WARNING: Duplicate user 'joe' found on line 2. "),
+        (&["--aclfile", &missing], "missing': No such file or directory"),
+        (&["--aclfile", &file, "--user", "joe", "on"], "in one place"),
+    ];
+    for (options, expected) in cases {
+        let said = place.output_of_refused_start(options);
+        assert!(said.contains(expected), "{options:?}: {said}");
+    }
+}

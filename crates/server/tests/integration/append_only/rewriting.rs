@@ -1,0 +1,223 @@
+//! Tests concurrent rewrites, and disks that fail.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Stdio};
+use std::sync::Barrier;
+use std::thread;
+
+use super::files::{ALWAYS, full_place};
+use super::server::{Client, Server, TestDirectory, weft};
+use crate::harness::wait_until;
+
+/// Sends one command from each of two connections at the same time.
+fn send_together(server: &Server, commands: [&[&str]; 2]) {
+    let barrier = Barrier::new(2);
+    thread::scope(|scope| {
+        for words in commands {
+            let (barrier, mut client) = (&barrier, server.client());
+            scope.spawn(move || {
+                client.call(&["PING"]);
+                barrier.wait();
+                client.call(words);
+            });
+        }
+    });
+}
+
+fn await_rest(client: &mut Client) {
+    wait_until("no rewrite is under way", || {
+        client.info("aof_rewrite_in_progress") == "0"
+            && client.info("aof_rewrite_scheduled") == "0"
+            && client.info("rdb_bgsave_in_progress") == "0"
+    });
+}
+
+/// Checks that however two requests interleave, answered writes survive a kill and the server starts again.
+fn lose_nothing(workers: &[&str], first: &[&str], second: &[&str]) {
+    const ROUNDS: u64 = 20;
+    let place = TestDirectory::new();
+    let arguments = [ALWAYS, workers].concat();
+    let server = Server::start(&weft(), &place, &arguments);
+    let mut client = server.client();
+    for round in 0..ROUNDS {
+        if first.contains(&"appendonly") || second.contains(&"appendonly") {
+            await_rest(&mut client);
+            assert_eq!(client.call(&["CONFIG", "SET", "appendonly", "no"]), "OK");
+        }
+        send_together(&server, [first, second]);
+        await_rest(&mut client);
+        assert_eq!(client.info("aof_enabled"), "1", "{first:?} {second:?}");
+        assert_eq!(client.call(&["SET", &format!("key:{round}"), "value"]), "OK");
+    }
+    server.kill();
+    let server = Server::start(&weft(), &place, &arguments);
+    let kept = server.client().call(&["DBSIZE"]);
+    assert_eq!(kept, ROUNDS.to_string(), "{first:?} {second:?}: {}", place.log());
+}
+
+#[test]
+fn concurrent_rewrites_lose_no_later_write() {
+    let workers: [&[&str]; 3] = [
+        &["--io-threads", "1"],
+        &["--io-threads", "2", "--io-threads-always-active", "yes"],
+        &["--io-threads", "8", "--io-threads-always-active", "yes"],
+    ];
+    for workers in workers {
+        lose_nothing(workers, &["BGREWRITEAOF"], &["BGREWRITEAOF"]);
+        lose_nothing(workers, &["BGREWRITEAOF"], &["CONFIG", "SET", "appendonly", "yes"]);
+        lose_nothing(workers, &["BGREWRITEAOF"], &["BGSAVE"]);
+    }
+}
+
+/// The base contains the commands that could not be written before it, so none of them may be appended after it.
+#[test]
+fn a_rewrite_on_a_full_disk_repeats_no_command_behind_its_base() {
+    let place = full_place();
+    let server = Server::start(&weft(), &place, &["--appendfsync", "everysec"]);
+    let mut client = server.client();
+    let mut count = 0;
+    wait_until("writing fails", || {
+        let reply = client.call(&["INCR", "count"]);
+        count += u64::from(reply == (count + 1).to_string());
+        reply.starts_with("MISCONF")
+    });
+    assert!(count > 0);
+    client.call(&["BGREWRITEAOF"]);
+    wait_until("writing works again", || client.call(&["SET", "key", "value"]) == "OK");
+    await_rest(&mut client);
+    assert_eq!(client.call(&["DEBUG", "LOADAOF"]), "OK");
+    assert_eq!(client.call(&["GET", "count"]), count.to_string());
+    assert_eq!(client.call(&["GET", "key"]), "value");
+}
+
+#[test]
+fn an_empty_increment_behind_one_that_was_cut_off_does_not_keep_the_server_from_starting() {
+    let place = TestDirectory::new();
+    let server = Server::start(&weft(), &place, ALWAYS);
+    let mut client = server.client();
+    assert_eq!(client.call(&["SET", "whole", "value"]), "OK");
+    assert_eq!(client.call(&["SET", "cut", "value"]), "OK");
+    server.kill();
+    let last = place.increment();
+    let bytes = fs::read(&last).expect("reads");
+    fs::write(&last, &bytes[..bytes.len() - 3]).expect("writes");
+    let manifest = place.part("appendonly.aof.manifest");
+    let text = fs::read_to_string(&manifest).expect("reads");
+    fs::write(&manifest, text + "file appendonly.aof.2.incr.aof seq 2 type i\n").expect("writes");
+    fs::write(place.part("appendonly.aof.2.incr.aof"), "").expect("writes");
+    for _ in 0..2 {
+        let server = Server::start(&weft(), &place, ALWAYS);
+        let mut client = server.client();
+        assert_eq!(client.call(&["GET", "whole"]), "value");
+        assert_eq!(client.call(&["GET", "cut"]), "-");
+        assert_eq!(client.call(&["SET", "later", "value"]), "OK");
+        server.kill();
+    }
+    assert!(!place.log().contains("Fatal"), "{}", place.log());
+}
+
+#[test]
+fn a_time_that_was_cut_off_is_removed_before_anything_is_appended_to_it() {
+    let place = TestDirectory::new();
+    let arguments = [ALWAYS, &["--aof-timestamp-enabled", "yes"]].concat();
+    let server = Server::start(&weft(), &place, &arguments);
+    assert_eq!(server.client().call(&["SET", "key", "value"]), "OK");
+    server.kill();
+    let last = place.increment();
+    let mut bytes = fs::read(&last).expect("reads");
+    bytes.extend_from_slice(b"#TS:17");
+    fs::write(&last, bytes).expect("writes");
+    // The next record is not a timestamp, which would merge both into one comment.
+    for _ in 0..2 {
+        let server = Server::start(&weft(), &place, ALWAYS);
+        let mut client = server.client();
+        assert_eq!(client.call(&["GET", "key"]), "value");
+        assert_eq!(client.call(&["SET", "later", "value"]), "OK");
+        server.kill();
+    }
+}
+
+/// Other users may read the directory but not write into it, whatever the umask permits for other files.
+#[test]
+fn the_directory_can_be_written_by_its_owner_alone() {
+    let place = TestDirectory::new();
+    let weft = weft();
+    let script = format!(
+        "umask 0; exec {} --port 0 --unixsocket socket --appendonly yes --dir {} --logfile log",
+        weft.display(),
+        place.0.display()
+    );
+    let mut child = Command::new("sh")
+        .args(["-c", &script])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("starts");
+    wait_until("there is a manifest", || place.part("appendonly.aof.manifest").exists());
+    let mode = fs::metadata(place.part("")).expect("it is there").permissions().mode();
+    child.kill().expect("it runs");
+    let _ = child.wait();
+    assert_eq!(mode & 0o777, 0o755);
+}
+
+/// While a slow rewrite runs, no reply waits for its end.
+#[test]
+fn writes_do_not_wait_for_snapshots_for_which_syncs_are_left_out() {
+    let place = TestDirectory::new();
+    let arguments = [
+        ALWAYS,
+        &["--no-appendfsync-on-rewrite", "yes", "--rdb-key-save-delay", "1000"],
+    ]
+    .concat();
+    let server = Server::start(&weft(), &place, &arguments);
+    let mut client = server.client();
+    assert_eq!(client.call(&["DEBUG", "POPULATE", "10000"]), "OK");
+    for command in ["BGREWRITEAOF", "BGSAVE"] {
+        let running = match command {
+            "BGSAVE" => "rdb_bgsave_in_progress",
+            _ => "aof_rewrite_in_progress",
+        };
+        client.call(&[command]);
+        wait_until("it is under way", || client.info(running) == "1");
+        for _ in 0..20 {
+            assert_eq!(client.call(&["SET", "key", "value"]), "OK");
+        }
+        assert_eq!(client.info(running), "1", "{command}: writes have waited for its end");
+        // The omitted sync is made up for: afterwards replies wait for the disk again.
+        client.call(&["CONFIG", "SET", "rdb-key-save-delay", "0"]);
+        await_rest(&mut client);
+        assert_eq!(client.call(&["SET", "key", "other"]), "OK");
+        assert_eq!(client.call(&["WAITAOF", "1", "0", "0"]), "(1 0)");
+        client.call(&["CONFIG", "SET", "rdb-key-save-delay", "1000"]);
+    }
+}
+
+/// One key is written slowly: bytes on their way to the file are not data, and their number is limited.
+#[test]
+fn output_waiting_for_the_file_evicts_no_keys() {
+    let place = TestDirectory::new();
+    let arguments = ["--maxmemory", "60mb", "--maxmemory-policy", "allkeys-lru"];
+    let server = Server::start(&weft(), &place, &arguments);
+    let mut client = server.client();
+    assert_eq!(client.call(&["DEBUG", "POPULATE", "10000", "key", "1000"]), "OK");
+    // Every write to the file takes 0.2 seconds.
+    assert_eq!(client.call(&["DEBUG", "AOF-FLUSH-SLEEP", "200000"]), "OK");
+    let value = "v".repeat(64 << 10);
+    thread::scope(|scope| {
+        for writer in 0..4 {
+            let (server, value) = (&server, &value);
+            scope.spawn(move || {
+                let mut client = server.client();
+                for _ in 0..400 {
+                    client.send(&["SET", &format!("one:{writer}"), value]);
+                }
+                for _ in 0..400 {
+                    assert_eq!(client.answer(), "OK");
+                }
+            });
+        }
+    });
+    assert_eq!(client.call(&["DEBUG", "AOF-FLUSH-SLEEP", "0"]), "OK");
+    assert_eq!(client.info("evicted_keys"), "0");
+}

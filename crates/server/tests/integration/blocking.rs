@@ -1,0 +1,435 @@
+//! End-to-end tests of blocking commands, with many more workers than cores.
+
+use std::collections::HashMap;
+use std::io::BufRead;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::harness::client::Client;
+use crate::harness::server::{PATIENCE, Server};
+
+fn start() -> Server {
+    Server::start(&["--io-threads", "8"])
+}
+
+fn connect(port: u16) -> Client {
+    Client::connect(port)
+}
+
+/// Returns a client that has sent these words and is blocked. `before` other clients are already blocked.
+fn connect_blocked(server: &Server, watcher: &mut Client, before: u64, words: &[&str]) -> Client {
+    let mut client = connect(server.port);
+    client.send(words);
+    watcher.await_info("blocked_clients", before + 1);
+    client
+}
+
+impl Client {
+    /// Returns `true` if nothing arrives for 30 milliseconds.
+    fn receives_nothing(&mut self) -> bool {
+        let stream = self.0.get_ref();
+        stream
+            .set_read_timeout(Some(Duration::from_millis(30)))
+            .expect("sets a timeout");
+        let nothing = self.0.fill_buf().is_err();
+        self.0
+            .get_ref()
+            .set_read_timeout(Some(PATIENCE))
+            .expect("sets a timeout");
+        nothing
+    }
+
+    fn clients_figure(&mut self, field: &str) -> u64 {
+        let text = self.call(&["INFO", "clients"]);
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        line.and_then(|number| number.trim().parse().ok()).expect("a number")
+    }
+
+    fn await_info(&mut self, field: &str, expected: u64) {
+        let start = Instant::now();
+        loop {
+            let found = self.clients_figure(field);
+            if found == expected {
+                return;
+            }
+            assert!(start.elapsed() < PATIENCE, "{field} is {found}, not {expected}");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Checks that no client is blocked and that no state of blocked clients is left.
+    fn expect_no_blocked_clients(&mut self) {
+        self.await_info("blocked_clients", 0);
+        for field in [
+            "clients_in_timeout_table",
+            "total_blocking_keys",
+            "total_blocking_keys_on_nokey",
+        ] {
+            self.await_info(field, 0);
+        }
+    }
+}
+
+#[test]
+fn one_push_serves_waiters_in_order_of_arrival() {
+    let server = start();
+    let mut pusher = connect(server.port);
+    let commands = [
+        ["BLPOP", "k", "0"].as_slice(),
+        &["BLPOP", "other", "k", "0"],
+        &["BLMPOP", "0", "1", "k", "LEFT"],
+        &["BLMOVE", "k", "to", "LEFT", "RIGHT", "0"],
+        &["BLPOP", "k", "k", "100"],
+    ];
+    let mut waiters: Vec<Client> = (0..40)
+        .map(|index| connect_blocked(&server, &mut pusher, index as u64, commands[index % commands.len()]))
+        .collect();
+    assert_eq!(pusher.clients_figure("total_blocking_keys"), 2);
+    assert_eq!(pusher.clients_figure("clients_in_timeout_table"), 8);
+    let elements: Vec<String> = (0..41).map(|number| format!("e{number}")).collect();
+    let mut words = vec!["RPUSH", "k"];
+    words.extend(elements.iter().map(String::as_str));
+    assert_eq!(pusher.call(&words), "41");
+    for (index, waiter) in waiters.iter_mut().enumerate() {
+        let expected = match index % commands.len() {
+            2 => format!("(k (e{index}))"),
+            3 => format!("e{index}"),
+            _ => format!("(k e{index})"),
+        };
+        assert_eq!(waiter.answer(), expected);
+    }
+    assert_eq!(pusher.call(&["LRANGE", "k", "0", "-1"]), "(e40)");
+    assert_eq!(
+        pusher.call(&["LRANGE", "to", "0", "-1"]),
+        "(e3 e8 e13 e18 e23 e28 e33 e38)"
+    );
+    pusher.expect_no_blocked_clients();
+}
+
+#[test]
+fn each_push_serves_the_client_that_has_waited_longest() {
+    let server = start();
+    let mut pusher = connect(server.port);
+    let mut waiters: Vec<Client> = (0..30)
+        .map(|before| connect_blocked(&server, &mut pusher, before, &["BLPOP", "k", "0"]))
+        .collect();
+    for (number, waiter) in waiters.iter_mut().enumerate() {
+        pusher.call(&["LPUSH", "k", &number.to_string()]);
+        assert_eq!(waiter.answer(), format!("(k {number})"));
+    }
+    pusher.expect_no_blocked_clients();
+}
+
+#[test]
+fn a_wait_is_never_shorter_than_its_timeout() {
+    let server = start();
+    let mut watcher = connect(server.port);
+    let mut waiters: Vec<(Client, Instant, u64)> = [0, 1, 5, 20, 20, 50, 100, 150, 300]
+        .into_iter()
+        .map(|timeout_ms| {
+            let mut client = connect(server.port);
+            assert_eq!(client.call(&["PING"]), "PONG");
+            let start = Instant::now();
+            client.send(&["BLPOP", "a", "b", &format!("0.{timeout_ms:03}")]);
+            (client, start, timeout_ms)
+        })
+        .collect();
+    for (client, start, timeout_ms) in waiters.iter_mut().skip(1) {
+        assert_eq!(client.answer(), "-");
+        let elapsed = start.elapsed();
+        assert!(
+            elapsed >= Duration::from_millis(*timeout_ms),
+            "{elapsed:?} for {timeout_ms} ms"
+        );
+        assert!(elapsed < Duration::from_millis(*timeout_ms + 10_000), "{elapsed:?}");
+    }
+    // A timeout of 0 is unlimited.
+    assert!(waiters[0].0.receives_nothing());
+    assert_eq!(watcher.clients_figure("blocked_clients"), 1);
+    drop(waiters);
+    watcher.expect_no_blocked_clients();
+}
+
+#[test]
+fn a_client_that_disconnects_takes_no_element() {
+    let server = start();
+    let mut watcher = connect(server.port);
+    for round in 0..20 {
+        let mut first = connect_blocked(&server, &mut watcher, 0, &["BLPOP", "k", "l", "m", "0"]);
+        if round % 2 == 0 {
+            // Bytes behind the command must not hide the end of the connection.
+            first.send(&["PING"]);
+        }
+        let mut second = connect_blocked(&server, &mut watcher, 1, &["BLPOP", "k", "0"]);
+        drop(first);
+        watcher.await_info("blocked_clients", 1);
+        watcher.await_info("total_blocking_keys", 1);
+        assert_eq!(watcher.call(&["RPUSH", "k", "x", "y"]), "2");
+        assert_eq!(second.answer(), "(k x)");
+        assert_eq!(watcher.call(&["LPOP", "k"]), "y");
+        watcher.expect_no_blocked_clients();
+    }
+}
+
+#[test]
+fn other_clients_can_unblock_a_client() {
+    let server = start();
+    let mut watcher = connect(server.port);
+    let id_of = |client: &mut Client| client.call(&["CLIENT", "ID"]);
+    let mut waiter = connect(server.port);
+    let id = id_of(&mut waiter);
+    assert_eq!(watcher.call(&["CLIENT", "UNBLOCK", &id]), "0");
+    for (how, answer) in [
+        (&["CLIENT", "UNBLOCK", &id][..], "-"),
+        (&["CLIENT", "UNBLOCK", &id, "TIMEOUT"], "-"),
+        (
+            &["CLIENT", "UNBLOCK", &id, "ERROR"],
+            "UNBLOCKED client unblocked via CLIENT UNBLOCK",
+        ),
+    ] {
+        waiter.send(&["BLMOVE", "k", "l", "LEFT", "LEFT", "0"]);
+        watcher.await_info("blocked_clients", 1);
+        let line = watcher.call(&["CLIENT", "LIST", "ID", &id]);
+        assert!(line.contains(" flags=b ") && line.contains(" cmd=blmove "), "{line}");
+        assert_eq!(watcher.call(how), "1");
+        assert_eq!(watcher.call(how), "0");
+        assert_eq!(waiter.answer(), answer);
+        watcher.expect_no_blocked_clients();
+    }
+    waiter.send(&["BLPOP", "k", "0"]);
+    watcher.await_info("blocked_clients", 1);
+    assert_eq!(watcher.call(&["CLIENT", "KILL", "ID", &id]), "1");
+    watcher.expect_no_blocked_clients();
+    assert_eq!(watcher.call(&["LPUSH", "k", "x"]), "1");
+    assert_eq!(watcher.call(&["LLEN", "k"]), "1");
+}
+
+#[test]
+fn commands_behind_a_blocked_one_wait() {
+    let server = start();
+    let mut other = connect(server.port);
+    let mut client = connect(server.port);
+    client.send(&["SET", "s", "1"]);
+    client.send(&["BLPOP", "k", "0"]);
+    client.send(&["INCR", "s"]);
+    client.send(&["BLPOP", "k", "0.05"]);
+    client.send(&["GET", "s"]);
+    assert_eq!(client.answer(), "OK");
+    other.await_info("blocked_clients", 1);
+    assert!(client.receives_nothing());
+    assert_eq!(other.call(&["GET", "s"]), "1");
+    other.call(&["LPUSH", "k", "x"]);
+    assert_eq!(client.answer(), "(k x)");
+    assert_eq!(client.answer(), "2");
+    assert_eq!(client.answer(), "-");
+    assert_eq!(client.answer(), "2");
+}
+
+#[test]
+fn chains_of_moves_are_served_to_their_end() {
+    const LENGTH: usize = 200;
+    let server = start();
+    let mut pusher = connect(server.port);
+    let mut waiters: Vec<Client> = (0..LENGTH)
+        .map(|from| {
+            let names = [format!("k{from}"), format!("k{}", from + 1)];
+            let words = ["BLMOVE", &names[0], &names[1], "LEFT", "RIGHT", "0"];
+            connect_blocked(&server, &mut pusher, from as u64, &words)
+        })
+        .collect();
+    // The reply comes when all moves are done.
+    assert_eq!(pusher.call(&["RPUSH", "k0", "x", "y"]), "2");
+    assert_eq!(pusher.call(&["LRANGE", &format!("k{LENGTH}"), "0", "-1"]), "(x)");
+    assert_eq!(pusher.call(&["LRANGE", "k0", "0", "-1"]), "(y)");
+    for waiter in &mut waiters {
+        assert_eq!(waiter.answer(), "x");
+    }
+    pusher.expect_no_blocked_clients();
+}
+
+#[test]
+fn circular_and_in_place_moves_terminate() {
+    let server = start();
+    let mut pusher = connect(server.port);
+    let mut circle = [
+        connect_blocked(&server, &mut pusher, 0, &["BRPOPLPUSH", "a", "b", "0"]),
+        connect_blocked(&server, &mut pusher, 1, &["BRPOPLPUSH", "b", "a", "0"]),
+    ];
+    pusher.call(&["RPUSH", "a", "x"]);
+    for waiter in &mut circle {
+        assert_eq!(waiter.answer(), "x");
+    }
+    assert_eq!(pusher.call(&["LRANGE", "a", "0", "-1"]), "(x)");
+    assert_eq!(pusher.call(&["EXISTS", "b"]), "0");
+    let mut in_place = [
+        connect_blocked(&server, &mut pusher, 0, &["BLMOVE", "s", "s", "LEFT", "RIGHT", "0"]),
+        connect_blocked(&server, &mut pusher, 1, &["BLMOVE", "s", "s", "LEFT", "RIGHT", "0"]),
+    ];
+    pusher.call(&["RPUSH", "s", "x", "y"]);
+    assert_eq!(in_place[0].answer(), "x");
+    assert_eq!(in_place[1].answer(), "y");
+    assert_eq!(pusher.call(&["LRANGE", "s", "0", "-1"]), "(x y)");
+    pusher.expect_no_blocked_clients();
+}
+
+#[test]
+fn a_move_to_a_wrong_type_fails_and_leaves_its_element_to_the_next_waiter() {
+    let server = start();
+    let mut pusher = connect(server.port);
+    pusher.call(&["SET", "string", "x"]);
+    let mut first = connect_blocked(
+        &server,
+        &mut pusher,
+        0,
+        &["BLMOVE", "k", "string", "LEFT", "RIGHT", "0"],
+    );
+    let mut second = connect_blocked(&server, &mut pusher, 1, &["BLPOP", "k", "0"]);
+    pusher.call(&["RPUSH", "k", "e"]);
+    assert!(first.answer().starts_with("WRONGTYPE"));
+    assert_eq!(second.answer(), "(k e)");
+    assert_eq!(pusher.call(&["GET", "string"]), "x");
+    pusher.expect_no_blocked_clients();
+}
+
+#[test]
+fn every_command_that_creates_a_list_serves_its_waiters() {
+    let server = start();
+    let mut pusher = connect(server.port);
+    pusher.call(&["RPUSH", "source", "x"]);
+    let dump: Vec<&[&str]> = vec![
+        &["RPUSH", "k", "x"],
+        &["RENAME", "source", "k"],
+        &["COPY", "source", "k"],
+        &["LMOVE", "source", "k", "LEFT", "LEFT"],
+        &["RPOPLPUSH", "source", "k"],
+    ];
+    for words in dump {
+        pusher.call(&["DEL", "source", "k"]);
+        pusher.call(&["RPUSH", "source", "x"]);
+        let mut waiter = connect_blocked(&server, &mut pusher, 0, &["BLPOP", "k", "0"]);
+        pusher.call(&["SET", "k", "another type"]);
+        assert!(waiter.receives_nothing());
+        pusher.call(&["DEL", "k"]);
+        pusher.call(words);
+        assert_eq!(waiter.answer(), "(k x)", "{words:?}");
+        assert_eq!(pusher.call(&["EXISTS", "k"]), "0", "{words:?}");
+    }
+    for words in [&["SWAPDB", "0", "1"][..], &["MOVE", "k", "0"]] {
+        let mut waiter = connect_blocked(&server, &mut pusher, 0, &["BLPOP", "k", "0"]);
+        let mut elsewhere = connect(server.port);
+        elsewhere.call(&["SELECT", "1"]);
+        elsewhere.call(&["RPUSH", "k", "x"]);
+        assert!(waiter.receives_nothing());
+        elsewhere.call(words);
+        assert_eq!(waiter.answer(), "(k x)", "{words:?}");
+    }
+    pusher.expect_no_blocked_clients();
+}
+
+/// A client reads the destination of a move for a long time. The push that causes the move is answered after the move.
+#[test]
+fn a_destination_that_is_being_read_is_waited_for() {
+    const ELEMENTS: usize = 1_000_000;
+    let server = start();
+    let mut pusher = connect(server.port);
+    for _ in 0..ELEMENTS / 10_000 {
+        let mut words = vec!["RPUSH", "large"];
+        words.extend(std::iter::repeat_n("an element of the large list", 10_000));
+        pusher.call(&words);
+    }
+    for round in 0..5 {
+        let mut first = connect_blocked(&server, &mut pusher, 0, &["BLMOVE", "k", "large", "LEFT", "RIGHT", "0"]);
+        let mut second = connect_blocked(&server, &mut pusher, 1, &["BLPOP", "k", "0"]);
+        let mut reader = connect(server.port);
+        reader.send(&["LRANGE", "large", "0", "-1"]);
+        // By now the reader usually holds its lease.
+        thread::sleep(Duration::from_millis(2));
+        assert_eq!(pusher.call(&["RPUSH", "k", "x", "y"]), "2");
+        assert_eq!(pusher.call(&["LLEN", "large"]), (ELEMENTS + round + 1).to_string());
+        assert_eq!(pusher.call(&["EXISTS", "k"]), "0");
+        assert_eq!(first.answer(), "x");
+        assert_eq!(second.answer(), "(k y)");
+        reader.answer();
+        pusher.expect_no_blocked_clients();
+    }
+}
+
+/// Producers push numbers to some keys; consumers take them with every blocking command. No number is lost or
+/// duplicated.
+#[test]
+fn every_element_reaches_exactly_one_of_many_consumers() {
+    const PRODUCERS: usize = 6;
+    const CONSUMERS: usize = 24;
+    const EACH: usize = 1500;
+    let server = Arc::new(start());
+    let port = server.port;
+    let taken = Arc::new(AtomicUsize::new(0));
+    let produce = |number: usize| {
+        let mut client = connect(port);
+        let mut random = fastrand::Rng::with_seed(number as u64);
+        let mut element = number * EACH;
+        while element < (number + 1) * EACH {
+            let count = random.usize(1..4).min((number + 1) * EACH - element);
+            let mut words = vec!["RPUSH".to_owned(), format!("q{}", random.usize(0..5))];
+            words.extend((element..element + count).map(|element| element.to_string()));
+            client.call(&words.iter().map(String::as_str).collect::<Vec<_>>());
+            element += count;
+        }
+    };
+    let consume = |number: usize, taken: &AtomicUsize| {
+        let mut client = connect(port);
+        let mut random = fastrand::Rng::with_seed(1000 + number as u64);
+        let mut elements: Vec<usize> = Vec::new();
+        while taken.load(Ordering::Relaxed) < PRODUCERS * EACH {
+            let (one, other) = (format!("q{}", random.usize(0..5)), format!("q{}", random.usize(0..5)));
+            let timeout = if random.bool() { "0.02" } else { "0.5" };
+            let reply = match random.usize(0..4) {
+                0 => client.call(&["BLPOP", &one, &other, timeout]),
+                1 => client.call(&["BRPOP", &one, timeout]),
+                2 => client.call(&["BLMPOP", timeout, "2", &one, &other, "LEFT", "COUNT", "3"]),
+                _ => {
+                    // The element is only moved, not taken.
+                    client.call(&["BLMOVE", &one, &other, "LEFT", "RIGHT", timeout]);
+                    continue;
+                }
+            };
+            let words = reply.replace(['(', ')'], "");
+            let before = elements.len();
+            elements.extend(words.split(' ').filter_map(|word| word.parse::<usize>().ok()));
+            taken.fetch_add(elements.len() - before, Ordering::Relaxed);
+        }
+        elements
+    };
+    let start = Instant::now();
+    let all = thread::scope(|scope| {
+        let consumers: Vec<_> = (0..CONSUMERS)
+            .map(|number| {
+                scope.spawn({
+                    let taken = taken.clone();
+                    move || consume(number, &taken)
+                })
+            })
+            .collect();
+        for number in 0..PRODUCERS {
+            scope.spawn(move || produce(number));
+        }
+        let mut all: HashMap<usize, usize> = HashMap::new();
+        for consumer in consumers {
+            for element in consumer.join().expect("ends well") {
+                *all.entry(element).or_default() += 1;
+            }
+        }
+        all
+    });
+    assert!(start.elapsed() < PATIENCE);
+    for element in 0..PRODUCERS * EACH {
+        assert_eq!(all.get(&element), Some(&1), "element {element}");
+    }
+    let mut client = connect(server.port);
+    client.expect_no_blocked_clients();
+    assert_eq!(client.call(&["DBSIZE"]), "0");
+}

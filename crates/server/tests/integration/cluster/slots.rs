@@ -1,0 +1,330 @@
+//! Tests the slots of a shard: their statistics, and how replicas learn of migrating slots.
+
+use std::io::ErrorKind;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+
+use super::failover::{KEY, Node, fail_over_to, weft};
+use super::{LONG_NODE_TIMEOUT_MS, SHORT_NODE_TIMEOUT_MS, is_up, set_node_timeout, wait_until};
+use crate::harness::client::Client;
+use crate::harness::server::Server;
+
+/// The slot of [`KEY`].
+const SLOT: &str = "3300";
+
+/// Returns the statistics of the slot of [`KEY`] on one line.
+fn figures(client: &mut Client) -> String {
+    client.call(&["CLUSTER", "SLOT-STATS", "SLOTSRANGE", SLOT, SLOT])
+}
+
+/// Returns one figure by its name.
+fn figure(client: &mut Client, name: &str) -> u64 {
+    let all = figures(client).replace(['(', ')'], " ");
+    let words: Vec<&str> = all.split_whitespace().collect();
+    let at = words.iter().position(|word| *word == name).expect("is told");
+    words[at + 1].parse().expect("a number")
+}
+
+/// Returns the bytes received and sent.
+fn bytes(node: &mut Node) -> (u64, u64) {
+    let client = &mut node.client;
+    (figure(client, "network-bytes-in"), figure(client, "network-bytes-out"))
+}
+
+fn set_slot_stats(nodes: &mut [Node], on: &str) {
+    for node in nodes {
+        assert_eq!(node.call(&["CONFIG", "SET", "cluster-slot-stats-enabled", on]), "OK");
+    }
+}
+
+fn reset(nodes: &mut [Node]) {
+    for node in nodes {
+        assert_eq!(node.call(&["CONFIG", "RESETSTAT"]), "OK");
+    }
+}
+
+#[test]
+fn slot_statistics_cover_a_primary_and_its_replica() {
+    let mut nodes = weft(4);
+    assert!(!figures(&mut nodes[0].client).contains("cpu-usec"));
+    set_slot_stats(&mut nodes, "yes");
+    let settled = |nodes: &mut [Node], calls: &str| {
+        wait_until("the replica repeats it", || {
+            nodes[3].call(&["INFO", "commandstats"]).contains(calls)
+        });
+    };
+    // *3 $3 set $3 {b} $5 value
+    assert_eq!(nodes[0].call(&["set", KEY, "value"]), "OK");
+    assert_eq!(bytes(&mut nodes[0]), (33, 5 + 33), "the replica gets the command too");
+    settled(&mut nodes, "cmdstat_set:calls=1,");
+    assert_eq!(bytes(&mut nodes[3]), (33, 0), "primaries are told nothing");
+    assert_eq!(figure(&mut nodes[3].client, "key-count"), 1);
+    reset(&mut nodes);
+    assert_eq!(bytes(&mut nodes[0]), (0, 0));
+
+    assert_eq!(nodes[0].call(&["MULTI"]), "OK");
+    assert_eq!(nodes[0].call(&["set", KEY, "value"]), "QUEUED");
+    assert_eq!(nodes[0].call(&["incr", "{b}1"]), "QUEUED");
+    assert_eq!(nodes[0].call(&["exec"]), "(OK 1)");
+    let incr = 24;
+    // `*2` and OK, then both, then both once more.
+    let replies = 9 + 13 + 13;
+    let transaction = 15 + 33 + incr + 14;
+    assert_eq!(bytes(&mut nodes[0]), (transaction, replies + transaction));
+    settled(&mut nodes, "cmdstat_exec:calls=1,");
+    assert_eq!(bytes(&mut nodes[3]), (transaction, 0));
+    reset(&mut nodes);
+
+    let replica = &mut nodes[3];
+    assert_eq!(replica.call(&["READONLY"]), "OK");
+    assert_eq!(replica.call(&["get", KEY]), "value");
+    assert_eq!(bytes(replica), (22, 11), "clients of a replica cost it something");
+    let mut listener = Client::connect(replica.port);
+    assert_eq!(listener.call(&["ssubscribe", KEY]), "(ssubscribe {b} 1)");
+    assert_eq!(bytes(replica), (22 + 30, 11 + 34));
+    assert_eq!(nodes[0].call(&["spublish", KEY, "hello"]), "0");
+    assert_eq!(listener.answer(), "(smessage {b} hello)");
+    assert_eq!(bytes(&mut nodes[3]), (22 + 30, 11 + 34 + 38));
+    assert_eq!(bytes(&mut nodes[0]), (38, 4));
+
+    fail_over_to(&mut nodes[3]);
+    assert_eq!(bytes(&mut nodes[3]), (0, 0), "a slot with another owner begins anew");
+}
+
+#[test]
+fn slot_statistics_of_all_threads_add_up() {
+    let server = Server::start_node(&["--io-threads", "4", "--cluster-slot-stats-enabled", "yes"]);
+    let mut client = Client::connect(server.port);
+    assert_eq!(client.call(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]), "OK");
+    wait_until("the cluster is up", || is_up(&mut client));
+    let port = server.port;
+    let writers: Vec<_> = (0..6)
+        .map(|_| {
+            thread::spawn(move || {
+                let mut client = Client::connect(port);
+                for _ in 0..500 {
+                    assert_eq!(client.call(&["set", KEY, "value"]), "OK");
+                    assert_eq!(client.call(&["get", KEY]), "value");
+                }
+            })
+        })
+        .collect();
+    for writer in writers {
+        writer.join().expect("ends well");
+    }
+    assert_eq!(figure(&mut client, "network-bytes-in"), 3000 * (33 + 22));
+    assert_eq!(figure(&mut client, "network-bytes-out"), 3000 * (5 + 11));
+    let stats = client.call(&["INFO", "commandstats"]);
+    let time_of = |name: &str| -> u64 {
+        let line = stats.lines().find(|line| line.starts_with(&format!("cmdstat_{name}:")));
+        let text = line.and_then(|line| line.split("usec=").nth(1)).expect("is told");
+        text.split(',').next().expect("a word").parse().expect("a number")
+    };
+    let cost = figure(&mut client, "cpu-usec");
+    assert_eq!(cost, time_of("set") + time_of("get"), "it is the commands' time");
+    assert!(cost > 0);
+}
+
+#[test]
+fn replicas_know_migrating_slots() {
+    let mut nodes = weft(4);
+    let (source, target) = (nodes[0].id.clone(), nodes[1].id.clone());
+    assert_eq!(nodes[0].call(&["SET", "{b}2", "2"]), "OK");
+    assert_eq!(
+        nodes[0].call(&[
+            "CLUSTER",
+            "SETSLOT",
+            SLOT,
+            "MIGRATING",
+            &target,
+            "TIMEOUT",
+            LONG_NODE_TIMEOUT_MS
+        ]),
+        "OK"
+    );
+    assert_eq!(nodes[1].call(&["CLUSTER", "SETSLOT", SLOT, "IMPORTING", &source]), "OK");
+    let open = format!("[{SLOT}->-{target}]");
+    assert_eq!(nodes[3].sees(&open), 1, "the replica was told first");
+    let ports: Vec<u16> = nodes.iter().map(|node| node.port).collect();
+    let moved = format!("MOVED {SLOT} 127.0.0.1:{}", ports[0]);
+    let ask = format!("ASK {SLOT} 127.0.0.1:{}", ports[1]);
+    let unstable = "TRYAGAIN Multiple keys request during rehashing of slot";
+
+    let replica = &mut nodes[3];
+    assert_eq!(replica.call(&["GET", "{b}1"]), moved);
+    assert_eq!(replica.call(&["READONLY"]), "OK");
+    assert_eq!(replica.call(&["GET", "{b}1"]), ask);
+    assert_eq!(replica.call(&["GET", "{b}2"]), "2");
+    assert_eq!(replica.call(&["MGET", "{b}1", "{b}2"]), unstable);
+    assert_eq!(replica.call(&["SET", "{b}2", "3"]), moved, "a replica takes no writes");
+    assert_eq!(replica.call(&["READWRITE"]), "OK");
+
+    // A replica that starts a full sync learns of the slot with the data.
+    assert_eq!(replica.call(&["CLUSTER", "RESET"]), "OK");
+    assert_eq!(replica.sees(&open), 0);
+    let bus_port = nodes[0].bus_port.clone();
+    let port = ports[0].to_string();
+    let replica = &mut nodes[3];
+    assert_eq!(replica.call(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus_port]), "OK");
+    wait_until("it knows the others", || replica.sees(" connected") == 4);
+    assert_eq!(replica.call(&["CLUSTER", "REPLICATE", &source]), "OK");
+    wait_until("it knows of the slot", || replica.sees(&open) == 1);
+
+    // So it continues the migration after taking over, and the target learns the new source.
+    wait_until("it follows", || replica.follows(ports[0]));
+    let id = replica.id.clone();
+    fail_over_to(replica);
+    assert_eq!(replica.call(&["GET", "{b}1"]), ask);
+    wait_until("the target learns where the slot comes from", || {
+        nodes[1].sees(&format!("[{SLOT}-<-{id}]")) == 1
+    });
+}
+
+#[test]
+fn a_primary_without_slots_replicates_the_new_owner() {
+    let mut nodes = weft(4);
+    let target = nodes[1].id.clone();
+    let port = nodes[1].port;
+    for node in &mut nodes[..2] {
+        for slot in ["5459", "5460"] {
+            assert_eq!(
+                node.call(&[
+                    "CLUSTER",
+                    "SETSLOT",
+                    slot,
+                    "NODE",
+                    &target,
+                    "TIMEOUT",
+                    LONG_NODE_TIMEOUT_MS
+                ]),
+                "OK"
+            );
+        }
+    }
+    assert!(nodes[0].is_primary(), "there are slots left");
+    // All but the last; the other nodes need not know.
+    let rest: Vec<String> = (1..5459).map(|slot| slot.to_string()).collect();
+    for slots in rest.chunks(1000) {
+        let mut words = vec!["CLUSTER", "DELSLOTS"];
+        words.extend(slots.iter().map(String::as_str));
+        assert_eq!(nodes[0].call(&words), "OK");
+    }
+    // The replica learns of it first, and may have left before it could acknowledge.
+    let reply = nodes[0].call(&["CLUSTER", "SETSLOT", "0", "NODE", &target]);
+    assert!(reply == "OK" || reply.starts_with("NOREPLICAS"), "{reply}");
+    wait_until("the replica follows the new owner", || nodes[3].follows(port));
+    if reply != "OK" {
+        assert_eq!(
+            nodes[0].call(&[
+                "CLUSTER",
+                "SETSLOT",
+                "0",
+                "NODE",
+                &target,
+                "TIMEOUT",
+                LONG_NODE_TIMEOUT_MS
+            ]),
+            "OK"
+        );
+    }
+    wait_until("so does the old one", || nodes[0].follows(port));
+    assert_eq!(nodes[0].sees("myself,slave"), 1);
+}
+
+#[test]
+fn setslot_waiting_for_replicas_blocks_no_other_client() {
+    let mut nodes = weft(4);
+    let target = nodes[1].id.clone();
+    nodes[3].server().signal(Signal::SIGSTOP);
+    let mut movers: Vec<Client> = (0..4).map(|_| Client::connect(nodes[0].port)).collect();
+    let mut is_served_meanwhile = |timeout_ms: u64| {
+        let start = Instant::now();
+        for (slot, mover) in movers.iter_mut().enumerate() {
+            let words = ["CLUSTER", "SETSLOT", &slot.to_string(), "MIGRATING", &target, "TIMEOUT"];
+            mover.send(&[&words[..], &[&timeout_ms.to_string()]].concat());
+        }
+        wait_until("they wait", || {
+            let clients = nodes[0].call(&["CLIENT", "LIST"]);
+            clients.matches("cmd=cluster|setslot").count() == 4
+        });
+        // This command needs a background thread.
+        assert_eq!(nodes[0].call(&["CONFIG", "SET", "maxmemory-samples", "7"]), "OK");
+        let all_wait = movers.iter().all(is_unanswered);
+        for mover in &mut movers {
+            assert_eq!(mover.answer(), "NOREPLICAS Not enough good replicas to write.");
+        }
+        assert!(start.elapsed() >= Duration::from_millis(timeout_ms));
+        all_wait
+    };
+    // On a busy machine their timeout may expire before the other command runs.
+    let rounds = 1 + [1500, 6000, 24_000]
+        .into_iter()
+        .position(&mut is_served_meanwhile)
+        .expect("somebody else is served before they are");
+    assert_eq!(nodes[0].sees("->-"), 0, "nothing has changed");
+    let figures = nodes[0].call(&["INFO", "commandstats"]);
+    let (calls, failed) = (format!("calls={},", 4 * rounds), format!("failed_calls={}", 4 * rounds));
+    assert!(
+        figures
+            .lines()
+            .any(|line| line.starts_with(&format!("cmdstat_cluster|setslot:{calls}")) && line.contains(&failed)),
+        "{figures}"
+    );
+    nodes[3].server().signal(Signal::SIGCONT);
+    assert_eq!(
+        nodes[0].call(&[
+            "CLUSTER",
+            "SETSLOT",
+            "0",
+            "MIGRATING",
+            &target,
+            "TIMEOUT",
+            LONG_NODE_TIMEOUT_MS
+        ]),
+        "OK"
+    );
+    assert_eq!(nodes[3].sees(&format!("[0->-{target}]")), 1);
+}
+
+/// Returns `true` if no reply has arrived.
+fn is_unanswered(client: &Client) -> bool {
+    let stream = client.0.get_ref();
+    stream.set_nonblocking(true).expect("sets an option");
+    let seen = stream.peek(&mut [0]);
+    stream.set_nonblocking(false).expect("sets an option");
+    seen.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+}
+
+#[test]
+fn a_sleeping_node_is_marked_as_failing() {
+    let mut nodes = weft(3);
+    let sleeping = nodes[2].id.clone();
+    let is_marked = |node: &mut Node| {
+        let lines = node.call(&["CLUSTER", "NODES"]);
+        lines
+            .lines()
+            .any(|line| line.starts_with(&sleeping) && line.contains("master,fail "))
+    };
+    let mut sleeper = Client::connect(nodes[2].port);
+    nodes[..2]
+        .iter_mut()
+        .for_each(|node| set_node_timeout(&mut node.client, SHORT_NODE_TIMEOUT_MS));
+    // A busy machine may need longer to notice the failure.
+    let is_noticed = |seconds: &str| {
+        sleeper.send(&["DEBUG", "SLEEP", seconds]);
+        let noticed = nodes[..2].iter_mut().all(|node| {
+            while is_unanswered(&sleeper) && !is_marked(node) {
+                thread::sleep(Duration::from_millis(20));
+            }
+            is_marked(node)
+        });
+        assert_eq!(sleeper.answer(), "OK");
+        noticed
+    };
+    assert!(["6", "20", "60"].into_iter().any(is_noticed), "it is marked as failing");
+    for node in &mut nodes[..2] {
+        wait_until("it is back", || !is_marked(node));
+    }
+}

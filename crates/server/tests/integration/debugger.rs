@@ -1,0 +1,353 @@
+//! Tests how debugger sessions affect other clients: those continue or wait, and see the writes that are kept. The
+//! messages to the user of a session are compared with Valkey (`tests/diff/script_debug.case`).
+
+use std::io::Read;
+use std::net::Shutdown;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::harness::client::Client;
+use crate::harness::server::{PATIENCE, Server};
+
+/// The time after which the absence of a reply is certain enough.
+const QUIET_TIME: Duration = Duration::from_millis(150);
+
+/// Starts a session; the script is stopped at its first line.
+fn start_session(server: &Server, mode: &str, words: &[&str]) -> Client {
+    let mut client = Client::connect(server.port);
+    assert_eq!(client.call(&["SCRIPT", "DEBUG", mode]), "OK");
+    let stop = client.call(words);
+    assert!(
+        stop.starts_with("(* Stopped at 1, stop reason = step over -> 1 "),
+        "{stop}"
+    );
+    client
+}
+
+/// Continues a script to its end and returns its reply.
+fn finish(client: &mut Client) -> String {
+    assert_eq!(client.call(&["continue"]), "(<endsession>)");
+    let reply = client.answer();
+    let mut rest = Vec::new();
+    // The connection may end with a reset, since the session leaves input unread.
+    let _ = client.0.read_to_end(&mut rest);
+    assert!(rest.is_empty(), "{rest:?}");
+    reply
+}
+
+/// Repeats a command until the answer satisfies `wanted`.
+fn call_until(client: &mut Client, words: &[&str], wanted: impl Fn(&str) -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let answer = client.call(words);
+        if wanted(&answer) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{words:?} answered {answer}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn clients(client: &mut Client) -> usize {
+    client.call(&["CLIENT", "LIST"]).lines().count()
+}
+
+#[test]
+fn other_clients_continue_during_a_session_and_see_none_of_its_writes() {
+    for threads in ["1", "2"] {
+        let server = Server::start(&["--io-threads", threads]);
+        let mut other = Client::connect(server.port);
+        other.call(&["MSET", "mine", "1", "later", "1"]);
+        other.call(&["RPUSH", "list", "a"]);
+        other.call(&["SUBSCRIBE", "news"]);
+        let mut other = Client::connect(server.port);
+        let mut waiting = Client::connect(server.port);
+        waiting.send(&["BLPOP", "queue", "0"]);
+        call_until(&mut other, &["INFO", "clients"], |info| {
+            info.contains("blocked_clients:1")
+        });
+        let before = clients(&mut other);
+        let script = "redis.call('incr', 'mine')\nredis.call('rpush', 'queue', 'x')\n\
+                      redis.call('publish', 'news', 'x')\nreturn redis.call('get', 'later')";
+        let mut session = start_session(&server, "YES", &["EVAL", script, "0"]);
+        assert_eq!(clients(&mut other), before, "a session is no client");
+        assert_eq!(
+            session.call(&["step"]),
+            "(<command> incr mine <reply> 2 * Stopped at 2, stop reason = step over -> 2   \
+             redis.call('rpush', 'queue', 'x'))"
+        );
+        assert_eq!(other.call(&["GET", "mine"]), "1");
+        assert_eq!(other.call(&["INCRBY", "mine", "10"]), "11");
+        assert_eq!(
+            session.call(&["v", "get", "mine"]),
+            "(<command> get mine <reply> \"2\")"
+        );
+        // The session gets its own copy of a key when it first accesses the key.
+        assert_eq!(other.call(&["SET", "later", "2"]), "OK");
+        assert_eq!(
+            session.call(&["v", "get", "later"]),
+            "(<command> get later <reply> \"2\")"
+        );
+        assert_eq!(other.call(&["SET", "later", "3"]), "OK");
+        assert_eq!(
+            session.call(&["v", "rpush", "list", "b"]),
+            "(<command> rpush list b <reply> 2)"
+        );
+        assert_eq!(other.call(&["FLUSHALL"]), "OK");
+        assert_eq!(session.call(&["v", "dbsize"]), "(<command> dbsize <reply> 3)");
+        assert_eq!(finish(&mut session), "2");
+        assert_eq!(other.call(&["DBSIZE"]), "0");
+        assert_eq!(other.call(&["RPUSH", "queue", "y"]), "1");
+        assert_eq!(waiting.answer(), "(queue y)", "nobody was served by the session");
+    }
+}
+
+#[test]
+fn all_clients_wait_for_a_synchronous_session_and_its_writes_stay() {
+    for threads in ["1", "2"] {
+        let server = Server::start(&[
+            "--io-threads",
+            threads,
+            "--appendonly",
+            "yes",
+            "--appendfsync",
+            "always",
+        ]);
+        let mut other = Client::connect(server.port);
+        let mut waiting = Client::connect(server.port);
+        waiting.send(&["BLPOP", "queue", "0"]);
+        call_until(&mut other, &["INFO", "clients"], |info| {
+            info.contains("blocked_clients:1")
+        });
+        let script =
+            "redis.call('set', 'key', '1')\nredis.call('rpush', 'queue', 'x')\nreturn redis.call('incr', 'key')";
+        let mut session = start_session(&server, "SYNC", &["EVAL", script, "0"]);
+        session.call(&["step"]);
+        let since = Instant::now();
+        let asking = thread::spawn(move || {
+            let answer = other.call(&["GET", "key"]);
+            (answer, since.elapsed(), other)
+        });
+        thread::sleep(QUIET_TIME);
+        assert!(!asking.is_finished(), "it waits");
+        assert_eq!(finish(&mut session), "2");
+        let (answer, waited, mut other) = asking.join().expect("it is answered");
+        assert_eq!(answer, "2");
+        assert!(waited >= QUIET_TIME);
+        assert_eq!(waiting.answer(), "(queue x)", "who waits for keys is served");
+        assert_eq!(other.call(&["DBSIZE"]), "1");
+        // The propagation log contains the session as one transaction.
+        drop((other, waiting));
+        let mut server = server;
+        server.kill();
+        server.start_again();
+        let mut other = Client::connect(server.port);
+        call_until(&mut other, &["GET", "key"], |answer| answer == "2");
+        assert_eq!(other.call(&["DBSIZE"]), "1");
+    }
+}
+
+#[test]
+fn a_user_that_disconnects_is_not_waited_for() {
+    let server = Server::start(&[]);
+    let mut other = Client::connect(server.port);
+    let script = "local n = 1\nredis.call('set', 'left', n)\nreturn n";
+    // The writes of this session are discarded.
+    drop(start_session(&server, "YES", &["EVAL", script, "0"]));
+    assert_eq!(other.call(&["GET", "left"]), "-");
+    // The script runs to its end.
+    drop(start_session(&server, "SYNC", &["EVAL", script, "0"]));
+    assert_eq!(other.call(&["GET", "left"]), "1");
+    assert_eq!(other.call(&["DEL", "left"]), "1");
+    // Only half of the connection is closed: the client still reads.
+    let mut session = start_session(&server, "SYNC", &["EVAL", script, "0"]);
+    session.0.get_mut().shutdown(Shutdown::Write).expect("closes");
+    assert_eq!(session.answer(), "(<endsession>)");
+    assert_eq!(session.answer(), "1");
+    assert_eq!(other.call(&["GET", "left"]), "1");
+}
+
+#[test]
+fn a_session_without_a_user_ends_even_if_its_script_does_not() {
+    let server = Server::start(&[]);
+    let mut other = Client::connect(server.port);
+    for way in 0..2 {
+        let mut session = start_session(
+            &server,
+            "YES",
+            &["EVAL", "local n = 1\nwhile true do n = n + 1 end", "0"],
+        );
+        match way {
+            0 => session.send(&["continue"]),
+            _ => session.send(&["eval", "while true do end"]),
+        }
+        thread::sleep(QUIET_TIME);
+        drop(session);
+    }
+    let (pid, deadline) = (pid_of(&mut other), Instant::now() + PATIENCE);
+    while threads_named(&pid, "weft-debug") > 0 {
+        assert!(Instant::now() < deadline, "sessions still run");
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(other.call(&["PING"]), "PONG");
+}
+
+/// Returns the process id of the server.
+fn pid_of(client: &mut Client) -> String {
+    let info = client.call(&["INFO", "server"]);
+    let number = info.lines().find_map(|line| line.strip_prefix("process_id:"));
+    number.expect("it is told").to_owned()
+}
+
+/// Returns the number of threads of a process with this name.
+fn threads_named(pid: &str, name: &str) -> usize {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("lists threads");
+    let names = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
+    names.filter(|found| found.trim() == name).count()
+}
+
+#[test]
+fn the_process_ends_despite_sessions() {
+    for mode in ["YES", "SYNC"] {
+        let mut server = Server::start(&["--save", "3600 1"]);
+        let mut other = Client::connect(server.port);
+        other.call(&["SET", "key", "1"]);
+        let pid = pid_of(&mut other);
+        let mut session = start_session(
+            &server,
+            mode,
+            &["EVAL", "redis.call('set', 'written', 1)\nreturn 1", "0"],
+        );
+        session.call(&["step"]);
+        let told = Command::new("kill").arg(&pid).status();
+        assert!(told.is_ok_and(|status| status.success()), "it is told to end");
+        let mut rest = Vec::new();
+        let _ = session.0.read_to_end(&mut rest);
+        server.start_again_with(&[]);
+        let mut other = Client::connect(server.port);
+        call_until(&mut other, &["GET", "key"], |answer| answer == "1");
+        let written = if mode == "SYNC" { "1" } else { "-" };
+        assert_eq!(other.call(&["GET", "written"]), written, "{mode}");
+    }
+}
+
+#[test]
+fn several_sessions_run_at_a_time() {
+    let server = Server::start(&["--io-threads", "2"]);
+    let mut other = Client::connect(server.port);
+    other.call(&["SET", "n", "0"]);
+    let script = "local n = redis.call('incr', 'n')\nn = redis.call('incrby', 'n', ARGV[1])\nreturn n";
+    let mut sessions: Vec<Client> = (0..12)
+        .map(|number| start_session(&server, "YES", &["EVAL", script, "0", &number.to_string()]))
+        .collect();
+    for session in &mut sessions {
+        assert!(session.call(&["step"]).contains("<reply> 1"));
+    }
+    assert_eq!(other.call(&["INCR", "n"]), "1");
+    for (number, session) in sessions.iter_mut().enumerate() {
+        assert_eq!(finish(session), (number + 1).to_string());
+    }
+    // A debugged script is not added to the shared cache.
+    assert!(other.call(&["INFO", "memory"]).contains("number_of_cached_scripts:0"));
+}
+
+#[test]
+fn large_values_are_copied_while_writers_continue() {
+    let server = Server::start(&[]);
+    let mut other = Client::connect(server.port);
+    let members: Vec<String> = (0..20_000).map(|number| format!("member:{number}")).collect();
+    for chunk in members.chunks(1000) {
+        let mut words = vec!["SADD", "set"];
+        words.extend(chunk.iter().map(String::as_str));
+        other.call(&words);
+    }
+    other.call(&["SET", "text", &"x".repeat(100_000)]);
+    other.call(&["HSET", "hash", "f", "v", "g", "w"]);
+    other.call(&["HPEXPIRE", "hash", "3600000", "FIELDS", "1", "f"]);
+    let script = "local n = redis.call('scard', 'set')\nn = redis.call('sadd', 'set', 'new')\n\
+                  redis.call('append', 'text', 'y')\n\
+                  return {redis.call('scard', 'set'), redis.call('strlen', 'text'), #redis.call('keys', '*')}";
+    let mut session = start_session(&server, "YES", &["EVAL", script, "0"]);
+    session.call(&["step"]);
+    session.call(&["step"]);
+    assert_eq!(other.call(&["SADD", "set", "other", "new"]), "2");
+    assert_eq!(other.call(&["APPEND", "text", "yy"]), "100002");
+    assert_eq!(
+        session
+            .call(&["v", "httl", "hash", "fields", "1", "f"])
+            .replace("3600", "3599"),
+        "(<command> httl hash fields 1 f <reply> [3599])"
+    );
+    assert_eq!(finish(&mut session), "(20001 100003 3)");
+    assert_eq!(other.call(&["SCARD", "set"]), "20002");
+}
+
+#[test]
+fn a_session_respects_permissions_and_limits() {
+    let server = Server::start(&[]);
+    let mut other = Client::connect(server.port);
+    other.call(&["ACL", "SETUSER", "reader", "on", ">word", "+@all", "-set", "~*", "&*"]);
+    let mut session = Client::connect(server.port);
+    session.call(&["AUTH", "reader", "word"]);
+    session.call(&["SCRIPT", "DEBUG", "YES"]);
+    session.call(&["EVAL", "local r = redis.pcall('set', 'k', '1')\nreturn r", "0"]);
+    let stop = session.call(&["step"]);
+    assert!(
+        stop.contains("<reply> \"-NOPERM User reader has no permissions to run the 'set' command\""),
+        "{stop}"
+    );
+    assert!(finish(&mut session).contains("ACL failure in script"));
+    // Memory is short: commands that may need some are refused.
+    other.call(&["CONFIG", "SET", "maxmemory", "1"]);
+    let mut session = start_session(&server, "YES", &["EVAL", "return redis.call('set', 'k', '1')", "0"]);
+    assert!(finish(&mut session).starts_with("OOM"));
+    other.call(&["CONFIG", "SET", "maxmemory", "0"]);
+}
+
+#[test]
+fn in_a_cluster_a_session_knows_its_own_slots() {
+    let server = Server::start_node(&["--cluster-require-full-coverage", "no"]);
+    let mut other = Client::connect(server.port);
+    assert_eq!(
+        other.call(&["CLUSTER", "ADDSLOTSRANGE", "0", "12181", "12183", "16383"]),
+        "OK"
+    );
+    call_until(&mut other, &["CLUSTER", "INFO"], |info| {
+        info.contains("cluster_state:ok")
+    });
+    call_until(&mut other, &["SET", "{a}k", "1"], |answer| answer == "OK");
+    let script = "local n = redis.call('get', KEYS[1])\nreturn {n, #redis.call('keys', '*')}";
+    for mode in ["YES", "SYNC"] {
+        let mut session = start_session(&server, mode, &["EVAL", script, "1", "{a}k"]);
+        // The slot of foo is not assigned.
+        let refused = session.call(&["v", "get", "foo"]);
+        assert!(refused.contains("-ERR"), "{refused}");
+        assert_eq!(finish(&mut session), "(1 1)");
+    }
+}
+
+#[test]
+fn scripts_without_a_session_run_normally() {
+    let server = Server::start(&[]);
+    let mut client = Client::connect(server.port);
+    assert_eq!(
+        client.call(&["EVAL", "redis.debug('x') return tostring(redis.breakpoint())", "0"]),
+        "false"
+    );
+    let library = "#!lua name=l\nlocal kept\nserver.register_function('f', function(keys)\n\
+                   kept = kept or redis.call\nreturn kept('incr', keys[1])\nend)";
+    assert_eq!(client.call(&["FUNCTION", "LOAD", library]), "l");
+    // A reference to the API that a function keeps stays valid for later calls, and functions are not debugged.
+    assert_eq!(client.call(&["SCRIPT", "DEBUG", "YES"]), "OK");
+    for expected in ["1", "2", "3"] {
+        assert_eq!(client.call(&["FCALL", "f", "1", "n"]), expected);
+    }
+    // Scripts in transactions are not debugged.
+    client.call(&["MULTI"]);
+    client.call(&["EVAL", "return redis.call('incr', 'n')", "0"]);
+    assert_eq!(client.call(&["EXEC"]), "(4)");
+    assert_eq!(client.call(&["RESET"]), "RESET");
+    let stop = client.call(&["EVAL", "return 1", "0"]);
+    assert!(stop.starts_with("(* Stopped at 1"), "RESET leaves it: {stop}");
+}

@@ -1,0 +1,327 @@
+//! Tests that memory stays within its limits: keys are evicted for `maxmemory`, clients for `maxmemory-clients`.
+
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use crate::harness::client::Client;
+use crate::harness::server::{PATIENCE, Server};
+use crate::harness::wait_until;
+
+/// Returns a number of a section of INFO.
+fn figure(client: &mut Client, section: &str, name: &str) -> u64 {
+    let info = client.call(&["INFO", section]);
+    let prefix = format!("{name}:");
+    let line = info.lines().find_map(|line| line.strip_prefix(&prefix));
+    line.expect("the figure").trim().parse().expect("a number")
+}
+
+fn used(client: &mut Client) -> u64 {
+    figure(client, "memory", "used_memory")
+}
+
+/// Sets the limit to `bytes` above the used memory, and returns it.
+fn limit(client: &mut Client, bytes: u64, policy: &str) -> u64 {
+    let limit = used(client) + bytes;
+    assert_eq!(client.call(&["CONFIG", "SET", "maxmemory-policy", policy]), "OK");
+    assert_eq!(client.call(&["CONFIG", "SET", "maxmemory", &limit.to_string()]), "OK");
+    limit
+}
+
+/// Returns the number of keys that a SCAN over all keys finds.
+fn keys(client: &mut Client) -> u64 {
+    let (mut cursor, mut count) = ("0".to_owned(), 0);
+    loop {
+        client.send(&["SCAN", &cursor, "COUNT", "1000"]);
+        let answer = client.answer();
+        let (next, names) = answer
+            .trim_start_matches('(')
+            .split_once(' ')
+            .expect("a cursor and names");
+        count += names
+            .split_whitespace()
+            .filter(|name| *name != "()" && *name != "())")
+            .count() as u64;
+        cursor = next.to_owned();
+        if cursor == "0" {
+            return count;
+        }
+    }
+}
+
+#[test]
+fn many_writers_stay_within_the_limit_and_lose_nothing_that_was_not_evicted() {
+    const WRITERS: usize = 8;
+    const KEYS: usize = 3000;
+    const DEPTH: usize = 20;
+    let server = Server::start(&["--io-threads", "8"]);
+    let mut client = Client::connect(server.port);
+    let limit = limit(&mut client, 24 << 20, "allkeys-lru");
+    let done = AtomicBool::new(false);
+    let highest = AtomicU64::new(0);
+    thread::scope(|scope| {
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|writer| {
+                let port = server.port;
+                scope.spawn(move || {
+                    let mut client = Client::connect(port);
+                    let value = "v".repeat(4000);
+                    for first in (0..KEYS).step_by(DEPTH) {
+                        for number in first..first + DEPTH {
+                            client.send(&["SET", &format!("key:{writer}:{number}"), &value]);
+                        }
+                        (0..DEPTH).for_each(|_| assert_eq!(client.answer(), "OK"));
+                    }
+                })
+            })
+            .collect();
+        let watcher = scope.spawn(|| {
+            let mut client = Client::connect(server.port);
+            while !done.load(Ordering::Relaxed) {
+                highest.fetch_max(used(&mut client), Ordering::Relaxed);
+            }
+        });
+        for writer in writers {
+            writer.join().expect("a writer");
+        }
+        done.store(true, Ordering::Relaxed);
+        watcher.join().expect("the watcher");
+    });
+    // The buffers of clients vary, and each worker may be about to store a value that it has received.
+    let highest = highest.load(Ordering::Relaxed);
+    assert!(highest < limit + (4 << 20), "{highest} of {limit}");
+    let evicted = figure(&mut client, "stats", "evicted_keys");
+    let size: u64 = client.call(&["DBSIZE"]).parse().expect("a number");
+    assert_eq!(size + evicted, (WRITERS * KEYS) as u64);
+    assert_eq!(keys(&mut client), size);
+    // A key of 4000 bytes takes at most 5120, and there is no other data: no more keys were evicted than necessary.
+    assert!(size * 5600 > 20 << 20, "{size} keys are left");
+}
+
+#[test]
+fn entries_that_share_a_slab_run_are_counted_one_by_one() {
+    const KEYS: u64 = 100_000;
+    const CELL: u64 = 88;
+    let server = Server::start(&["--io-threads", "2"]);
+    let mut client = Client::connect(server.port);
+    let empty = used(&mut client);
+    let value = "v".repeat(64);
+    let many = |client: &mut Client, command: &[&str], tail: &[&str], numbers: &mut dyn Iterator<Item = u64>| {
+        let numbers: Vec<u64> = numbers.collect();
+        for numbers in numbers.chunks(100) {
+            for number in numbers {
+                let name = format!("key:{number:012}");
+                client.send(&[command, &[name.as_str()], tail].concat());
+            }
+            numbers.iter().for_each(|_| drop(client.answer()));
+        }
+    };
+    many(&mut client, &["SET"], &[&value], &mut (0..KEYS));
+    assert_eq!(client.call(&["MEMORY", "USAGE", "key:000000000000"]), CELL.to_string());
+    let full = used(&mut client);
+    assert!((full - empty) / KEYS < CELL + 20, "{} a key", (full - empty) / KEYS);
+    // Every other key is deleted: all slab runs stay, half empty.
+    many(&mut client, &["DEL"], &[], &mut (0..KEYS).step_by(2));
+    let half = used(&mut client);
+    assert!(full - half >= KEYS / 2 * CELL, "{} of {full}", full - half);
+    let text = client.call(&["MEMORY", "MALLOC-STATS"]);
+    assert!(text.contains("Slab of entries"), "{text}");
+    // The number of keys to evict follows from the memory of the keys, and no more are evicted.
+    let excess = 15_000;
+    let limit = half - excess * CELL;
+    client.call(&["CONFIG", "SET", "maxmemory-policy", "allkeys-random"]);
+    client.call(&["CONFIG", "SET", "maxmemory-eviction-tenacity", "100"]);
+    client.call(&["CONFIG", "SET", "maxmemory", &limit.to_string()]);
+    wait_until("there is room", || used(&mut client) <= limit + 4096);
+    let evicted = figure(&mut client, "stats", "evicted_keys");
+    assert!(
+        (excess * 7 / 10..=excess * 11 / 10).contains(&evicted),
+        "{evicted} keys"
+    );
+    // New entries use the free cells of the same size class and of other classes.
+    let longer = "w".repeat(80);
+    many(&mut client, &["SET"], &[&value], &mut (KEYS..2 * KEYS));
+    many(&mut client, &["SET"], &[&longer], &mut (2 * KEYS..3 * KEYS));
+    assert!(
+        used(&mut client) <= limit + (256 << 10),
+        "{} of {limit}",
+        used(&mut client)
+    );
+    let size: u64 = client.call(&["DBSIZE"]).parse().expect("a number");
+    assert!(size * (104 + 30) > limit - empty, "{size} keys in {}", limit - empty);
+    client.call(&["CONFIG", "SET", "maxmemory", "0"]);
+    many(&mut client, &["DEL"], &[], &mut (0..3 * KEYS));
+    wait_until("all is given back", || used(&mut client) < empty + (2 << 20));
+}
+
+#[test]
+fn memory_freed_in_the_background_counts_as_free_at_once() {
+    let server = Server::start(&["--io-threads", "2"]);
+    let mut client = Client::connect(server.port);
+    let mut words = vec!["SADD", "template"];
+    let members: Vec<String> = (0..5000)
+        .map(|member| format!("member:{member}:{}", "x".repeat(50)))
+        .collect();
+    words.extend(members.iter().map(String::as_str));
+    client.call(&words);
+    for copy in 0..40 {
+        client.call(&["COPY", "template", &format!("copy:{copy}")]);
+    }
+    client.call(&["DEL", "template"]);
+    let size: u64 = client.call(&["MEMORY", "USAGE", "copy:0"]).parse().expect("a number");
+    let limit = used(&mut client) - 10 * size;
+    client.call(&["CONFIG", "SET", "maxmemory-policy", "allkeys-random"]);
+    client.call(&["CONFIG", "SET", "maxmemory-eviction-tenacity", "100"]);
+    client.call(&["CONFIG", "SET", "maxmemory", &limit.to_string()]);
+    wait_until("there is room", || used(&mut client) < limit + size / 2);
+    let evicted = figure(&mut client, "stats", "evicted_keys");
+    assert!((8..=13).contains(&evicted), "{evicted} of {size} bytes each");
+}
+
+#[test]
+fn without_eviction_commands_that_need_memory_are_refused() {
+    const REFUSED: &str = "OOM command not allowed when used memory > 'maxmemory'.";
+    let server = Server::start(&[]);
+    let mut client = Client::connect(server.port);
+    assert_eq!(client.call(&["SET", "key", "value"]), "OK");
+    assert_eq!(client.call(&["CONFIG", "SET", "maxmemory", "1"]), "OK");
+    assert_eq!(client.call(&["SET", "key", "other"]), REFUSED);
+    assert_eq!(client.call(&["GET", "key"]), "value");
+    assert_eq!(client.call(&["MULTI"]), "OK");
+    assert_eq!(client.call(&["SET", "key", "other"]), REFUSED);
+    let aborted = "EXECABORT Transaction discarded because of previous errors.";
+    assert_eq!(client.call(&["EXEC"]), aborted);
+    assert_eq!(client.call(&["DEL", "key"]), "1");
+    assert_eq!(figure(&mut client, "stats", "evicted_keys"), 0);
+    assert!(figure(&mut client, "stats", "current_eviction_exceeded_time") < 60_000);
+    assert_eq!(client.call(&["CONFIG", "SET", "maxmemory", "0"]), "OK");
+    assert_eq!(client.call(&["SET", "key", "other"]), "OK");
+}
+
+#[test]
+fn volatile_policies_leave_other_keys_alone_and_refuse_when_nothing_is_left() {
+    for policy in ["volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl"] {
+        let server = Server::start(&[]);
+        let mut client = Client::connect(server.port);
+        let value = "v".repeat(1000);
+        for number in 0..100 {
+            client.call(&["SET", &format!("stays:{number}"), &value]);
+            client.call(&["SET", &format!("goes:{number}"), &value, "EX", "1000"]);
+        }
+        let limit = used(&mut client) - 50_000;
+        client.call(&["CONFIG", "SET", "maxmemory-policy", policy]);
+        client.call(&["CONFIG", "SET", "maxmemory", &limit.to_string()]);
+        // Keys with an expiry time are evicted for new ones.
+        for number in 100..200 {
+            let reply = client.call(&["SET", &format!("goes:{number}"), &value, "EX", "1000"]);
+            assert_eq!(reply, "OK", "{policy}");
+        }
+        assert!(figure(&mut client, "stats", "evicted_keys") > 100);
+        for number in 0..100 {
+            assert_eq!(client.call(&["EXISTS", &format!("stays:{number}")]), "1", "{policy}");
+        }
+        client.call(&["CONFIG", "SET", "maxmemory", "1"]);
+        wait_until("they are gone", || client.call(&["DBSIZE"]) == "100");
+        assert!(client.call(&["SET", "key", "value"]).starts_with("OOM "), "{policy}");
+    }
+}
+
+#[test]
+fn an_eviction_is_an_event_and_invalidates_copies_before_the_next_reply() {
+    let server = Server::start(&["--notify-keyspace-events", "Ee"]);
+    let mut listener = Client::connect(server.port);
+    listener.call(&["SUBSCRIBE", "__keyevent@0__:evicted"]);
+    let mut client = Client::connect(server.port);
+    client.call(&["SET", "key", "value"]);
+    client.send(&["HELLO", "3"]);
+    client.send(&["PING"]);
+    let mut line = String::new();
+    while line != "+PONG\r\n" {
+        line.clear();
+        std::io::BufRead::read_line(&mut client.0, &mut line).expect("receives");
+    }
+    assert_eq!(client.call(&["CLIENT", "TRACKING", "ON"]), "OK");
+    assert_eq!(client.call(&["GET", "key"]), "value");
+    client.send(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru", "maxmemory", "1"]);
+    client.send(&["PING"]);
+    let mut answers = Vec::new();
+    while answers.last().is_none_or(|answer| answer != "+PONG") {
+        line.clear();
+        std::io::BufRead::read_line(&mut client.0, &mut line).expect("receives");
+        answers.push(line.trim_end().to_owned());
+    }
+    assert!(
+        answers.contains(&">2".to_owned()),
+        "no invalidation before the reply: {answers:?}"
+    );
+    assert_eq!(listener.answer(), "(message __keyevent@0__:evicted key)");
+}
+
+#[test]
+fn the_largest_clients_are_evicted_when_all_exceed_the_limit() {
+    let server = Server::start(&["--io-threads", "4"]);
+    let mut control = Client::connect(server.port);
+    control.call(&["CLIENT", "NO-EVICT", "ON"]);
+    let sizes = [200_000, 200_000, 3_000_000, 200_000];
+    let mut clients: Vec<Client> = sizes.iter().map(|_| Client::connect(server.port)).collect();
+    for (number, (client, size)) in clients.iter_mut().zip(sizes).enumerate() {
+        client.call(&["CLIENT", "SETNAME", &format!("client-{number}")]);
+        // A request that is never completed.
+        let part = format!("*2\r\n$3\r\nGET\r\n${}\r\n{}", size + 1, "x".repeat(size));
+        client.0.get_mut().write_all(part.as_bytes()).expect("sends");
+    }
+    wait_until("all has arrived", || {
+        let list = control.call(&["CLIENT", "LIST"]);
+        sizes
+            .iter()
+            .all(|size| list.contains(&format!("qbuf={size} ")) || list.contains(&format!("qbuf={}", size + 21)))
+            || figure(&mut control, "memory", "mem_clients_normal") > sizes.iter().sum::<usize>() as u64
+    });
+    assert_eq!(control.call(&["CONFIG", "SET", "maxmemory-clients", "2mb"]), "OK");
+    wait_until("one is gone", || figure(&mut control, "stats", "evicted_clients") > 0);
+    let list = control.call(&["CLIENT", "LIST"]);
+    assert!(!list.contains("name=client-2 "), "the largest is still there");
+    for number in [0, 1, 3] {
+        assert!(list.contains(&format!("name=client-{number} ")), "{number} is gone");
+    }
+    assert_eq!(figure(&mut control, "stats", "evicted_clients"), 1);
+}
+
+#[test]
+fn a_client_that_only_sends_is_read_as_fast_as_it_is_served() {
+    const REQUESTS: usize = 150_000;
+    let server = Server::start(&["--io-threads", "2"]);
+    let stream = std::net::TcpStream::connect(("127.0.0.1", server.port)).expect("connects");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    let (mut sender, mut receiver) = (stream.try_clone().expect("a handle"), stream);
+    let sent = thread::spawn(move || {
+        let request = format!("*3\r\n$3\r\nSET\r\n$3\r\nkey\r\n$64\r\n{}\r\n", "v".repeat(64));
+        let many = request.repeat(1000);
+        for _ in 0..REQUESTS / 1000 {
+            sender.write_all(many.as_bytes()).expect("sends");
+        }
+    });
+    let done = std::sync::Arc::new(AtomicBool::new(false));
+    let received = {
+        let done = done.clone();
+        thread::spawn(move || {
+            let mut replies = vec![0; REQUESTS * 5];
+            std::io::Read::read_exact(&mut receiver, &mut replies).expect("all replies");
+            done.store(true, Ordering::Relaxed);
+            replies
+        })
+    };
+    // Unread requests wait in the socket. They used to be kept in memory, where all of them were moved at each turn.
+    let mut client = Client::connect(server.port);
+    let mut largest = 0;
+    while !done.load(Ordering::Relaxed) {
+        let all = client.call(&["CLIENT", "LIST"]);
+        let sizes = all.split_whitespace().filter_map(|word| word.strip_prefix("qbuf="));
+        largest = sizes
+            .filter_map(|size| size.parse::<usize>().ok())
+            .fold(largest, usize::max);
+    }
+    sent.join().expect("sends all");
+    assert_eq!(received.join().expect("gets all"), b"+OK\r\n".repeat(REQUESTS));
+    assert!(largest < 1 << 20, "{largest} bytes of requests in memory");
+}

@@ -1,0 +1,171 @@
+//! A server for a test, on a free port of the loopback interface.
+
+use super::port::free_port;
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// The time limit for any step of a test.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A running server in its own directory; killed at the end of the test.
+pub struct Server {
+    child: Child,
+    directory: PathBuf,
+    arguments: Vec<String>,
+    /// The port of the server.
+    pub port: u16,
+    /// The port of the cluster bus.
+    pub bus_port: String,
+}
+
+impl Server {
+    /// Starts a server with these arguments, and waits until it listens.
+    pub fn start(arguments: &[&str]) -> Server {
+        Server::start_from(None, arguments)
+    }
+
+    /// Starts a cluster node with a node timeout of one minute. On a busy machine nodes may be silent for seconds, and
+    /// a node that is declared failed meanwhile would break the test.
+    pub fn start_node(arguments: &[&str]) -> Server {
+        // The default is the port plus 10000, which is too high for many free ports.
+        let bus_port = free_port().to_string();
+        let node = [
+            "--cluster-enabled",
+            "yes",
+            "--cluster-port",
+            &bus_port,
+            "--cluster-node-timeout",
+            "60000",
+        ];
+        let mut server = Server::start(&[&node, arguments].concat());
+        server.bus_port = bus_port;
+        server
+    }
+
+    /// Kills the process.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Sends a signal to the process.
+    pub fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id() as i32), signal).expect("sends a signal");
+        // The signal is delivered to each thread on its own, and until then the thread goes on.
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while signal == Signal::SIGSTOP && !self.is_stopped() {
+            assert!(Instant::now() < deadline, "the server does not stop");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// True when every thread of the process is stopped by a signal (`proc_pid_stat(5)`, state `T`).
+    fn is_stopped(&self) -> bool {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("lists the threads");
+        threads.flatten().all(|thread| {
+            // The state follows the name, which is in parentheses.
+            let line = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+            line.rsplit_once(')')
+                .is_none_or(|(_, state)| state.trim_start().starts_with('T'))
+        })
+    }
+
+    /// Starts the process again after it was killed, with the same port and directory.
+    pub fn start_again(&mut self) {
+        self.child = spawn(&self.arguments);
+        assert!(self.listens(), "the server does not listen");
+    }
+
+    /// Starts a server with these arguments and an optional configuration file, and waits until it listens.
+    pub fn start_from(file: Option<&str>, arguments: &[&str]) -> Server {
+        static STARTED: AtomicU32 = AtomicU32::new(0);
+        let number = STARTED.fetch_add(1, Ordering::Relaxed);
+        let directory = std::env::temp_dir().join(format!("weft-server-test-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&directory).expect("makes a directory");
+        let start = Instant::now();
+        loop {
+            let port = free_port();
+            let all = file.into_iter().chain(["--bind", "127.0.0.1", "--port"]);
+            let mut all: Vec<String> = all.map(str::to_owned).collect();
+            all.extend([port.to_string(), "--save".into(), String::new(), "--dir".into()]);
+            all.push(directory.to_string_lossy().into_owned());
+            all.extend(arguments.iter().map(|word| (*word).to_owned()));
+            let mut server = Server {
+                child: spawn(&all),
+                directory: directory.clone(),
+                arguments: all,
+                port,
+                bus_port: String::new(),
+            };
+            if server.listens() {
+                return server;
+            }
+            drop(server);
+            std::fs::create_dir_all(&directory).expect("makes a directory");
+            assert!(start.elapsed() < PATIENCE, "the server does not listen");
+        }
+    }
+
+    /// Starts the process again after it has ended, with other arguments in addition to the port and the directory.
+    pub fn start_again_with(&mut self, arguments: &[&str]) {
+        let ended = self.child.wait();
+        assert!(ended.is_ok(), "the server does not end");
+        let directory = self
+            .arguments
+            .iter()
+            .position(|word| word == "--dir")
+            .expect("it has one");
+        self.arguments.truncate(directory + 2);
+        self.arguments.extend(arguments.iter().map(|word| (*word).to_owned()));
+        self.start_again();
+    }
+
+    /// Waits until the server listens. Returns `false` if another process got the port first.
+    fn listens(&mut self) -> bool {
+        let start = Instant::now();
+        while self.child.try_wait().is_ok_and(|ended| ended.is_none()) {
+            assert!(start.elapsed() < PATIENCE, "the server neither listens nor ends");
+            if let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.port)) {
+                stream.set_read_timeout(Some(PATIENCE)).expect("sets a timeout");
+                stream.write_all(b"INFO server\r\n").expect("sends");
+                let own = format!("process_id:{}", self.child.id());
+                let lines = BufReader::new(stream).lines().map_while(Result::ok);
+                let mut lines = lines.take_while(|line| !line.starts_with("config_file:"));
+                return lines.any(|line| line == own);
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        false
+    }
+}
+
+/// Returns the path of the server under test: the one just built, or the one that `WEFT_SERVER` names.
+fn binary() -> String {
+    std::env::var("WEFT_SERVER").unwrap_or_else(|_| env!("CARGO_BIN_EXE_weft-server").into())
+}
+
+fn spawn(arguments: &[String]) -> Child {
+    Command::new(binary())
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("starts")
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}

@@ -1,0 +1,21 @@
+//! End-to-end tests. Each module starts its own servers; [`harness`] holds what they share.
+
+mod harness;
+
+mod access;
+mod append_only;
+mod background_dumps;
+mod blocking;
+mod cluster;
+mod collections;
+mod debugger;
+mod dumps;
+mod eviction;
+mod long_commands;
+mod process;
+mod replication;
+mod scripts;
+mod snapshots;
+mod tls;
+mod transactions;
+mod workers;

@@ -1,0 +1,266 @@
+//! Tests the start of the process: options, sockets, its files, supervisors, and errors that prevent the start.
+
+use std::fs;
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+use super::{PATIENCE, SERVER, Server, TestDirectory, assert_in_order, ping, text, wait_until, with_timeouts};
+use crate::harness::port::free_port;
+
+#[test]
+fn serves_tcp_and_unix_and_cleans_up_on_sigterm() {
+    let place = TestDirectory::new();
+    let server = place.start(&["--unixsocket", "socket", "--unixsocketperm", "700", "--pidfile", "pid"]);
+    ping(&mut server.connect());
+    ping(&mut UnixStream::connect(place.file("socket")).expect("connects"));
+    assert!(
+        fs::metadata(place.file("socket"))
+            .expect("exists")
+            .file_type()
+            .is_socket()
+    );
+    assert_eq!(place.read("pid"), format!("{}\n", server.child.id()));
+
+    let (process, port) = (server.child.id(), server.port);
+    server.stop();
+    assert!(!place.file("socket").exists() && !place.file("pid").exists());
+    let version = format!("bits={}, commit=", usize::BITS);
+    assert_in_order(
+        &place.read("log"),
+        &[
+            "* oO0OoO0OoO0Oo Weft is starting oO0OoO0OoO0Oo",
+            "Valkey version=9.1.2, ",
+            "* Configuration loaded",
+            "* monotonic clock: ",
+            &format!("* Running mode=standalone, port={port}."),
+            "* Server initialized",
+            "* Ready to accept connections tcp",
+            "* Ready to accept connections unix",
+            "# Received SIGTERM scheduling shutdown...",
+            "* User requested shutdown...",
+            "* Removing the pid file.",
+            "* Removing the unix socket file.",
+            "is now ready to exit, bye bye...",
+        ],
+    );
+    assert!(
+        place.read("log").contains(&version) && place.read("log").contains(&format!("pid={process}, just started"))
+    );
+}
+
+#[test]
+fn a_daemon_leaves_the_terminal_and_ends_on_sigterm() {
+    let place = TestDirectory::new();
+    let port = free_port();
+    let options = ["--daemonize", "yes", "--pidfile", "pid", "--logfile", "server.log"];
+    let parent = place.command(port, &options).output().expect("runs");
+    assert_eq!((parent.status.code(), parent.stdout.len()), (Some(0), 0), "{parent:?}");
+    wait_until("the daemon", || {
+        place.read("server.log").contains("Ready to accept connections")
+    });
+    ping(&mut with_timeouts(
+        TcpStream::connect(("127.0.0.1", port)).expect("connects"),
+    ));
+
+    let process: i32 = place.read("pid").trim().parse().expect("a process id");
+    let stat = || fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    let field = |number: usize| {
+        stat()
+            .rsplit(") ")
+            .next()
+            .and_then(|rest| rest.split(' ').nth(number).map(str::to_owned))
+    };
+    assert_eq!(
+        field(3).as_deref(),
+        Some(process.to_string().as_str()),
+        "it leads a session"
+    );
+    for descriptor in 0..3 {
+        let target = fs::read_link(format!("/proc/{process}/fd/{descriptor}")).expect("is open");
+        assert_eq!(target, Path::new("/dev/null"));
+    }
+    let directory = fs::read_link(format!("/proc/{process}/cwd")).expect("has a directory");
+    assert_eq!(directory, fs::canonicalize(&place.0).expect("exists"));
+
+    kill(Pid::from_raw(process), Signal::SIGTERM).expect("sends a signal");
+    // The process that adopted the daemon may not have waited for it yet.
+    wait_until("the daemon's end", || {
+        field(0).is_none_or(|state| state == "Z" || state.is_empty())
+    });
+    assert!(!place.file("pid").exists());
+    assert!(place.read("server.log").contains("bye bye..."));
+}
+
+#[test]
+fn file_standard_input_and_options_are_read_in_order() {
+    let place = TestDirectory::new();
+    let port = free_port();
+    fs::write(
+        place.file("weft.conf"),
+        "bind 127.0.0.1\nport 1\nunixsocket one\nloglevel warning\n",
+    )
+    .expect("writes");
+    let mut command = Command::new(SERVER);
+    command
+        .arg(place.file("weft.conf"))
+        .args(["--loglevel", "notice", "--dir"])
+        .arg(&place.0)
+        .arg("-")
+        .stdin(Stdio::piped());
+    let mut child = place.spawn(&mut command);
+    let mut input = child.stdin.take().expect("is piped");
+    write!(input, "port {port}\nunixsocket two\nloglevel nothing\n").expect("writes");
+    drop(input);
+    let server = Server { child, port };
+    wait_until("the server", || {
+        place.read("log").contains("Ready to accept connections unix")
+    });
+    ping(&mut server.connect());
+    assert!(place.file("two").exists() && !place.file("one").exists());
+    server.stop();
+}
+
+#[test]
+fn a_wrong_configuration_is_reported_and_exits_with_1() {
+    let place = TestDirectory::new();
+    let cases: [(&[&str], &str); 4] = [
+        (&["--bogus", "1"], "Bad directive or wrong number of arguments"),
+        (&["--port", "70000"], "argument must be between 0 and 65535 inclusive"),
+        (&["--rename-command", "nope", "x"], "No such command in rename-command"),
+        (&["--dir", "/nonexistent"], "No such file or directory"),
+    ];
+    for (options, reason) in cases {
+        let output = place.fail(free_port(), options);
+        let shown = text(&output.stderr);
+        assert!(
+            shown.contains("*** FATAL CONFIG FILE ERROR (Version 9.1.2) ***"),
+            "{shown}"
+        );
+        assert!(shown.contains(reason), "{shown}");
+        assert_eq!(text(&output.stdout), "", "nothing is logged yet");
+    }
+}
+
+#[test]
+fn a_server_that_cannot_listen_reports_it_and_exits_with_1() {
+    let place = TestDirectory::new();
+    let taken = TcpListener::bind("127.0.0.1:0").expect("binds");
+    let port = taken.local_addr().expect("is bound").port();
+    let refused = format!("socket 127.0.0.1:{port}: bind: Address already in use");
+    let aborting = format!("Failed listening on port {port} (tcp), aborting.");
+    let cases: [(u16, &[&str], &[&str]); 5] = [
+        (port, &[], &[&refused, &aborting]),
+        (
+            free_port(),
+            &["--bind", "192.0.2.7"],
+            &["bind: Cannot assign requested address", "(tcp), aborting."],
+        ),
+        (
+            free_port(),
+            &["--bind", "-192.0.2.7"],
+            &["# Configured to not listen anywhere, exiting."],
+        ),
+        (0, &[], &["# Configured to not listen anywhere, exiting."]),
+        (
+            0,
+            &["--unixsocket", "no/socket"],
+            &["# Failed opening Unix socket: bind: No such file or directory"],
+        ),
+    ];
+    for (port, options, expected) in cases {
+        let output = place.fail(port, options);
+        assert_in_order(&text(&output.stdout), expected);
+    }
+}
+
+#[test]
+fn a_second_server_leaves_the_files_of_the_first_alone() {
+    let place = TestDirectory::new();
+    let server = place.start(&["--unixsocket", "socket", "--pidfile", "pid"]);
+    place.fail(server.port, &["--unixsocket", "socket", "--pidfile", "pid"]);
+    ping(&mut UnixStream::connect(place.file("socket")).expect("connects"));
+    assert_eq!(place.read("pid"), format!("{}\n", server.child.id()));
+    server.stop();
+}
+
+#[test]
+fn systemd_is_notified_of_start_and_end() {
+    let place = TestDirectory::new();
+    let manager = UnixDatagram::bind(place.file("notify")).expect("binds");
+    manager.set_read_timeout(Some(PATIENCE)).expect("sets a timeout");
+    let port = free_port();
+    let mut command = place.command(port, &["--supervised", "auto", "--daemonize", "yes"]);
+    command
+        .env("NOTIFY_SOCKET", place.file("notify"))
+        .env_remove("UPSTART_JOB");
+    let server = Server {
+        child: place.spawn(&mut command),
+        port,
+    };
+    let receive = || {
+        let mut buffer = [0; 256];
+        let count = manager.recv(&mut buffer).expect("receives");
+        text(&buffer[..count])
+    };
+    assert_eq!(receive(), "STATUS=Weft is loading...\n");
+    assert_eq!(receive(), "STATUS=Ready to accept connections\nREADY=1\n");
+    // A supervised server stays in the foreground, whatever `daemonize` says.
+    ping(&mut server.connect());
+    server.stop();
+    assert_eq!(receive(), "STOPPING=1\n");
+}
+
+#[test]
+fn upstart_is_notified_by_a_stop_signal() {
+    let place = TestDirectory::new();
+    let port = free_port();
+    let mut command = place.command(port, &["--supervised", "upstart"]);
+    command.env("UPSTART_JOB", "weft");
+    let server = Server {
+        child: place.spawn(&mut command),
+        port,
+    };
+    let process = Pid::from_raw(server.child.id() as i32);
+    let status = waitpid(process, Some(WaitPidFlag::WUNTRACED)).expect("waits");
+    assert_eq!(status, WaitStatus::Stopped(process, Signal::SIGSTOP));
+    assert!(!place.read("log").contains("Weft is starting"));
+    server.signal(Signal::SIGCONT);
+    wait_until("the server", || {
+        place.read("log").contains("Ready to accept connections")
+    });
+    server.stop();
+}
+
+#[test]
+fn the_program_runs_under_other_names_and_refuses_sentinel() {
+    let place = TestDirectory::new();
+    let run = |name: &str, argument: &str| {
+        let path = place.file(name);
+        std::os::unix::fs::symlink(SERVER, &path).expect("links");
+        Command::new(path).arg(argument).output().expect("runs")
+    };
+    for name in ["valkey-server", "redis-server"] {
+        let output = run(name, "--version");
+        assert!(text(&output.stdout).starts_with("Valkey server v=9.1.2 "), "{output:?}");
+        assert_eq!(output.status.code(), Some(0));
+    }
+    for (name, version) in [
+        ("redis-check-rdb", "valkey-check-rdb v=9.1.2 "),
+        ("valkey-check-aof", "valkey-check-aof v=9.1.2 "),
+    ] {
+        let output = run(name, "--version");
+        assert!(text(&output.stdout).starts_with(version), "{output:?}");
+        assert_eq!(output.status.code(), Some(0));
+    }
+    let output = run("valkey-sentinel", "file");
+    assert!(text(&output.stderr).contains("no Sentinel mode"), "{output:?}");
+    assert_eq!(output.status.code(), Some(1));
+}

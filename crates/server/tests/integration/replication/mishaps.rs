@@ -1,0 +1,70 @@
+//! Tests a replica that cannot execute a command of its primary, or cannot write it to disk.
+
+use super::{Client, DUMP, FIRST_ID, Link, Primary, Server, UP, await_info, is_closed_at_once};
+
+/// Starts a replica of `primary` with these arguments, and completes its full sync.
+fn following(primary: &Primary, arguments: &[&str]) -> (Server, Client, Link) {
+    let follows = format!("127.0.0.1 {}", primary.port());
+    let own = ["--replicaof", follows.as_str(), "--repl-diskless-load", "swapdb"];
+    let replica = Server::start(&[&own, arguments].concat());
+    let mut client = Client::connect(replica.port);
+    let (mut link, _) = primary.accept();
+    link.send(format!("+FULLRESYNC {FIRST_ID} 1000\r\n$EOF:{FIRST_ID}\r\n").as_bytes());
+    link.send(DUMP);
+    link.send(FIRST_ID.as_bytes());
+    link.await_acknowledged(1000);
+    await_info(&mut client, UP);
+    (replica, client, link)
+}
+
+#[test]
+fn an_error_in_the_stream_ends_the_replica_only_if_configured() {
+    for behaviour in ["ignore", "panic", "panic-on-replicas"] {
+        let primary = Primary::new();
+        let (_replica, mut client, mut link) = following(&primary, &["--propagation-error-behavior", behaviour]);
+        let mut offset = 1000;
+        offset += link.command(&["SELECT", "9"]);
+        offset += link.command(&["RPUSH", "l", "a"]);
+        link.await_acknowledged(offset);
+        assert_eq!(client.info("unexpected_error_replies"), "0");
+        offset += link.command(&["INCR", "l"]);
+        if behaviour != "ignore" {
+            assert!(is_closed_at_once(&mut client.0), "{behaviour}");
+            continue;
+        }
+        offset += link.command(&["SET", "k", "v"]);
+        link.await_acknowledged(offset);
+        assert_eq!(client.info("unexpected_error_replies"), "1");
+    }
+}
+
+#[test]
+fn a_replica_that_cannot_write_does_not_diverge_from_its_primary() {
+    for ignores in ["no", "yes"] {
+        let primary = Primary::new();
+        let arguments = [
+            "--enable-protected-configs",
+            "yes",
+            "--save",
+            "3600 1000000",
+            "--replica-ignore-disk-write-errors",
+            ignores,
+        ];
+        let (_replica, mut client, mut link) = following(&primary, &arguments);
+        assert_eq!(client.call(&["CONFIG", "SET", "dir", "/proc"]), "OK");
+        client.call(&["BGSAVE"]);
+        await_info(&mut client, "rdb_last_bgsave_status:err");
+        let mut offset = 1000;
+        offset += link.command(&["PING"]);
+        link.await_acknowledged(offset);
+        offset += link.command(&["SELECT", "9"]);
+        offset += link.command(&["SET", "k", "v"]);
+        if ignores == "no" {
+            assert!(is_closed_at_once(&mut client.0));
+            continue;
+        }
+        link.await_acknowledged(offset);
+        client.call(&["SELECT", "9"]);
+        assert_eq!(client.call(&["GET", "k"]), "v");
+    }
+}

@@ -1,0 +1,488 @@
+//! End-to-end tests of scripts: they are atomic with regard to all other commands, can be killed, and libraries are
+//! persisted.
+
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::harness::connection::open;
+use crate::harness::server::{PATIENCE, Server};
+
+struct Client(BufReader<TcpStream>);
+
+impl Client {
+    fn connect(server: &Server) -> Self {
+        Client(open(server.port))
+    }
+
+    fn send(&mut self, words: &[&str]) {
+        let mut request = format!("*{}\r\n", words.len());
+        for word in words {
+            request.push_str(&format!("${}\r\n{word}\r\n", word.len()));
+        }
+        self.0.get_mut().write_all(request.as_bytes()).expect("sends");
+    }
+
+    /// Returns the next reply as text, the elements of an array separated by spaces.
+    fn answer(&mut self) -> String {
+        let mut line = String::new();
+        self.0.read_line(&mut line).expect("receives");
+        let line = line.trim_end();
+        let (kind, rest) = line.split_at(1);
+        match kind {
+            "*" => {
+                let elements: Vec<String> = (0..rest.parse::<i64>().expect("a length"))
+                    .map(|_| self.answer())
+                    .collect();
+                elements.join(" ")
+            }
+            "$" if rest == "-1" => "(nil)".to_owned(),
+            "$" => {
+                let mut bytes = vec![0; rest.parse::<usize>().expect("a length") + 2];
+                self.0.read_exact(&mut bytes).expect("receives");
+                bytes.truncate(bytes.len() - 2);
+                String::from_utf8_lossy(&bytes).into_owned()
+            }
+            _ => line.to_owned(),
+        }
+    }
+
+    fn call(&mut self, words: &[&str]) -> String {
+        self.send(words);
+        self.answer()
+    }
+
+    /// Repeats a command until the answer begins with `wanted`.
+    fn call_until(&mut self, words: &[&str], wanted: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let answer = self.call(words);
+            if answer.starts_with(wanted) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{words:?} answered {answer}, not {wanted}");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+const ACCOUNTS: usize = 20;
+/// A script that moves one unit between two undeclared accounts.
+const TRANSFER: &str = "if tonumber(redis.call('get', 'acc:' .. ARGV[1])) > 0 then \
+                        redis.call('decr', 'acc:' .. ARGV[1]) redis.call('incr', 'acc:' .. ARGV[2]) end return 1";
+/// The same between declared accounts.
+const DECLARED: &str = "redis.call('decr', KEYS[1]) return redis.call('incr', KEYS[2])";
+/// A script that finds all accounts itself and returns their sum.
+const SUM: &str = "local sum = 0 for _, key in ipairs(redis.call('keys', 'acc:*')) do \
+                   sum = sum + tonumber(redis.call('get', key)) end return sum";
+/// A script that reads the accounts one after the other and returns their sum.
+const READ: &str = "local sum = 0 for i = 0, 19 do sum = sum + tonumber(redis.call('get', 'acc:' .. i)) end return sum";
+
+/// Runs one client's share of the work. The seed makes a failure reproducible.
+fn run_client(server: &Server, seed: u64, stop: &AtomicBool) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut client = Client::connect(server);
+    let total = format!(":{}", ACCOUNTS * 100);
+    while !stop.load(Ordering::Relaxed) {
+        let (one, other) = (
+            random.usize(..ACCOUNTS).to_string(),
+            random.usize(..ACCOUNTS).to_string(),
+        );
+        let (key, other_key) = (format!("acc:{one}"), format!("acc:{other}"));
+        match random.u8(..7) {
+            0 | 1 => assert_eq!(client.call(&["EVAL", TRANSFER, "0", &one, &other]), ":1"),
+            2 => assert!(client.call(&["EVAL", DECLARED, "2", &key, &other_key]).starts_with(':')),
+            3 => assert_eq!(client.call(&["EVAL_RO", READ, "0"]), total, "seed {seed}"),
+            4 => assert_eq!(client.call(&["EVAL", SUM, "0"]), total, "seed {seed}"),
+            5 => {
+                client.call(&["MULTI"]);
+                client.call(&["DECR", &key]);
+                client.call(&["EVAL", TRANSFER, "0", &other, &one]);
+                client.call(&["INCR", &key]);
+                assert!(!client.call(&["EXEC"]).contains("ERR"));
+            }
+            _ => {
+                let mut words = vec!["MGET".to_owned()];
+                words.extend((0..ACCOUNTS).map(|account| format!("acc:{account}")));
+                let words: Vec<&str> = words.iter().map(String::as_str).collect();
+                let sum: i64 = client
+                    .call(&words)
+                    .split(' ')
+                    .map(|word| word.parse::<i64>().unwrap())
+                    .sum();
+                assert_eq!(format!(":{sum}"), total, "seed {seed}");
+            }
+        }
+    }
+}
+
+#[test]
+fn no_client_sees_a_partially_executed_script() {
+    let server = Server::start(&["--io-threads", "4"]);
+    let mut client = Client::connect(&server);
+    for account in 0..ACCOUNTS {
+        client.call(&["SET", &format!("acc:{account}"), "100"]);
+    }
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let (server, stop) = (&server, &stop);
+        let workers: Vec<_> = (1..=8)
+            .map(|seed| scope.spawn(move || run_client(server, seed, stop)))
+            .collect();
+        thread::sleep(Duration::from_secs(2));
+        stop.store(true, Ordering::Relaxed);
+        for worker in workers {
+            worker.join().expect("no client saw anything wrong");
+        }
+    });
+}
+
+#[test]
+fn an_endless_script_delays_only_clients_that_need_its_keys_and_can_be_killed() {
+    let server = Server::start(&[
+        "--io-threads",
+        "1",
+        "--busy-reply-threshold",
+        "20",
+        "--busy-reply-scope",
+        "affected",
+    ]);
+    let (mut runner, mut client) = (Client::connect(&server), Client::connect(&server));
+    client.call(&["MSET", "mine", "1", "yours", "1"]);
+    runner.send(&["EVAL", "while true do end", "1", "mine"]);
+    client.call_until(&["GET", "mine"], "-BUSY");
+    assert_eq!(client.call(&["SET", "yours", "2"]), "+OK");
+    assert!(client.call(&["FLUSHALL"]).starts_with("-BUSY"), "nobody waits for ever");
+    assert!(client.call(&["KEYS", "*"]).starts_with("-BUSY"));
+    assert!(client.call(&["FUNCTION", "KILL"]).starts_with("-BUSY"));
+    assert_eq!(client.call(&["SCRIPT", "KILL"]), "+OK");
+    assert!(
+        runner
+            .answer()
+            .starts_with("-ERR Script killed by user with SCRIPT KILL.")
+    );
+    assert_eq!(client.call(&["GET", "mine"]), "1");
+    assert!(client.call(&["SCRIPT", "KILL"]).starts_with("-NOTBUSY"));
+}
+
+#[test]
+fn a_busy_script_is_reported_to_all_clients_within_its_scope() {
+    let server = Server::start(&["--io-threads", "2", "--busy-reply-threshold", "20"]);
+    let (mut runner, mut client) = (Client::connect(&server), Client::connect(&server));
+    let mut in_multi = Client::connect(&server);
+    assert_eq!(in_multi.call(&["MULTI"]), "+OK");
+    runner.send(&["EVAL", "while true do end", "0"]);
+    client.call_until(
+        &["PING"],
+        "-BUSY Valkey is busy running a script. You can only call SCRIPT KILL",
+    );
+    for words in [
+        &["GET", "key"][..],
+        &["CONFIG", "GET", "port"],
+        &["INFO"],
+        &["EVAL", "return 1", "0"],
+    ] {
+        assert!(client.call(words).starts_with("-BUSY"), "{words:?}");
+    }
+    // A refused command makes the transaction fail.
+    assert!(in_multi.call(&["INCR", "key"]).starts_with("-BUSY"));
+    assert!(in_multi.call(&["EXEC"]).starts_with("-EXECABORT"));
+    assert_eq!(client.call(&["SCRIPT", "KILL"]), "+OK");
+    assert!(runner.answer().starts_with("-ERR Script killed by user"));
+    client.call_until(&["PING"], "+PONG");
+    assert_eq!(client.call(&["EXISTS", "key"]), ":0");
+}
+
+/// A script on a script thread queries the workers about their clients and waits for the replies.
+#[test]
+fn a_long_script_sees_clients() {
+    let server = Server::start(&[
+        "--io-threads",
+        "2",
+        "--busy-reply-threshold",
+        "20",
+        "--enable-debug-command",
+        "yes",
+    ]);
+    let (mut runner, mut client) = (Client::connect(&server), Client::connect(&server));
+    client.call(&["DEBUG", "SET-DISABLE-DENY-SCRIPTS", "1"]);
+    runner.send(&[
+        "EVAL",
+        "redis.call('lpush', KEYS[1], 'a') while true do local clients = redis.call('client', 'list') \
+         if string.find(clients, 'name=please-end', 1, true) then return clients end end",
+        "1",
+        "list",
+    ]);
+    client.call_until(&["PING"], "-BUSY");
+    client.call(&["HELLO", "2", "SETNAME", "please-end"]);
+    assert!(runner.answer().contains("name=please-end"));
+    client.call_until(&["PING"], "+PONG");
+}
+
+#[test]
+fn a_script_that_has_written_is_not_killed() {
+    // The script is never reported as busy, so other clients are served meanwhile.
+    let server = Server::start(&["--io-threads", "1", "--busy-reply-threshold", "600000"]);
+    let (mut runner, mut client) = (Client::connect(&server), Client::connect(&server));
+    let script = "redis.call('set', KEYS[1], 'x') local s = os.clock() while os.clock() - s < 1 do end return 1";
+    runner.send(&["EVAL", script, "1", "k"]);
+    client.call_until(&["SCRIPT", "KILL"], "-UNKILLABLE");
+    assert_eq!(client.call(&["PING"]), "+PONG");
+    assert_eq!(runner.answer(), ":1");
+    assert_eq!(client.call(&["GET", "k"]), "x");
+}
+
+#[test]
+fn an_endless_script_that_has_written_ends_with_the_server() {
+    let server = Server::start(&["--io-threads", "1", "--busy-reply-threshold", "20"]);
+    let (mut runner, mut client) = (Client::connect(&server), Client::connect(&server));
+    runner.send(&["EVAL", "redis.call('set', KEYS[1], 'x') while true do end", "1", "k"]);
+    client.call_until(&["PING"], "-BUSY");
+    assert!(client.call(&["SCRIPT", "KILL"]).starts_with("-UNKILLABLE"));
+    client.send(&["SHUTDOWN", "NOSAVE"]);
+    let ended = client.0.read(&mut [0]).map_err(|error| error.kind());
+    assert!(matches!(ended, Ok(0) | Err(ErrorKind::ConnectionReset)), "{ended:?}");
+}
+
+#[test]
+fn eval_scripts_are_evicted_and_loaded_scripts_stay() {
+    let server = Server::start(&[]);
+    let mut client = Client::connect(&server);
+    let kept = client.call(&["SCRIPT", "LOAD", "return 'kept'"]);
+    for number in 0..520 {
+        client.call(&["EVAL", &format!("return {number}"), "0"]);
+    }
+    assert_eq!(client.call(&["EVALSHA", &kept, "0"]), "kept");
+    let statistics = client.call(&["INFO"]);
+    assert!(statistics.contains("evicted_scripts:20\r\n"));
+    assert!(statistics.contains("number_of_cached_scripts:501\r\n"));
+}
+
+#[test]
+fn libraries_are_in_dumps() {
+    let server = Server::start(&["--enable-debug-command", "yes"]);
+    let mut client = Client::connect(&server);
+    let code = "#!lua name=lib\nredis.register_function('f', function() return 'there' end)";
+    assert_eq!(client.call(&["FUNCTION", "LOAD", code]), "lib");
+    assert_eq!(client.call(&["DEBUG", "RELOAD"]), "+OK");
+    assert_eq!(client.call(&["FCALL", "f", "0"]), "there");
+    assert!(
+        client.call(&["DEBUG", "RELOAD", "NOFLUSH"]).starts_with("-ERR"),
+        "the name is taken"
+    );
+    assert_eq!(client.call(&["DEBUG", "RELOAD", "NOFLUSH", "MERGE"]), "+OK");
+    assert_eq!(client.call(&["FUNCTION", "DELETE", "lib"]), "+OK");
+    assert_eq!(client.call(&["FCALL", "f", "0"]), "-ERR Function not found");
+}
+
+/// The declared flags of a queued script count when EXEC runs, not only when the script is queued.
+#[test]
+fn a_transaction_is_refused_for_a_script_that_may_write() {
+    let server = Server::start(&[]);
+    let (mut client, mut other) = (Client::connect(&server), Client::connect(&server));
+    for (script, wanted) in [
+        (
+            "#!lua\nreturn 1",
+            "-EXECABORT Transaction discarded because of: NOREPLICAS",
+        ),
+        ("#!lua flags=no-writes\nreturn 1", ":1"),
+        ("return 1", ":1"),
+    ] {
+        assert_eq!(client.call(&["MULTI"]), "+OK");
+        assert_eq!(client.call(&["EVAL", script, "0"]), "+QUEUED");
+        assert_eq!(other.call(&["CONFIG", "SET", "min-replicas-to-write", "1"]), "+OK");
+        let answer = client.call(&["EXEC"]);
+        assert!(answer.starts_with(wanted), "{script}: {answer}");
+        assert_eq!(other.call(&["CONFIG", "SET", "min-replicas-to-write", "0"]), "+OK");
+    }
+}
+
+/// Earlier, an interpreter had no room for more than about 8000 compiled scripts and refused the next one.
+#[test]
+fn any_number_of_scripts_can_be_loaded() {
+    let server = Server::start(&["--io-threads", "1"]);
+    let mut client = Client::connect(&server);
+    let mut first = String::new();
+    for number in 0..9000 {
+        let digest = client.call(&["SCRIPT", "LOAD", &format!("return {number}")]);
+        assert_eq!(digest.len(), 40, "script {number}: {digest}");
+        if number == 0 {
+            first = digest;
+        }
+    }
+    assert_eq!(client.call(&["EVALSHA", &first, "0"]), ":0");
+    assert_eq!(client.call(&["EVAL", "return 8999", "0"]), ":8999");
+}
+
+#[test]
+fn a_function_can_call_with_as_many_arguments_as_a_script() {
+    let server = Server::start(&[]);
+    let mut client = Client::connect(&server);
+    let body = "local a = {} for i = 1, 7970 do a[i] = i end return redis.call('RPUSH', KEY, unpack(a))";
+    let script = body.replace("KEY", "KEYS[1]");
+    let library = format!(
+        "#!lua name=many\nredis.register_function('many', function(keys) {} end)",
+        body.replace("KEY", "keys[1]")
+    );
+    assert_eq!(client.call(&["FUNCTION", "LOAD", &library]), "many");
+    assert_eq!(client.call(&["EVAL", &script, "1", "list"]), ":7970");
+    assert_eq!(client.call(&["FCALL", "many", "1", "list"]), ":15940");
+    assert_eq!(client.call(&["LINDEX", "list", "-1"]), "7970");
+}
+
+/// The values that a script can reach in an interpreter, which it shares with the scripts of all other users.
+const LIBRARIES: &str = "{redis=redis, server=server, string=string, table=table, math=math, os=os, bit=bit, struct=struct, \
+                         cjson=cjson, cmsgpack=cmsgpack, coroutine=coroutine, G=_G, meta=getmetatable(''), \
+                         methods=getmetatable('').__index, around=getmetatable(_G)}";
+
+/// Searches for the table behind each read-only proxy with every function that takes a table, and tries to change what
+/// it finds. The scripts of other users must not see a change: replacing `redis.call` would give the attacker the
+/// permissions of the next caller.
+#[test]
+fn no_script_changes_what_scripts_of_other_users_see() {
+    let attack = format!(
+        "local function candidates(t)
+           local all = {{t}}
+           local function add(...) for i = 1, select('#', ...) do
+             local x = select(i, ...) if type(x) == 'table' then all[#all + 1] = x end
+           end end
+           for _, walk in ipairs({{pairs, ipairs, next, getmetatable, rawget, table.foreach, table.foreachi, unpack}}) do
+             add(select(2, pcall(walk, t)))
+             add(select(2, pcall(walk, t, function(...) add(...) end)))
+             add(select(2, coroutine.resume(coroutine.create(function() return walk(t) end))))
+           end
+           pcall(function() add(pcall(error, t)) end)
+           pcall(function() add(xpcall(function() error(t) end, function(e) add(e) return e end)) end)
+           pcall(function() add(xpcall(function() error(t) end, redis.pcall)) end)
+           pcall(function() add(coroutine.resume(coroutine.create(function() error(t) end))) end)
+           pcall(function() add(pcall(coroutine.wrap(function() error(t, 0) end))) end)
+           pcall(function() add(pcall(setmetatable, t, {{}})) end)
+           return all
+         end
+         for _, library in next, {LIBRARIES} do
+           for _, t in next, candidates(library) do
+             pcall(function() t.stolen = 1 end)
+             pcall(function() t.call = function() return 'stolen' end end)
+             pcall(rawset, t, 'stolen', 1)
+             pcall(rawset, t, '__index', function() return 'stolen' end)
+             pcall(table.insert, t, 'stolen')
+             pcall(table.insert, t, 1, 'stolen')
+             pcall(table.remove, t)
+             pcall(table.sort, t, function() return true end)
+             pcall(setmetatable, t, {{__index = function() return 'stolen' end}})
+           end
+         end
+         return 'done'"
+    );
+    let check = format!(
+        "local found = {{}}
+         for name, t in next, {LIBRARIES} do
+           if rawget(t, 'stolen') or rawget(t, 1) then found[#found + 1] = name end
+           local ok, value = pcall(function() return t.stolen end)
+           if ok and value then found[#found + 1] = name end
+         end
+         found[#found + 1] = redis.call('PING').ok
+         found[#found + 1] = ('x'):rep(2)
+         return found"
+    );
+    let server = Server::start(&["--io-threads", "1"]);
+    let (mut admin, mut user) = (Client::connect(&server), Client::connect(&server));
+    admin.call(&["ACL", "SETUSER", "user", "on", "nopass", "+eval"]);
+    admin.call(&[
+        "FUNCTION",
+        "LOAD",
+        &format!("#!lua name=checks\nredis.register_function('check', function() {check} end)"),
+    ]);
+    assert_eq!(user.call(&["AUTH", "user", "x"]), "+OK");
+    // Every script thread has its own interpreter. With this many attempts, attack and check use the same one.
+    for _ in 0..40 {
+        assert_eq!(user.call(&["EVAL", &attack, "0"]), "done");
+    }
+    for _ in 0..40 {
+        assert_eq!(admin.call(&["EVAL", &check, "0"]), "PONG xx");
+    }
+    // Functions have their own interpreter, and their environment differs while their library is loaded.
+    let of_function = format!("#!lua name=a\nredis.register_function('attack', function() {attack} end)");
+    admin.call(&["FUNCTION", "LOAD", &of_function]);
+    for _ in 0..40 {
+        assert_eq!(admin.call(&["FCALL", "attack", "0"]), "done");
+    }
+    let while_loaded = "#!lua name=b\n\
+        for _, t in next, {redis, server, select(2, pairs(redis)), select(2, pairs(_G)), getmetatable(_G)} do \
+        pcall(function() t.stolen = 1 end) pcall(rawset, t, 'stolen', 1) end \
+        redis.register_function('b', function() return 1 end)";
+    admin.call(&["FUNCTION", "LOAD", while_loaded]);
+    for _ in 0..40 {
+        assert_eq!(admin.call(&["FCALL", "check", "0"]), "PONG xx");
+    }
+}
+
+/// Each of these has crashed a process that runs Lua 5.1: by a range whose size overflows, by recursion on a small
+/// stack, by compiled code, or by values that the parser does not keep alive.
+#[test]
+fn no_script_crashes_the_process() {
+    let nested = |body: &str| {
+        format!(
+            "local function f(n) if n == 0 then {body} end \
+             return (string.gsub('a', 'a', function() return f(n - 1) end)) end return f(150)"
+        )
+    };
+    let deep_json = nested("return #cjson.decode(string.rep('[', 999) .. string.rep(']', 999)) .. ''");
+    let deep_pattern = nested("return tostring(pcall(string.find, string.rep('a', 1e5), string.rep('a?', 1e5)))");
+    let deepest = nested(
+        "return tostring(string.find(string.rep('a', 190), string.rep('a?', 190))) .. \
+         tostring(#cmsgpack.pack(cjson.decode(string.rep('[', 999) .. string.rep(']', 999))))",
+    );
+    let scripts: [(&str, &str); 16] = [
+        ("return {unpack({}, -2, 2147483647)}", "too many results to unpack"),
+        (
+            "return {unpack({}, -2147483648, 2147483647)}",
+            "too many results to unpack",
+        ),
+        ("return {unpack({}, 0, 2147483647)}", "too many results to unpack"),
+        ("return {unpack({}, 1, 8001)}", "too many results to unpack"),
+        ("return select('#', unpack({}, 2147483647, 2147483647))", ":1"),
+        ("return select('#', unpack({}, 1, 7000))", ":7000"),
+        (
+            "return string.find(string.rep('a', 1e5), string.rep('a?', 1e5))",
+            "pattern too complex",
+        ),
+        (
+            "return string.find(string.rep('a', 1e5), string.rep('a-', 1e5) .. 'b')",
+            "pattern too complex",
+        ),
+        (
+            "return string.gsub(string.rep('a', 1e5), string.rep('a*', 1e5), '')",
+            "pattern too complex",
+        ),
+        (
+            "for x in string.gmatch('aaa', string.rep('a+', 1e5)) do end return 'fine'",
+            "fine",
+        ),
+        (&deep_json, "1"),
+        (&deep_pattern, "false"),
+        (&deepest, "1"),
+        (
+            "return select(2, loadstring(string.dump(function() return 1 end)))",
+            "unexpected symbol near 'char(27)'",
+        ),
+        ("\x1bLua", "unexpected symbol near 'char(27)'"),
+        (
+            "for i = 1, 50 do loadstring(string.rep('local a = {} ', 100), 'chunk' .. i) collectgarbage('step', 100) end \
+             local n = 0 local ok, e = loadstring('return \"' .. string.rep('x', 1e5) .. '\" +', string.rep('n', 1e5)) return e and 'fine'",
+            "fine",
+        ),
+    ];
+    for threads in ["1", "2", "8"] {
+        let server = Server::start(&["--io-threads", threads, "--io-threads-always-active", "yes"]);
+        for (script, wanted) in &scripts {
+            for _ in 0..2 {
+                let answer = Client::connect(&server).call(&["EVAL", script, "0"]);
+                assert!(answer.contains(wanted), "{script}: {answer}");
+            }
+        }
+        assert_eq!(Client::connect(&server).call(&["PING"]), "+PONG");
+    }
+}

@@ -1,0 +1,50 @@
+//! Tests active expiry while a slot is leased for long.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::{Client, PATIENCE, Server};
+
+/// Returns the value of a field of INFO.
+#[test]
+fn keys_expire_while_a_script_holds_a_slot_that_is_due() {
+    for workers in ["1", "2", "8"] {
+        let threads = ["--io-threads", workers, "--io-threads-always-active", "yes"];
+        let server = Server::start(&[&threads[..], &["--busy-reply-threshold", "100000"]].concat());
+        let mut script = Client::connect(server.port);
+        let mut client = Client::connect(server.port);
+        for number in 0..300 {
+            assert_eq!(client.call(&["SET", &format!("key-{number}"), "v", "PX", "100"]), "OK");
+        }
+        assert_eq!(client.call(&["SET", "held", "v", "PX", "100"]), "OK");
+        script.send(&["EVAL", "while true do end", "1", "held"]);
+        let start = Instant::now();
+        while client.info("expired_keys") != "300" {
+            assert!(start.elapsed() < PATIENCE / 4, "{workers} workers: the due keys stay");
+            thread::sleep(Duration::from_millis(10));
+        }
+        // Only the leased slot is left, and the workers do not retry continuously: there is a moment with little expiry
+        // work.
+        let spent_ms = |client: &mut Client| -> u128 {
+            let spent = client.info("expire_cycle_cpu_milliseconds");
+            spent.parse().expect("a number")
+        };
+        loop {
+            let (before, window) = (spent_ms(&mut client), Instant::now());
+            thread::sleep(Duration::from_millis(100));
+            if spent_ms(&mut client) - before < window.elapsed().as_millis() / 2 {
+                break;
+            }
+            assert!(
+                start.elapsed() < PATIENCE / 2,
+                "{workers} workers: expiry takes all the time"
+            );
+        }
+        assert_eq!(client.call(&["SCRIPT", "KILL"]), "OK");
+        script.answer();
+        while client.info("expired_keys") != "301" {
+            assert!(start.elapsed() < PATIENCE, "{workers} workers: the held key stays");
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
