@@ -1,7 +1,8 @@
 //! An ACL user as held by clients: its name, its current rules, and a flag for its deletion.
 
+use parking_lot::RwLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 
 use super::catalogue::CommandCatalogue;
 use super::user::UserRules;
@@ -31,11 +32,11 @@ impl AclAccount {
 
     /// Returns the current rules.
     pub fn rules(&self) -> Arc<UserRules> {
-        self.user.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.user.read().clone()
     }
 
     pub(super) fn replace(&self, user: UserRules) {
-        *self.user.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(user);
+        *self.user.write() = Arc::new(user);
     }
 
     pub(super) fn delete(&self) {

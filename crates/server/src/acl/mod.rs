@@ -26,12 +26,12 @@
 //! The permissions that a command requires ([`AccessRequest`]) are supplied by the caller. This module knows only the
 //! names of commands.
 
+use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use crate::config::{Config, id};
-use crate::observability::lock;
 
 mod account;
 mod catalogue;
@@ -128,13 +128,13 @@ impl Acl {
     // ---- queries ----------------------------------------------------------------------------------------------------
     /// Returns the account with this name.
     pub fn account(&self, name: &[u8]) -> Option<Arc<AclAccount>> {
-        let accounts = self.accounts.read().unwrap_or_else(PoisonError::into_inner);
+        let accounts = self.accounts.read();
         accounts.get(name).cloned()
     }
 
     /// Returns all accounts, ordered by name.
     pub fn accounts(&self) -> Vec<Arc<AclAccount>> {
-        let accounts = self.accounts.read().unwrap_or_else(PoisonError::into_inner);
+        let accounts = self.accounts.read();
         accounts.values().cloned().collect()
     }
 
@@ -184,7 +184,7 @@ impl Acl {
         config: &Config,
     ) -> Result<Option<Arc<AclAccount>>, Vec<u8>> {
         let ground = self.selector_defaults(config);
-        let _changing = lock(&self.change_lock);
+        let _changing = self.change_lock.lock();
         let account = self.account(name);
         let mut user = match &account {
             Some(account) => UserRules::clone(&account.rules()),
@@ -208,10 +208,10 @@ impl Acl {
 
     /// Deletes users, except the default user. Returns those that existed. The caller must hold exclusive mode.
     pub fn delete_users<'n>(&self, names: impl Iterator<Item = &'n [u8]>) -> Vec<Arc<AclAccount>> {
-        let _changing = lock(&self.change_lock);
+        let _changing = self.change_lock.lock();
         let mut deleted = Vec::new();
         for name in names.filter(|name| *name != DEFAULT_USER) {
-            let mut accounts = self.accounts.write().unwrap_or_else(PoisonError::into_inner);
+            let mut accounts = self.accounts.write();
             deleted.extend(accounts.remove(name));
         }
         deleted.iter().for_each(|account: &Arc<AclAccount>| account.delete());
@@ -223,7 +223,7 @@ impl Acl {
     /// accepted.
     pub fn set_default_password(&self, password: &[u8], config: &Config) {
         let ground = self.selector_defaults(config);
-        let _changing = lock(&self.change_lock);
+        let _changing = self.change_lock.lock();
         let Some(account) = self.account(DEFAULT_USER) else {
             unreachable!("the default user cannot be deleted");
         };
@@ -245,7 +245,7 @@ impl Acl {
         match self.account(name) {
             Some(account) => account.replace(user),
             None => {
-                let mut accounts = self.accounts.write().unwrap_or_else(PoisonError::into_inner);
+                let mut accounts = self.accounts.write();
                 accounts.insert(name.into(), AclAccount::new(name, user));
             }
         }
@@ -255,7 +255,7 @@ impl Acl {
     /// Replaces all users. If the default user is not among them, it becomes unrestricted. The caller must hold
     /// exclusive mode, or there must be no clients yet. Returns the accounts that have lost channels.
     pub fn replace_all(&self, users: NewUsers) -> Vec<Arc<AclAccount>> {
-        let _changing = lock(&self.change_lock);
+        let _changing = self.change_lock.lock();
         let mut users = users.0;
         users
             .entry(DEFAULT_USER.into())
@@ -271,7 +271,7 @@ impl Acl {
                 }
                 None => {
                     account.delete();
-                    let mut accounts = self.accounts.write().unwrap_or_else(PoisonError::into_inner);
+                    let mut accounts = self.accounts.write();
                     accounts.remove(account.name());
                 }
             }

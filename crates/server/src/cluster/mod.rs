@@ -42,14 +42,15 @@ pub mod slot_tags;
 pub mod state;
 pub mod view;
 
+use parking_lot::{Mutex, MutexGuard};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 use weft_reactor::{Waker, unix_ms};
 
 use crate::config::{Config, id};
-use crate::observability::{lock, log};
+use crate::observability::log;
 use nodes_conf::{NodesFile, NodesFileUnusable};
 use settings::ClusterSettings;
 use state::ClusterState;
@@ -122,7 +123,7 @@ impl Cluster {
 
     /// Locks the state after updating it with the current parameters.
     pub fn lock(&self, config: &Config) -> LockedState<'_> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let generation = config.generation();
         if self.generation.swap(generation, Ordering::Relaxed) != generation {
             let settings = ClusterSettings::read(config, Some(&state.settings));
@@ -133,14 +134,14 @@ impl Cluster {
 
     /// Returns the auxiliary field with the slots in migration for the dump of a replica: its name and its value.
     pub fn slots_in_migration_field(&self) -> Option<(&'static str, Vec<u8>)> {
-        let text = lock(&self.state).slots_in_migration_field()?;
+        let text = self.state.lock().slots_in_migration_field()?;
         Some((open_slots::AUX_FIELD, text.into_bytes()))
     }
 
     /// Applies the auxiliary field with the slots in migration from the dump of this node's primary.
     pub fn apply_slots_in_migration(&self, note: &[u8]) {
         if !note.is_empty() {
-            lock(&self.state).apply_slots_in_migration(note);
+            self.state.lock().apply_slots_in_migration(note);
             self.wake_bus();
         }
     }
@@ -153,13 +154,13 @@ impl Cluster {
 
     /// Returns the current view.
     pub fn view(&self) -> Arc<ClusterView> {
-        lock(&self.view).clone()
+        self.view.lock().clone()
     }
 
     /// Returns the view that has to be published, if it differs from the current one, and `true` if the primary that it
     /// names requires a full synchronisation.
     pub fn next_view(&self) -> (Option<ClusterView>, bool) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if !std::mem::take(&mut state.todo.publish) {
             return (None, false);
         }
@@ -173,7 +174,7 @@ impl Cluster {
 
     /// Publishes a view and returns the previous one. The caller must hold exclusive mode.
     pub fn publish_view(&self, view: ClusterView) -> Arc<ClusterView> {
-        let before = std::mem::replace(&mut *lock(&self.view), Arc::new(view));
+        let before = std::mem::replace(&mut *self.view.lock(), Arc::new(view));
         self.version.fetch_add(1, Ordering::Release);
         before
     }
@@ -183,9 +184,9 @@ impl Cluster {
     /// # Errors
     /// When writing fails. The reason has been logged.
     pub fn save(&self, always: bool) -> std::io::Result<()> {
-        let _writing = lock(&self.file_write_lock);
+        let _writing = self.file_write_lock.lock();
         let (text, sync) = {
-            let mut state = lock(&self.state);
+            let mut state = self.state.lock();
             if !state.todo.save && !always {
                 return Ok(());
             }
@@ -195,7 +196,7 @@ impl Cluster {
         };
         self.file.save(&text, sync).inspect_err(|error| {
             log::warning!("Could not write the cluster config file: {error}");
-            lock(&self.state).todo.save = true;
+            self.state.lock().todo.save = true;
         })
     }
 
@@ -209,7 +210,7 @@ impl Cluster {
         if !self.has_peers.load(Ordering::Relaxed) {
             return;
         }
-        let mut published = lock(&self.published);
+        let mut published = self.published.lock();
         let first = published.is_empty();
         published.push((sharded, channel.to_vec(), payload.to_vec()));
         drop(published);
@@ -220,7 +221,7 @@ impl Cluster {
 
     /// Returns the messages published since the last call.
     pub fn take_published(&self) -> Vec<Published> {
-        let mut published = lock(&self.published);
+        let mut published = self.published.lock();
         match self.holds_published.load(Ordering::Relaxed) {
             true => Vec::new(),
             false => std::mem::take(&mut *published),
@@ -229,7 +230,7 @@ impl Cluster {
 
     /// Holds published messages back or releases them. The messages of a transaction are sent when it is over.
     pub fn hold_published(&self, keeps_back: bool) {
-        let published = lock(&self.published);
+        let published = self.published.lock();
         self.holds_published.store(keeps_back, Ordering::Relaxed);
         if !keeps_back && !published.is_empty() {
             drop(published);
@@ -240,8 +241,8 @@ impl Cluster {
     /// Returns the memory of links and of the messages that wait to be sent over them, in bytes.
     pub fn link_bytes(&self) -> usize {
         let waiting = |(_, channel, payload): &Published| size_of::<Published>() + channel.len() + payload.len();
-        let published: usize = lock(&self.published).iter().map(waiting).sum();
-        let state = lock(&self.state);
+        let published: usize = self.published.lock().iter().map(waiting).sum();
+        let state = self.state.lock();
         let links = state.links.values();
         let linked: usize = links.map(|link| size_of::<state::LinkInfo>() + link.queued_bytes).sum();
         published + linked

@@ -21,7 +21,7 @@ use crate::keyspace::flush::{DetachedTables, take_databases};
 use crate::keyspace::slot_drop;
 use crate::keyspace::{Exclusive, Seat};
 use crate::notify::messages::{NotificationSender, wake};
-use crate::observability::{lock as lock_list, log};
+use crate::observability::log;
 use crate::propagation::LogTarget;
 use crate::replication::role;
 use crate::replication::{Endpoint, ReplicationState};
@@ -166,7 +166,7 @@ pub fn propagate_then(
         return then(true)(server, seat);
     }
     let ticket = propagate_to_replicas(server, seat, words);
-    lock_list(&server.acknowledgements).push(Acknowledgement {
+    server.acknowledgements.lock().push(Acknowledgement {
         ticket,
         replicas,
         until: Instant::now() + patience,
@@ -180,7 +180,7 @@ pub fn propagate_then(
 /// Schedules the jobs whose commands the replicas have acknowledged, or not acknowledged in time. Returns `true` if
 /// other jobs still wait. Called by the bus.
 pub fn check_acknowledgements(server: &Arc<Server>) -> bool {
-    let mut waiting = lock_list(&server.acknowledgements);
+    let mut waiting = server.acknowledgements.lock();
     if waiting.is_empty() {
         return false;
     }

@@ -21,7 +21,6 @@ use crate::acl::{
 use crate::clients_waiting::blocking::Waiter;
 use crate::config::id;
 use crate::net::client::{BufferFigures, Client};
-use crate::observability::lock;
 use crate::observability::metrics::Counter;
 use crate::state::Server;
 
@@ -451,7 +450,7 @@ pub fn note((server, seat, now_ms): (&Server, usize, u64), refusal: DeniedAccess
     };
     server.metrics.add(seat, counter, 1);
     let max_len = usize::try_from(server.config.unsigned(id::ACLLOG_MAX_LEN)).unwrap_or(usize::MAX);
-    lock(&server.acl.log).add(refusal, client, now_ms, max_len);
+    server.acl.log.lock().add(refusal, client, now_ms, max_len);
 }
 
 #[cfg(test)]

@@ -10,7 +10,6 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::PoisonError;
 
 use super::directory::error_text;
 use super::file::{is_directive, value_of_line};
@@ -43,7 +42,7 @@ impl Config {
     /// The text of an `-ERR` error. The old file is unchanged then.
     pub fn rewrite(&self, users: &[Vec<u8>], extent: RewriteScope) -> Result<(), String> {
         let file = self.file().ok_or("The server is running without a config file")?;
-        let _changing = self.change_lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let _changing = self.change_lock.lock();
         rewrite_file(self, file, users, extent)
             .map_err(|error| format!("Rewriting config file: {}", error_text(&error)))
     }

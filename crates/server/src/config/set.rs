@@ -1,7 +1,6 @@
 //! CONFIG SET: sets several parameters at once, all of them or none.
 
 use std::path::PathBuf;
-use std::sync::PoisonError;
 
 use super::directory;
 use super::parameters::{self, NamedParameter, ParameterFlags, ParameterId, ParameterKind, SpecialKind};
@@ -71,7 +70,7 @@ impl Config {
         apply: &mut dyn FnMut(&[ParameterId]) -> ApplyResult,
     ) -> Result<Vec<ParameterId>, SetError> {
         let names = check_permissions(pairs, permissions)?;
-        let _changing = self.change_lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let _changing = self.change_lock.lock();
         let mut changes = self.read_changes(&names, pairs)?;
         let left = self.enter_directory(&names, pairs)?;
         changes.retain(|change| change.is_reportable(left.is_some()));

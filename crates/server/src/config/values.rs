@@ -1,8 +1,9 @@
 //! [`Config`]: the values of all parameters, shared by all threads, and CONFIG GET.
 
+use parking_lot::{Mutex, RwLock};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use super::file::ConfigDirective;
 use super::glob;
@@ -61,7 +62,7 @@ impl Config {
 
     /// Returns a copy of the values that no longer changes, without a file.
     pub fn snapshot(&self) -> Config {
-        let others = self.non_numbers.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let others = self.non_numbers.read().clone();
         Config {
             numbers: std::array::from_fn(|index| AtomicI64::new(self.numbers[index].load(Ordering::Relaxed))),
             non_numbers: RwLock::new(others),
@@ -168,14 +169,14 @@ impl Config {
     /// Sets the primary that this server follows, for CONFIG GET and REWRITE. REPLICAOF and failovers change it, CONFIG
     /// SET does not.
     pub fn set_primary(&self, primary: Option<PrimaryAddress>) {
-        let _changing = self.change_lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let _changing = self.change_lock.lock();
         self.store(id::REPLICAOF, ParameterValue::Primary(primary));
         self.increment_generation();
     }
 
     /// Lowers `maxclients` to what the system allows.
     pub fn lower_maxclients(&self, clients: u64) {
-        let _changing = self.change_lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let _changing = self.change_lock.lock();
         self.store(id::MAXCLIENTS, ParameterValue::Number(clients as i64));
         self.increment_generation();
     }
@@ -245,7 +246,7 @@ impl Config {
 
     /// Returns the value of any parameter.
     pub(super) fn value(&self, id: ParameterId) -> ParameterValue {
-        let others = self.non_numbers.read().unwrap_or_else(PoisonError::into_inner);
+        let others = self.non_numbers.read();
         match &others[id.index()] {
             Some(value) => value.clone(),
             None => ParameterValue::Number(self.numbers[id.index()].load(Ordering::Relaxed)),
@@ -256,7 +257,7 @@ impl Config {
         match value {
             ParameterValue::Number(number) => self.numbers[id.index()].store(number, Ordering::Relaxed),
             other => {
-                let mut others = self.non_numbers.write().unwrap_or_else(PoisonError::into_inner);
+                let mut others = self.non_numbers.write();
                 others[id.index()] = Some(other);
             }
         }

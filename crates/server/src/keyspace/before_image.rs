@@ -32,9 +32,10 @@
 //!
 //! Expired keys are not deleted in slots that are not saved, because their old states would have to be kept anyway.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 use weft_table::{EntryRef, NewValue, ValueRef, scan_position};
 use weft_values::Value;
@@ -43,7 +44,6 @@ use super::access::NamedKey;
 use super::hash::KeyHasher;
 use super::pinned::Pin;
 use super::{Exclusive, GatePassage, SLOTS, SlotTable, Slots};
-use crate::observability::lock;
 
 /// The number of keys visited under one lease.
 const KEYS_PER_STEP: usize = 16;
@@ -285,7 +285,7 @@ impl BeforeImages {
             hash: key.hash,
             name: key.name.into(),
         };
-        let mut wanted = lock(&self.urgent);
+        let mut wanted = self.urgent.lock();
         if !wanted.contains(&key) {
             wanted.push_back(key);
             self.has_urgent.store(true, Ordering::Release);
@@ -346,7 +346,7 @@ impl BeforeImages {
     }
 
     fn lock(&self, slot: usize) -> MutexGuard<'_, BeforeImagesOfSlot> {
-        lock(&self.slots()[slot])
+        self.slots()[slot].lock()
     }
 
     fn slots(&self) -> &[Mutex<BeforeImagesOfSlot>] {
@@ -385,7 +385,7 @@ impl BeforeImages {
             let images = std::mem::take(&mut *self.lock(slot));
             drop(images);
         }
-        let wanted = std::mem::take(&mut *lock(&self.urgent));
+        let wanted = std::mem::take(&mut *self.urgent.lock());
         drop(wanted);
         self.has_urgent.store(false, Ordering::Relaxed);
         self.kept_bytes.store(0, Ordering::Relaxed);
@@ -396,7 +396,7 @@ impl BeforeImages {
         if !self.has_urgent.load(Ordering::Acquire) {
             return None;
         }
-        let mut wanted = lock(&self.urgent);
+        let mut wanted = self.urgent.lock();
         let next = wanted.pop_front();
         self.has_urgent.store(!wanted.is_empty(), Ordering::Relaxed);
         next

@@ -4,7 +4,7 @@
 //! cycle needs no sampling: it reads 16384 header words and queues the slots that are due. Workers process the queue in
 //! slices between their batches.
 
-use std::sync::Mutex;
+use parking_lot::Mutex;
 use std::time::{Duration, Instant};
 
 use weft_table::{Removed, ValueDue};
@@ -14,7 +14,6 @@ use super::access::{KeyCounts, NamedKey, is_expired, value_due_ms};
 use super::effects::{Effects, ExpiredKey, Hooks, RemovalCause};
 use super::{GatePassage, Keyspace, SLOTS, Seat, Slot, Slots, publish_header, ready_keys};
 use crate::notify::keyspace_event::Event;
-use crate::observability::lock;
 
 /// The number of slots taken from the queue at once.
 const SLOTS_PER_TAKE: usize = 16;
@@ -25,7 +24,7 @@ const FIELDS_PER_LEASE: usize = 256;
 
 /// Queues the slots whose next key is due. Returns the number of queued slots.
 pub fn queue_due(slots: &Slots, queue: &Mutex<Vec<u16>>, now_ms: u64) -> usize {
-    let mut queue = lock(queue);
+    let mut queue = queue.lock();
     if !queue.is_empty() {
         return queue.len();
     }
@@ -66,7 +65,7 @@ pub fn run_slice(
     let mut due: Vec<u16> = Vec::with_capacity(SLOTS_PER_TAKE);
     loop {
         {
-            let mut queue = lock(queue);
+            let mut queue = queue.lock();
             let keep = queue.len().saturating_sub(SLOTS_PER_TAKE);
             due.extend(queue.drain(keep..));
         }
@@ -78,12 +77,12 @@ pub fn run_slice(
                 Some(true) => due.push(slot),
                 Some(false) => {}
                 None => {
-                    lock(queue).clear();
+                    queue.lock().clear();
                     return false;
                 }
             }
             if start.elapsed() >= slice.budget {
-                lock(queue).append(&mut due);
+                queue.lock().append(&mut due);
                 return true;
             }
         }

@@ -23,13 +23,13 @@
 //! 5. A change that does not check the mark (transactions in exclusive mode, clients that were served) copies the
 //!    value. That is slow but correct.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use super::Slots;
-use crate::observability::lock;
 
 /// The time for which a slot gives no pins after a writer wanted a pinned value. A writer that was put off returns
 /// earlier.
@@ -94,7 +94,7 @@ impl PinnedSlots {
     pub fn reserve(self: &Arc<Self>, mut numbers: Vec<u16>) -> SlotReservation {
         numbers.sort_unstable();
         numbers.dedup();
-        let mut records = lock(&self.records);
+        let mut records = self.records.lock();
         for number in &numbers {
             records.entry(*number).or_insert_with(PinRecord::new).queued_writers += 1;
         }
@@ -108,7 +108,7 @@ impl PinnedSlots {
     pub fn pin(self: &Arc<Self>, slots: &Arc<Slots>, mut numbers: Vec<u16>) -> Option<Pin> {
         numbers.sort_unstable();
         numbers.dedup();
-        let records = lock(&self.records);
+        let records = self.records.lock();
         let now = Instant::now();
         let is_reserved = |number| {
             records
@@ -124,7 +124,7 @@ impl PinnedSlots {
     /// Pins values of a slot that the caller has a lease of, even if it is reserved. The saving snapshot has to read
     /// these values at some time, and a command that wants to change them waits for that.
     pub fn pin_for_snapshot(self: &Arc<Self>, slots: &Arc<Slots>, number: u16) -> Pin {
-        self.add_pin(lock(&self.records), slots, vec![number])
+        self.add_pin(self.records.lock(), slots, vec![number])
     }
 
     fn add_pin(
@@ -153,7 +153,7 @@ impl PinnedSlots {
             return None;
         }
         let mut pin = self.pin(slots, keys.iter().map(|(slot, _)| *slot).collect())?;
-        let mut records = lock(&self.records);
+        let mut records = self.records.lock();
         self.frozen.fetch_add(keys.len(), Ordering::Release);
         for (slot, key) in &keys {
             if let Some(record) = records.get_mut(slot) {
@@ -179,14 +179,14 @@ impl PinnedSlots {
 
     #[cold]
     fn is_among_frozen(&self, slot: u16, is_it: impl Fn(&FrozenKey) -> bool) -> bool {
-        let records = lock(&self.records);
+        let records = self.records.lock();
         let frozen = records.get(&slot).map_or(&[][..], |record| &record.frozen);
         frozen.iter().any(is_it)
     }
 
     /// Records that a writer of a pinned value was put off.
     pub fn reserve_briefly(&self, slot: u16) {
-        if let Some(record) = lock(&self.records).get_mut(&slot) {
+        if let Some(record) = self.records.lock().get_mut(&slot) {
             record.reserved_until = Some(Instant::now() + RESERVATION_TIME);
         }
     }
@@ -194,7 +194,7 @@ impl PinnedSlots {
 
 impl Drop for SlotReservation {
     fn drop(&mut self) {
-        let mut records = lock(&self.lent.records);
+        let mut records = self.lent.records.lock();
         let now = Instant::now();
         for number in &self.numbers {
             if let Some(record) = records.get_mut(number) {
@@ -210,7 +210,7 @@ impl Drop for Pin {
         if self.slot_numbers.is_empty() {
             return;
         }
-        let mut records = lock(&self.pinned.records);
+        let mut records = self.pinned.records.lock();
         let now = Instant::now();
         self.pinned.frozen.fetch_sub(self.frozen.len(), Ordering::Release);
         for (slot, key) in &self.frozen {

@@ -4,15 +4,14 @@
 //! A key is remembered with the time that was set last. When that time comes, the key is checked again: it may have
 //! been deleted, or the primary may have given it a later expiry.
 
+use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::access::is_expired;
 use super::effects::{Effects, ExpiredKey};
 use super::expiry::{OnExpired, delete_keys_found_expired};
 use super::{Keyspace, Seat};
-use crate::observability::lock;
 
 /// The number of keys checked at once.
 const KEYS_PER_RUN: usize = 256;
@@ -56,12 +55,12 @@ struct LocalExpiryIndex {
 impl LocalExpiries {
     /// Returns the number of keys.
     pub fn len(&self) -> usize {
-        lock(&self.index).by_name.len()
+        self.index.lock().by_name.len()
     }
 
     /// Removes all keys.
     pub fn clear(&self) {
-        let mut known = lock(&self.index);
+        let mut known = self.index.lock();
         *known = LocalExpiryIndex::default();
         self.next_ms.store(0, Ordering::Relaxed);
     }
@@ -74,7 +73,7 @@ impl LocalExpiries {
 
     /// Adds keys, or updates their times.
     pub fn add(&self, keys: impl Iterator<Item = LocalExpiry>) {
-        let mut known = lock(&self.index);
+        let mut known = self.index.lock();
         for key in keys {
             let name = (key.db, key.name.clone());
             if let Some((before_ms, ..)) = known.by_name.insert(name, (key.at_ms, key.hash, key.slot)) {
@@ -87,7 +86,7 @@ impl LocalExpiries {
 
     /// Removes and returns keys that are due.
     fn take_due(&self, now_ms: u64) -> Vec<LocalExpiry> {
-        let mut known = lock(&self.index);
+        let mut known = self.index.lock();
         let mut due = Vec::new();
         while due.len() < KEYS_PER_RUN {
             let Some((at_ms, db, name)) = known.by_time.pop_first() else {

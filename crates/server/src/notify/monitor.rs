@@ -1,6 +1,6 @@
 //! MONITOR: the clients in monitor mode, and the lines that they receive.
 
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 
 use weft_resp::quote::append_quoted;
 
@@ -13,7 +13,7 @@ pub struct Monitors(Mutex<Vec<(u64, usize)>>);
 impl Monitors {
     /// Adds a client. Calls `first` if it is the only one.
     pub fn add(&self, client: u64, worker: usize, first: impl FnOnce()) {
-        let mut monitors = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut monitors = self.0.lock();
         monitors.push((client, worker));
         if monitors.len() == 1 {
             first();
@@ -22,7 +22,7 @@ impl Monitors {
 
     /// Removes a client. Calls `last` if none is left.
     pub fn remove(&self, client: u64, last: impl FnOnce()) {
-        let mut monitors = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut monitors = self.0.lock();
         monitors.retain(|(monitor, _)| *monitor != client);
         if monitors.is_empty() {
             last();
@@ -31,7 +31,7 @@ impl Monitors {
 
     /// Returns the workers that have monitors, each once.
     pub fn workers(&self) -> Vec<usize> {
-        let monitors = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let monitors = self.0.lock();
         let mut workers: Vec<usize> = monitors.iter().map(|(_, worker)| *worker).collect();
         workers.sort_unstable();
         workers.dedup();
@@ -40,7 +40,7 @@ impl Monitors {
 
     /// Returns the monitors of one worker.
     pub fn of_worker(&self, worker: usize) -> Vec<u64> {
-        let monitors = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let monitors = self.0.lock();
         let of_worker = monitors.iter().filter(|(_, owner)| *owner == worker);
         of_worker.map(|(client, _)| *client).collect()
     }

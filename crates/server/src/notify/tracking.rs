@@ -19,9 +19,10 @@
 //! 5. Broadcasts (BCAST) need no table. Changed keys are collected for a batch of commands and compared with the
 //!    prefixes at its end.
 
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The number of shards of the table.
 const SHARDS: usize = 256;
@@ -145,7 +146,7 @@ impl Default for TrackingTable {
 impl TrackingTable {
     /// Records that a client has read a key.
     pub fn remember(&self, name: &[u8], client: u64) {
-        let mut shard = lock(self.shard(name));
+        let mut shard = self.shard(name).lock();
         let added = match shard.get_mut(name) {
             Some(clients) => clients.insert(client),
             None => {
@@ -159,7 +160,7 @@ impl TrackingTable {
 
     /// Removes a key that has changed. Returns the clients that have read it.
     pub fn remove(&self, name: &[u8]) -> BTreeSet<u64> {
-        let clients = lock(self.shard(name)).remove(name);
+        let clients = self.shard(name).lock().remove(name);
         self.count_removed(clients.as_ref());
         clients.unwrap_or_default()
     }
@@ -168,7 +169,7 @@ impl TrackingTable {
     pub fn remove_any(&self) -> Option<(Box<[u8]>, BTreeSet<u64>)> {
         let first = fastrand::usize(..SHARDS);
         for index in (first..SHARDS).chain(0..first) {
-            let mut shard = lock(&self.shards[index]);
+            let mut shard = self.shards[index].lock();
             if let Some(name) = shard.keys().next().cloned() {
                 let clients = shard.remove(&name);
                 self.count_removed(clients.as_ref());
@@ -188,7 +189,7 @@ impl TrackingTable {
     /// Removes all keys.
     pub fn clear(&self) {
         for shard in &self.shards {
-            let forgotten = std::mem::take(&mut *lock(shard));
+            let forgotten = std::mem::take(&mut *shard.lock());
             self.keys.fetch_sub(forgotten.len(), Ordering::Relaxed);
             let items: usize = forgotten.values().map(BTreeSet::len).sum();
             self.items.fetch_sub(items, Ordering::Relaxed);
@@ -198,8 +199,8 @@ impl TrackingTable {
     /// Enables tracking for a client, or changes its options from `before` to `after`. Calls `first` if it is the first
     /// client.
     pub fn enable(&self, client: u64, before: Option<&TrackingOptions>, after: &TrackingOptions, first: impl FnOnce()) {
-        let mut clients = lock(&self.clients);
-        let mut prefixes = lock(&self.prefixes);
+        let mut clients = self.clients.lock();
+        let mut prefixes = self.prefixes.lock();
         let none = BTreeSet::new();
         let known = before.map_or(&none, |before| &before.prefixes);
         for prefix in after.prefixes.difference(known) {
@@ -216,9 +217,9 @@ impl TrackingTable {
     /// Disables tracking for a client. The keys that it has read stay in the table, since the client may enable
     /// tracking again. Calls `idle` if no client tracks keys and the table is empty.
     pub fn disable(&self, client: u64, tracking: &TrackingOptions, idle: impl FnOnce()) {
-        let mut clients = lock(&self.clients);
+        let mut clients = self.clients.lock();
         {
-            let mut prefixes = lock(&self.prefixes);
+            let mut prefixes = self.prefixes.lock();
             for prefix in &tracking.prefixes {
                 if let Some(clients) = prefixes.get_mut(prefix) {
                     clients.remove(&client);
@@ -237,7 +238,7 @@ impl TrackingTable {
 
     /// Calls `idle` if no client tracks keys and the table is empty.
     pub fn check_idle(&self, idle: impl FnOnce()) {
-        let clients = lock(&self.clients);
+        let clients = self.clients.lock();
         if clients.is_empty() && self.key_count() == 0 {
             idle();
         }
@@ -246,7 +247,7 @@ impl TrackingTable {
     /// Returns, for each prefix that matches some of the changed keys, those keys and the clients that track the
     /// prefix. The keys are sorted and unique.
     pub fn match_prefixes(&self, keys: &BTreeMap<Box<[u8]>, u64>) -> Vec<(Arc<Vec<ChangedKey>>, Vec<u64>)> {
-        let prefixes = lock(&self.prefixes);
+        let prefixes = self.prefixes.lock();
         let matching = |prefix: &[u8]| -> Vec<ChangedKey> {
             let from_prefix = keys.range::<[u8], _>((std::ops::Bound::Included(prefix), std::ops::Bound::Unbounded));
             let with_prefix = from_prefix.take_while(|(name, _)| name.starts_with(prefix));
@@ -267,12 +268,12 @@ impl TrackingTable {
 
     /// Returns all clients that track keys.
     pub fn clients(&self) -> Vec<u64> {
-        lock(&self.clients).iter().copied().collect()
+        self.clients.lock().iter().copied().collect()
     }
 
     /// Returns the number of clients that track keys.
     pub fn client_count(&self) -> usize {
-        lock(&self.clients).len()
+        self.clients.lock().len()
     }
 
     /// Returns the number of keys in the table.
@@ -293,11 +294,6 @@ impl TrackingTable {
     fn shard(&self, name: &[u8]) -> &Mutex<Shard> {
         &self.shards[self.hasher.hash_one(name) as usize % SHARDS]
     }
-}
-
-// A panic aborts the process, so a poisoned lock is never taken again.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -3,10 +3,8 @@
 //! A worker compares three numbers at the end of each command. Only a command that exceeds a threshold is passed to
 //! this module, and only then are its arguments copied. Each of the three logs is a bounded queue behind its own mutex.
 
+use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::sync::Mutex;
-
-use crate::observability::lock;
 
 #[cfg(test)]
 mod tests;
@@ -84,7 +82,7 @@ impl CommandLog {
         if max_len == 0 {
             return;
         }
-        let mut log = lock(&self.logs[kind as usize]);
+        let mut log = self.logs[kind as usize].lock();
         let id = log.next_id;
         log.next_id += 1;
         log.entries.push_front(CommandLogEntry {
@@ -98,18 +96,18 @@ impl CommandLog {
 
     /// Returns the newest `count` entries, newest first.
     pub fn newest(&self, kind: CommandLogKind, count: usize) -> Vec<CommandLogEntry> {
-        let log = lock(&self.logs[kind as usize]);
+        let log = self.logs[kind as usize].lock();
         log.entries.iter().take(count).cloned().collect()
     }
 
     /// Returns the number of entries.
     pub fn len(&self, kind: CommandLogKind) -> usize {
-        lock(&self.logs[kind as usize]).entries.len()
+        self.logs[kind as usize].lock().entries.len()
     }
 
     /// Drops all entries; the ids continue.
     pub fn reset(&self, kind: CommandLogKind) {
-        lock(&self.logs[kind as usize]).entries.clear();
+        self.logs[kind as usize].lock().entries.clear();
     }
 }
 

@@ -1,7 +1,7 @@
 //! Counts error replies by code, for the section `errorstats` of INFO.
 
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 
 /// The maximum number of codes. Beyond it, new codes from scripts are counted under one name.
 const CODES_MAX: usize = 128;
@@ -15,7 +15,7 @@ pub struct ErrorCounts {
 impl ErrorCounts {
     /// Counts one error reply.
     pub fn count(&self, code: &[u8]) {
-        let mut counts = crate::observability::lock(&self.counts);
+        let mut counts = self.counts.lock();
         if let Some(count) = counts.get_mut(code) {
             *count += 1;
         } else {
@@ -25,7 +25,7 @@ impl ErrorCounts {
 
     /// Counts one error reply whose code was made up by a script.
     pub fn count_from_script(&self, code: &[u8]) {
-        let mut counts = crate::observability::lock(&self.counts);
+        let mut counts = self.counts.lock();
         if let Some(count) = counts.get_mut(code) {
             *count += 1;
         } else if counts.len() < CODES_MAX {
@@ -37,13 +37,13 @@ impl ErrorCounts {
 
     /// Returns all codes and their counts, sorted by code.
     pub fn all(&self) -> Vec<(Vec<u8>, u64)> {
-        let counts = crate::observability::lock(&self.counts);
+        let counts = self.counts.lock();
         counts.iter().map(|(code, count)| (code.clone(), *count)).collect()
     }
 
     /// Resets all counts.
     pub fn reset(&self) {
-        crate::observability::lock(&self.counts).clear();
+        self.counts.lock().clear();
     }
 }
 

@@ -1,9 +1,7 @@
 //! The latency monitor: for each kind of event, the latest spikes that exceeded `latency-monitor-threshold`.
 
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::Mutex;
-
-use crate::observability::lock;
 
 #[cfg(test)]
 mod tests;
@@ -80,12 +78,13 @@ pub struct LatencyMonitor {
 impl LatencyMonitor {
     /// Records that an event took `ms` milliseconds.
     pub fn add(&self, event: &'static str, unix_s: u64, ms: u64) {
-        lock(&self.events).entry(event).or_default().add(unix_s, ms);
+        self.events.lock().entry(event).or_default().add(unix_s, ms);
     }
 
     /// Returns the name and the series of one event.
     pub fn series(&self, event: &[u8]) -> Option<(&'static str, LatencySeries)> {
-        lock(&self.events)
+        self.events
+            .lock()
             .iter()
             .find(|(name, _)| name.as_bytes() == event)
             .map(|(name, series)| (*name, series.clone()))
@@ -93,7 +92,8 @@ impl LatencyMonitor {
 
     /// Returns all events, sorted by name.
     pub fn all(&self) -> Vec<(&'static str, LatencySeries)> {
-        lock(&self.events)
+        self.events
+            .lock()
             .iter()
             .map(|(name, series)| (*name, series.clone()))
             .collect()
@@ -101,7 +101,7 @@ impl LatencyMonitor {
 
     /// Removes the series of one event. Returns `true` if there was one.
     pub fn reset(&self, event: &[u8]) -> bool {
-        let mut events = lock(&self.events);
+        let mut events = self.events.lock();
         let before = events.len();
         events.retain(|name, _| name.as_bytes() != event);
         events.len() != before
@@ -109,6 +109,6 @@ impl LatencyMonitor {
 
     /// Removes the series of all events. Returns their number.
     pub fn reset_all(&self) -> usize {
-        std::mem::take(&mut *lock(&self.events)).len()
+        std::mem::take(&mut *self.events.lock()).len()
     }
 }

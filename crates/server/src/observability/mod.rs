@@ -13,11 +13,6 @@ pub mod slot_stats;
 pub mod syslog;
 pub mod used_memory;
 
-/// Locks a mutex whose data stays valid whatever a panicking holder did.
-pub fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
-
 /// The recorded history, apart from counters.
 #[derive(Default)]
 pub struct ObservedHistory {

@@ -1,9 +1,7 @@
 //! Rates per second of increasing counters, for the fields `instantaneous_` of INFO.
 
-use std::sync::Mutex;
+use parking_lot::Mutex;
 use std::time::Instant;
-
-use crate::observability::lock;
 
 /// The number of windows over which a rate is averaged.
 const WINDOWS: usize = 16;
@@ -41,7 +39,7 @@ pub struct Rates {
 impl Rates {
     /// Closes a window. `totals` are the current values of the counters, indexed by [`Rate`].
     pub fn sample(&self, now: Instant, totals: [u64; RATES]) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if let Some((then, before)) = state.last {
             let seconds = now.duration_since(then).as_secs_f64();
             if seconds > 0.0 {
@@ -59,13 +57,13 @@ impl Rates {
 
     /// Returns the rate per second.
     pub fn per_second(&self, rate: Rate) -> f64 {
-        let state = lock(&self.state);
+        let state = self.state.lock();
         state.windows.iter().map(|window| window[rate as usize]).sum::<f64>() / WINDOWS as f64
     }
 
     /// Drops all windows.
     pub fn reset(&self) {
-        *lock(&self.state) = RateState::default();
+        *self.state.lock() = RateState::default();
     }
 }
 

@@ -1,10 +1,9 @@
 //! The system log: one datagram per line, in the form that local syslog daemons read.
 
+use parking_lot::Mutex;
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
-use std::sync::Mutex;
 
-use super::lock;
 use super::log::Level;
 
 /// The socket of the daemon.
@@ -43,7 +42,7 @@ impl Syslog {
             self.ident,
             std::process::id()
         );
-        let mut socket = lock(&self.socket);
+        let mut socket = self.socket.lock();
         let sent = socket
             .as_ref()
             .is_some_and(|socket| socket.send(datagram.as_bytes()).is_ok());

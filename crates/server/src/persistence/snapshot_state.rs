@@ -1,10 +1,8 @@
 //! The snapshot under way: its purpose, its progress, and its cancellation.
 
-use std::sync::Mutex;
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-
-use crate::observability::lock;
 
 /// The interval at which a thread that waits for the end checks.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
@@ -48,7 +46,7 @@ impl SnapshotState {
     /// # Errors
     /// The purpose of the current snapshot, if there is one.
     pub fn claim(&self, purpose: SnapshotPurpose, now_s: u64) -> Result<(), SnapshotPurpose> {
-        let mut current = lock(&self.current);
+        let mut current = self.current.lock();
         if let Some(current) = *current {
             return Err(current.purpose);
         }
@@ -64,26 +62,27 @@ impl SnapshotState {
 
     /// Ends the current one.
     pub fn release(&self) {
-        *lock(&self.current) = None;
+        *self.current.lock() = None;
         self.keys_done.store(0, Ordering::Relaxed);
         self.keys_total.store(0, Ordering::Relaxed);
     }
 
     /// Returns the purpose of the current one.
     pub fn purpose(&self) -> Option<SnapshotPurpose> {
-        lock(&self.current).map(|current| current.purpose)
+        self.current.lock().map(|current| current.purpose)
     }
 
     /// The start of the current snapshot in seconds since the Unix epoch, if it has that purpose.
     pub fn started_s(&self, purpose: SnapshotPurpose) -> Option<u64> {
-        lock(&self.current)
+        self.current
+            .lock()
             .filter(|current| current.purpose == purpose)
             .map(|current| current.started_s)
     }
 
     /// Cancels the current snapshot if it has one of these purposes. Returns `true` if it has.
     pub fn cancel(&self, purposes: &[SnapshotPurpose]) -> bool {
-        let current = lock(&self.current);
+        let current = self.current.lock();
         let meant = current.is_some_and(|current| purposes.contains(&current.purpose));
         if meant {
             self.is_cancelled.store(true, Ordering::Release);

@@ -32,15 +32,14 @@
 //! A unit of several ops is wrapped in MULTI and EXEC. As in Valkey, this does not depend on which consumers exist.
 //! What a push does for clients blocked on its key forms separate units after it, under the same sequence number.
 
+use parking_lot::Mutex;
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread::Thread;
 
-use weft_sync::{RingGauge, RingReader, RingWriter, ring};
-
-use crate::observability::lock;
 use crate::observability::used_memory::UsedMemory;
+use weft_sync::{RingGauge, RingReader, RingWriter, ring};
 
 mod reader;
 mod writer;
@@ -116,7 +115,7 @@ impl PropagationLog {
 
     /// Returns a writer for the log. A thread keeps it for as long as it may write.
     pub fn log_writer(self: &Arc<Self>) -> LogWriter {
-        let mut rings = lock(&self.rings);
+        let mut rings = self.rings.lock();
         let writer = rings.idle.pop().unwrap_or_else(|| {
             let (writer, reader) = ring();
             rings.new.push(reader);
@@ -129,12 +128,12 @@ impl PropagationLog {
     }
 
     fn return_writer(&self, writer: RingWriter) {
-        lock(&self.rings).idle.push(writer);
+        self.rings.lock().idle.push(writer);
     }
 
     /// Returns the number of bytes of all threads that the log thread has not read yet.
     pub fn unread_bytes(&self) -> usize {
-        lock(&self.rings).gauges.iter().map(RingGauge::unread).sum()
+        self.rings.lock().gauges.iter().map(RingGauge::unread).sum()
     }
 
     /// Takes the next sequence number.
@@ -153,7 +152,7 @@ impl PropagationLog {
     /// keyspace, since there is no such position otherwise.
     pub fn schedule_mark(&self, action: impl FnOnce(&mut ConsumerStreams) + Send + 'static) {
         let at = self.last_sequence();
-        lock(&self.marks).push_back((at, Box::new(action)));
+        self.marks.lock().push_back((at, Box::new(action)));
         self.has_new_rings_or_marks.store(true, Ordering::SeqCst);
         self.wake();
     }
@@ -170,7 +169,7 @@ impl PropagationLog {
     #[cold]
     fn wake_thread(&self) {
         if self.is_asleep.swap(false, Ordering::SeqCst)
-            && let Some(thread) = &*lock(&self.thread)
+            && let Some(thread) = &*self.thread.lock()
         {
             thread.unpark();
         }

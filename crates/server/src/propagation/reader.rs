@@ -8,7 +8,6 @@ use weft_sync::RingReader;
 
 use super::writer::{LogTarget, OP_HEADER_BYTES, UNIT_BEGIN, UNIT_END, db_and_length, write_command};
 use super::{LogMark, PropagationLog};
-use crate::observability::lock;
 
 /// The number of sequence numbers after which consumers process what they have received, even if there are more.
 const MAX_SEQUENCES_PER_ROUND: usize = 4096;
@@ -161,7 +160,7 @@ struct LogReader {
 /// When the operating system cannot create the thread.
 pub fn start(propagation: &Arc<PropagationLog>) -> std::io::Result<()> {
     // The lock is held until the thread is known, because a writer that finds it asleep must be able to wake it.
-    let mut known = lock(&propagation.thread);
+    let mut known = propagation.thread.lock();
     if known.is_some() {
         return Ok(());
     }
@@ -199,10 +198,10 @@ impl LogReader {
         if !self.propagation.has_new_rings_or_marks.swap(false, Ordering::SeqCst) {
             return;
         }
-        let new = std::mem::take(&mut lock(&self.propagation.rings).new);
+        let new = std::mem::take(&mut self.propagation.rings.lock().new);
         self.heads
             .extend(new.into_iter().map(|ring| RingHead { ring, ticket: None }));
-        self.marks.extend(lock(&self.propagation.marks).drain(..));
+        self.marks.extend(self.propagation.marks.lock().drain(..));
     }
 
     /// Passes the consumers the available records in order. Returns the number of sequence numbers and marks processed.

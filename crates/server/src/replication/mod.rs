@@ -26,13 +26,14 @@ mod replicas;
 
 pub use replicas::{ReplicaChannel, ReplicaInfo, ReplicaSyncState, ReplicaWait, Replicas, WAITAOF_DISABLED_REPLY};
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::config::{Config, id};
-use crate::observability::{lock, log};
+use crate::observability::log;
 
 /// The interval at which sleeping links are checked ([`Replication::stand_still`]).
 const SLEEP_CHECK_INTERVAL: Duration = Duration::from_millis(10);
@@ -362,7 +363,7 @@ impl Replication {
 
     /// Locks the state that changes rarely. The lock must be held only briefly.
     pub fn state(&self) -> MutexGuard<'_, RoleState> {
-        lock(&self.state)
+        self.state.lock()
     }
 
     /// Returns the replication offset of the data.
@@ -457,16 +458,15 @@ impl Replication {
             if let Some(primary) = &state.primary {
                 return (primary.clone(), self.role_epoch());
             }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.changed.wait(&mut state);
         }
     }
 
     /// Sleeps for `duration`, or until the role epoch `term` is over.
     pub fn sleep_in_role_epoch(&self, term: u64, duration: Duration) {
-        let state = self.state();
-        let over = |_: &mut RoleState| self.role_epoch() == term;
-        // A panic in another thread does not change the duration.
-        let _ = self.changed.wait_timeout_while(state, duration, over);
+        let mut state = self.state();
+        let is_current = |_: &mut RoleState| self.role_epoch() == term;
+        self.changed.wait_while_for(&mut state, is_current, duration);
     }
 
     /// Changes the state on behalf of the role epoch `term`. Returns `None` if that epoch is over.
@@ -504,7 +504,7 @@ impl Replication {
 
     /// Locks the state of the coordinated failover. The lock must be held only briefly.
     pub fn failover(&self) -> MutexGuard<'_, CoordinatedFailover> {
-        lock(&self.failover)
+        self.failover.lock()
     }
 
     /// Returns `true` if this server is failing over to a replica.

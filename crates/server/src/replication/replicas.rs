@@ -1,11 +1,10 @@
 //! The replicas of this server as all threads see them, and the backlog that they read.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard};
 
 use super::backlog::ReplicationBacklog;
-use crate::observability::lock;
 
 /// The default time for which the stream after a dump is kept once the connection of the dump is gone, in seconds.
 const DEFAULT_GRACE_S: u64 = 60;
@@ -153,13 +152,13 @@ impl Default for Replicas {
 impl Replicas {
     /// Locks the backlog. The lock must be held only briefly.
     pub fn backlog(&self) -> MutexGuard<'_, ReplicationBacklog> {
-        lock(&self.backlog)
+        self.backlog.lock()
     }
 
     /// Returns the number of bytes that the backlog occupies. Does not wait for the lock, so the result may be slightly
     /// out of date.
     pub fn backlog_bytes(&self) -> u64 {
-        if let Ok(backlog) = self.backlog.try_lock() {
+        if let Some(backlog) = self.backlog.try_lock() {
             self.backlog_bytes.store(backlog.memory_bytes(), Ordering::Relaxed);
         }
         self.backlog_bytes.load(Ordering::Relaxed)
@@ -167,18 +166,18 @@ impl Replicas {
 
     /// Locks the list of replicas. The lock must be held only briefly.
     pub fn infos(&self) -> MutexGuard<'_, Vec<ReplicaInfo>> {
-        lock(&self.infos)
+        self.infos.lock()
     }
 
     /// Locks the set of dumps whose streams have not been requested yet, given by the ids of their clients. The lock
     /// must be held only briefly.
     pub fn awaited_dumps(&self) -> MutexGuard<'_, BTreeSet<u64>> {
-        lock(&self.awaited_dumps)
+        self.awaited_dumps.lock()
     }
 
     /// Locks the list of waiting clients.
     pub fn waits(&self) -> MutexGuard<'_, Vec<ReplicaWait>> {
-        lock(&self.waits)
+        self.waits.lock()
     }
 
     /// Returns the number of replicas that receive the stream.

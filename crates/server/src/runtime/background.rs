@@ -1,9 +1,10 @@
 //! Background threads for commands that would make their worker's other clients wait.
 
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
 
-use crate::observability::{lock, log, memory};
+use crate::observability::{log, memory};
 use crate::state::{Job, Server};
 
 /// Threads; more would only contend for the cores that the workers use.
@@ -56,7 +57,7 @@ fn start_some(
                     lower_priority();
                 }
                 loop {
-                    let job = lock(&jobs).recv();
+                    let job = jobs.lock().recv();
                     let (Ok(job), Some(server)) = (job, server.upgrade()) else {
                         return;
                     };

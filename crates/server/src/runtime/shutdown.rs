@@ -9,10 +9,8 @@
 //! A shutdown can be aborted while it is prepared, and not afterwards. A signal that arrives while periodic tasks are
 //! stopped (DEBUG PAUSE-CRON) waits for them, and can be aborted as well.
 
-use std::sync::Mutex;
+use parking_lot::Mutex;
 use std::sync::atomic::AtomicU64;
-
-use crate::observability::lock;
 
 /// The way in which the process ends: the options of SHUTDOWN, and of `shutdown-on-sigint` and `-sigterm`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -85,7 +83,7 @@ enum State {
 impl ShutdownRequest {
     /// Somebody begins to prepare the end, unless that is under way; whether this is so.
     pub fn try_begin(&self) -> bool {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let begins = matches!(*state, State::None | State::Signalled(_));
         if begins {
             *state = State::Prepared { called_off: false };
@@ -95,7 +93,7 @@ impl ShutdownRequest {
 
     /// A signal asks for the end, unless that is under way.
     pub fn note_signal(&self, shutdown: Shutdown) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if matches!(*state, State::None) {
             *state = State::Signalled(shutdown);
         }
@@ -103,7 +101,7 @@ impl ShutdownRequest {
 
     /// Takes the request of a signal that was not aborted.
     pub fn take_signalled(&self) -> Option<Shutdown> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         match std::mem::take(&mut *state) {
             State::Signalled(shutdown) => Some(shutdown),
             before => {
@@ -115,22 +113,22 @@ impl ShutdownRequest {
 
     /// Returns `true` if no shutdown is requested.
     pub fn is_idle(&self) -> bool {
-        matches!(*lock(&self.state), State::None)
+        matches!(*self.state.lock(), State::None)
     }
 
     /// Returns `true` if a shutdown is being prepared or about to happen.
     pub fn is_wanted(&self) -> bool {
-        !matches!(*lock(&self.state), State::None | State::Signalled(_))
+        !matches!(*self.state.lock(), State::None | State::Signalled(_))
     }
 
     /// Returns `true` if the shutdown under preparation was aborted.
     pub fn is_aborted(&self) -> bool {
-        matches!(*lock(&self.state), State::Prepared { called_off: true })
+        matches!(*self.state.lock(), State::Prepared { called_off: true })
     }
 
     /// Ends the preparation without a shutdown.
     pub fn cancel_preparation(&self) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if matches!(*state, State::Prepared { .. }) {
             *state = State::None;
         }
@@ -138,7 +136,7 @@ impl ShutdownRequest {
 
     /// Completes the preparation. Returns `true` if this request counts, which the first one does.
     pub fn try_complete(&self, shutdown: Shutdown) -> bool {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if !matches!(
             *state,
             State::None | State::Signalled(_) | State::Prepared { called_off: false }
@@ -151,7 +149,7 @@ impl ShutdownRequest {
 
     /// Takes the request up: it cannot be called off any more.
     pub fn commit(&self) -> Option<Shutdown> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         match std::mem::replace(&mut *state, State::UnderWay) {
             State::Waiting(shutdown) => Some(shutdown),
             before => {
@@ -163,7 +161,7 @@ impl ShutdownRequest {
 
     /// Calls off what is being prepared; whether there was something.
     pub fn abort(&self) -> bool {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         match &mut *state {
             State::Prepared { called_off } => !std::mem::replace(called_off, true),
             State::Signalled(_) => {

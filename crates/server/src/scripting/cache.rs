@@ -1,8 +1,9 @@
 //! The script cache, keyed by digest. The least recently used scripts of EVAL are evicted when there are too many.
 
+use parking_lot::RwLock;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 
 use sha1::{Digest as _, Sha1};
 
@@ -68,13 +69,13 @@ impl ScriptCache {
     pub fn find(&self, digest: &[u8]) -> Option<Arc<Script>> {
         let mut lower = Digest::try_from(digest).ok()?;
         lower.make_ascii_lowercase();
-        let scripts = self.scripts.read().unwrap_or_else(PoisonError::into_inner);
+        let scripts = self.scripts.read();
         scripts.get(&lower).cloned()
     }
 
     /// Adds a script that compiles. If the digest is cached already, returns the cached script instead.
     pub fn add(&self, digest: Digest, source: &[u8], flags: Option<ScriptFlags>, evictable: bool) -> Arc<Script> {
-        let mut scripts = self.scripts.write().unwrap_or_else(PoisonError::into_inner);
+        let mut scripts = self.scripts.write();
         if let Some(script) = scripts.get(&digest) {
             return script.clone();
         }
@@ -144,7 +145,7 @@ impl ScriptCache {
 
     /// Drops all scripts.
     pub fn flush(&self) {
-        let mut scripts = self.scripts.write().unwrap_or_else(PoisonError::into_inner);
+        let mut scripts = self.scripts.write();
         for script in scripts.values() {
             script.is_alive.store(false, Ordering::Relaxed);
         }
@@ -161,7 +162,7 @@ impl ScriptCache {
 
     /// Returns the number of cached scripts.
     pub fn len(&self) -> usize {
-        self.scripts.read().unwrap_or_else(PoisonError::into_inner).len()
+        self.scripts.read().len()
     }
 
     /// Returns the bytes of memory that the cached scripts take.

@@ -3,13 +3,13 @@
 //! The whole set is one immutable value that is replaced when it changes, so readers hold no lock while they work.
 //! Function names are compared case-insensitively, as in Valkey. Library names are compared exactly.
 
+use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use super::profile::ScriptProfile;
 use super::shebang::ScriptFlags;
-use crate::observability::lock;
 
 /// The estimated bytes that a function takes in addition to its name, and a library in addition to its name and code.
 const OVERHEAD_BYTES: usize = 200;
@@ -114,14 +114,14 @@ pub struct Libraries {
 impl Libraries {
     /// Returns the current set of libraries.
     pub fn current(&self) -> Arc<LibrarySet> {
-        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.current.read().clone()
     }
 
     fn replace_with<R>(&self, change: impl FnOnce(&mut LibrarySet) -> Result<R, Vec<u8>>) -> Result<R, Vec<u8>> {
-        let _changing = lock(&self.replace_lock);
+        let _changing = self.replace_lock.lock();
         let mut next = (*self.current()).clone();
         let result = change(&mut next)?;
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(next);
+        *self.current.write() = Arc::new(next);
         Ok(result)
     }
 

@@ -4,11 +4,10 @@
 //! A run on a script thread is listed from its start. A run on a worker is listed once it is overdue, since no other
 //! thread needs to query it before.
 
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
-
-use crate::observability::lock;
 
 /// The reason why a script is stopped before its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,27 +158,27 @@ impl ScriptRun {
 
     /// Records that the run holds these slots.
     pub fn note_held_slots(&self, slots: impl Iterator<Item = u16>) {
-        lock(&self.held).slots.extend(slots);
+        self.held.lock().slots.extend(slots);
     }
 
     /// Records that the run holds one more slot.
     pub fn note_held_slot(&self, slot: u16) {
-        lock(&self.held).slots.push(slot);
+        self.held.lock().slots.push(slot);
     }
 
     /// Records that the run holds every slot.
     pub fn note_all_slots_held(&self) {
-        lock(&self.held).all_slots = true;
+        self.held.lock().all_slots = true;
     }
 
     fn is_holding(&self, slot: u16) -> bool {
-        let holding = lock(&self.held);
+        let holding = self.held.lock();
         holding.all_slots || holding.slots.contains(&slot)
     }
 
     /// Returns the source and line at which the run was stopped.
     pub fn stopped_at(&self) -> Option<(String, usize)> {
-        lock(&self.stopped_at).clone()
+        self.stopped_at.lock().clone()
     }
 }
 
@@ -221,12 +220,12 @@ pub struct RunRegistry {
 impl RunRegistry {
     /// Adds a run to the register.
     pub fn list(&self, run: &Arc<ScriptRun>) {
-        lock(&self.runs).push(run.clone());
+        self.runs.lock().push(run.clone());
     }
 
     /// Removes a run from the register.
     pub fn unlist(&self, run: &Arc<ScriptRun>) {
-        let mut runs = lock(&self.runs);
+        let mut runs = self.runs.lock();
         runs.retain(|other| !Arc::ptr_eq(other, run));
         if run.is_overdue() && self.overdue.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.notify_overdue(false);
@@ -248,7 +247,7 @@ impl RunRegistry {
 
     /// Stops every other run that holds a slot and has not written. Such a run is restarted later.
     pub fn preempt(&self, slot: u16, by: &Arc<ScriptRun>) {
-        for run in lock(&self.runs).iter() {
+        for run in self.runs.lock().iter() {
             if !Arc::ptr_eq(run, by) && run.is_holding(slot) {
                 run.stop(StopReason::Contended);
             }
@@ -263,7 +262,7 @@ impl RunRegistry {
 
     /// Returns an overdue run that holds the slot, or any overdue run if `slot` is `None`.
     pub fn overdue_holder(&self, slot: Option<u16>) -> Option<Arc<ScriptRun>> {
-        let runs = lock(&self.runs);
+        let runs = self.runs.lock();
         let mut overdue = runs.iter().filter(|run| run.is_overdue());
         overdue
             .find(|run| slot.is_none_or(|slot| run.is_holding(slot)))
@@ -272,7 +271,7 @@ impl RunRegistry {
 
     /// Returns the run that has lasted longest.
     pub fn longest_run(&self) -> Option<Arc<ScriptRun>> {
-        lock(&self.runs).iter().max_by_key(|run| run.elapsed()).cloned()
+        self.runs.lock().iter().max_by_key(|run| run.elapsed()).cloned()
     }
 
     /// Kills the longest of those runs that can be killed.
@@ -280,7 +279,7 @@ impl RunRegistry {
     /// # Errors
     /// The reason if there is no such run.
     pub fn kill(&self, functions: bool) -> Result<(), KillError> {
-        let runs = lock(&self.runs);
+        let runs = self.runs.lock();
         if runs.is_empty() {
             return Err(KillError::NotRunning);
         }
@@ -317,7 +316,7 @@ impl RunRegistry {
         if run.stop_reason().is_none() {
             return false;
         }
-        let mut known = lock(&run.stopped_at);
+        let mut known = run.stopped_at.lock();
         if known.is_none() {
             *known = place();
         }
@@ -337,7 +336,7 @@ impl RunRegistry {
             elapsed.as_millis(),
             String::from_utf8_lossy(&run.name)
         );
-        let mut runs = lock(&self.runs);
+        let mut runs = self.runs.lock();
         if !listed {
             runs.push(run.clone());
         }

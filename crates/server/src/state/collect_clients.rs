@@ -16,8 +16,8 @@
 //! 3. The client that runs the transaction is read directly, in its state at that command. So are links, which belong
 //!    to no worker.
 
+use parking_lot::Mutex;
 use std::collections::HashSet;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use std::sync::Arc;
@@ -26,7 +26,6 @@ use super::moving_connections::Query;
 use super::{ClientVisitor, Message, QueryOrigin, Server};
 use crate::net::client::{BufferFigures, Client, ClientFlags};
 use crate::net::client_snapshot::{ClientSnapshot, WaitState};
-use crate::observability::lock;
 
 /// Client snapshots on their way to the worker that requested them.
 pub struct ClientCollection {
@@ -56,7 +55,7 @@ impl ClientCollection {
 
     /// Adds the clients of one worker. With the last worker's clients, all are sent to the requesting worker.
     pub fn add(&self, server: &Server, client_snapshots: Vec<ClientSnapshot>) {
-        let mut all = lock(&self.client_snapshots);
+        let mut all = self.client_snapshots.lock();
         all.extend(client_snapshots);
         if self.missing.fetch_sub(1, Ordering::AcqRel) != 1 {
             return;

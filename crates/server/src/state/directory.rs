@@ -4,11 +4,10 @@
 //! directory until the connection is in the new worker's mailbox. So mail for the client goes to a worker that has the
 //! connection, or that had it and forwards the mail, and never arrives before the connection.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::Mutex;
 
 use super::WorkerId;
-use crate::observability::lock;
 
 const SHARDS: usize = 64;
 
@@ -24,17 +23,17 @@ impl Default for Directory {
 impl Directory {
     /// A client is there now.
     pub fn put(&self, client: u64, worker: WorkerId) {
-        lock(self.shard(client)).insert(client, worker);
+        self.shard(client).lock().insert(client, worker);
     }
 
     /// A client is gone.
     pub fn remove(&self, client: u64) {
-        lock(self.shard(client)).remove(&client);
+        self.shard(client).lock().remove(&client);
     }
 
     /// The worker of a client; `None` if it is gone.
     pub fn worker_of(&self, client: u64) -> Option<WorkerId> {
-        lock(self.shard(client)).get(&client).copied()
+        self.shard(client).lock().get(&client).copied()
     }
 
     fn shard(&self, client: u64) -> &Mutex<HashMap<u64, WorkerId>> {

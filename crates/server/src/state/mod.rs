@@ -1,11 +1,12 @@
 //! The server's shared state: what every thread may reach, and the messages between threads.
 
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, SyncSender};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use weft_reactor::{Output, Waker};
@@ -29,12 +30,12 @@ use crate::net::usage::ClientMemory;
 use crate::notify::monitor::Monitors;
 use crate::notify::pubsub::PubSubRegistry;
 use crate::notify::tracking::TrackingTable;
+use crate::observability::ObservedHistory;
 use crate::observability::commandlog::LoggedCommand;
 use crate::observability::errors::ErrorCounts;
 use crate::observability::metrics::Metrics;
 use crate::observability::slot_stats::SlotStats;
 use crate::observability::used_memory::UsedMemory;
-use crate::observability::{ObservedHistory, lock};
 use crate::persistence::aof_files;
 use crate::persistence::aof_files::AofFiles;
 use crate::persistence::aof_files::reader::{AofReadError, AofReader};
@@ -556,7 +557,7 @@ impl Server {
 
     /// Visits the primary and the replicas, which belong to no worker, and closes the links that are marked for it.
     pub fn visit_linked(&self, visit: &mut dyn FnMut(&mut Client, BufferFigures)) {
-        for (id, (client, buffers)) in &mut *lock(&self.linked_clients) {
+        for (id, (client, buffers)) in &mut *self.linked_clients.lock() {
             visit(client, *buffers);
             if !client.flags.contains(ClientFlags::CLOSE_ASAP) {
                 continue;
@@ -620,7 +621,7 @@ impl WorkerQuery {
     /// Adds a worker's part; the last part completes the reply and mails it.
     pub fn add_answer(&self, server: &Server, part: TransactionPart) {
         let parts = {
-            let mut parts = lock(&self.parts);
+            let mut parts = self.parts.lock();
             parts.push(part);
             if self.missing.fetch_sub(1, Ordering::AcqRel) != 1 {
                 return;

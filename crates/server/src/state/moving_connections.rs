@@ -11,11 +11,11 @@
 //!
 //! No thread blocks: both sides are messages that are sent later.
 
+use parking_lot::Mutex;
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use super::{ClientCollection, Message, Server, WorkerId, WorkerQuery};
-use crate::observability::lock;
 
 /// A query to all workers.
 pub(super) enum Query {
@@ -42,7 +42,7 @@ struct InTransit {
 impl MovingConnections {
     /// Returns `true` if a connection may leave a worker now. Otherwise the worker gets the order again later.
     pub fn begin(&self, worker: WorkerId, to: &Range<WorkerId>, keep: usize) -> bool {
-        let mut now = lock(&self.0);
+        let mut now = self.0.lock();
         if now.queries == 0 && now.waiting.is_empty() {
             now.moving += 1;
             return true;
@@ -57,7 +57,7 @@ impl Server {
     /// A moved connection has arrived, or is gone: sends the queries that waited for it.
     pub fn end_move(&self) {
         let waiting = {
-            let mut now = lock(&self.moves.0);
+            let mut now = self.moves.0.lock();
             now.moving -= 1;
             if now.moving > 0 {
                 return;
@@ -73,7 +73,7 @@ impl Server {
     /// Sends a query to all workers, once no connection is between two of them.
     pub(super) fn begin_query(&self, query: Query) {
         {
-            let mut now = lock(&self.moves.0);
+            let mut now = self.moves.0.lock();
             if now.moving > 0 {
                 now.waiting.push(query);
                 return;
@@ -95,7 +95,7 @@ impl Server {
     /// All workers have answered a query.
     pub(super) fn end_query(&self) {
         let refused = {
-            let mut now = lock(&self.moves.0);
+            let mut now = self.moves.0.lock();
             now.queries -= 1;
             if now.queries > 0 {
                 return;

@@ -1,7 +1,8 @@
 //! The parts of a `Server` that differ between one that serves clients and one that only a debugged script sees.
 
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
-use std::sync::{Arc, Mutex, OnceLock, mpsc};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Instant;
 
 use super::{CoordinatorCommand, Job, Pause, PrimaryThreadCommand, Server, WorkerLink};

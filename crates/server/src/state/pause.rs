@@ -1,10 +1,9 @@
 //! Pauses: which commands are held back, until when, and how the paused clients continue.
 
-use std::sync::Mutex;
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Message, Server};
-use crate::observability::lock;
 
 /// The commands that are held back, and until when: by CLIENT PAUSE and by the server itself. Workers read it without a
 /// lock.
@@ -50,7 +49,7 @@ impl Pause {
 
     /// Begins a pause. One under way for the same reason is neither shortened nor made to hold back less.
     pub fn begin(&self, reason: PauseReason, now_ms: u64, until_ms: u64, all: bool) {
-        let mut wanted = lock(&self.wanted);
+        let mut wanted = self.wanted.lock();
         let hold = &mut wanted[reason as usize];
         let current = hold.filter(|hold| now_ms < hold.until_ms);
         *hold = Some(PauseScope {
@@ -62,7 +61,7 @@ impl Pause {
 
     /// Ends the pauses that are due. Returns `true` if that lets any client continue.
     pub fn end_if_due(&self, now_ms: u64) -> bool {
-        let mut wanted = lock(&self.wanted);
+        let mut wanted = self.wanted.lock();
         let before = self.now();
         for hold in wanted.iter_mut() {
             *hold = hold.filter(|hold| now_ms < hold.until_ms);
@@ -73,7 +72,7 @@ impl Pause {
 
     /// Ends the pause of one reason. Returns `true` if that lets any client continue.
     pub fn end(&self, reason: PauseReason) -> bool {
-        let mut wanted = lock(&self.wanted);
+        let mut wanted = self.wanted.lock();
         let before = self.now();
         wanted[reason as usize] = None;
         self.recompute(&wanted);
@@ -83,7 +82,7 @@ impl Pause {
     /// Returns the next time at which a client may continue, in milliseconds since the Unix epoch.
     pub fn next_end_ms(&self) -> Option<u64> {
         self.end_ms()?;
-        lock(&self.wanted).iter().flatten().map(|hold| hold.until_ms).min()
+        self.wanted.lock().iter().flatten().map(|hold| hold.until_ms).min()
     }
 
     fn now(&self) -> (u64, u64) {

@@ -1,6 +1,7 @@
 //! FUNCTION: libraries of functions are loaded, listed, dumped and dropped.
 
-use std::sync::{Arc, Mutex};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::Duration;
 
 use weft_reactor::unix_ms;
@@ -10,7 +11,6 @@ use super::script::{BUSY_SCRIPT, is_asynchronous, kill_one};
 use crate::commands::context::{Binding, CommandResult, Context, exclusive, leased, reply_bytes};
 use crate::commands::error::{CommandError, shown};
 use crate::config::id;
-use crate::observability::lock;
 use crate::observability::metrics::Counter;
 use crate::rdb::{dump_payload, functions};
 use crate::scripting::{
@@ -65,7 +65,7 @@ fn changing<P: 'static>(
                 while server.pause.holds_writes(unix_ms()) {
                     std::thread::sleep(LOG_PERIOD);
                 }
-                let _order = lock(&CHANGES);
+                let _order = CHANGES.lock();
                 // A pause, and another role, begin in exclusive mode, so within this passage both are what they are.
                 let _pass = seat.enter();
                 if server.pause.holds_writes(unix_ms()) {

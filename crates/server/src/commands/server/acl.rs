@@ -15,7 +15,7 @@ use crate::commands::permission::CommandPermission;
 use crate::commands::registry::Lookup;
 use crate::config::id;
 use crate::net::client::ClientFlags;
-use crate::observability::{lock, log};
+use crate::observability::log;
 use crate::state::{Message, Server};
 
 /// The subcommands of ACL and their handlers.
@@ -303,14 +303,14 @@ fn log_entries(ctx: &mut Context<'_, '_>) -> CommandResult {
     let count = match ctx.argc() {
         2 => LOG_ENTRIES,
         3 if ctx.arg(2).eq_ignore_ascii_case(b"reset") => {
-            lock(&ctx.server.acl.log).clear();
+            ctx.server.acl.log.lock().clear();
             ctx.reply.ok();
             return Ok(());
         }
         3 => parse_i64(ctx.arg(2)).ok_or(CommandError::NOT_AN_INTEGER)?,
         _ => return Err(too_many_words(ctx)),
     };
-    let entries = lock(&ctx.server.acl.log).latest(usize::try_from(count).unwrap_or(0));
+    let entries = ctx.server.acl.log.lock().latest(usize::try_from(count).unwrap_or(0));
     ctx.reply.array(entries.len());
     for entry in &entries {
         show_entry(&mut ctx.reply, entry, ctx.now_ms);

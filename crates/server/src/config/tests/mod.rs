@@ -8,8 +8,8 @@ mod setting;
 mod syntax;
 mod table;
 
+use parking_lot::{Mutex, MutexGuard};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::{Config, ParameterId, SetError, SetPermissions};
 
@@ -51,7 +51,7 @@ fn loaded(text: &str) -> Config {
 /// Locks the working directory of the process. Tests that change or read it run one after another.
 fn working_directory() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+    TURN.lock()
 }
 
 /// A directory that is removed with its contents at the end of a test.

@@ -294,7 +294,7 @@ fn no_images_are_kept_without_a_snapshot() {
     let mut scene = Fixture::new(7);
     let is_empty = |scene: &Fixture| {
         let all = scene.keyspace.before_images.slots();
-        all.iter().all(|images| lock(images).0.is_empty())
+        all.iter().all(|images| images.lock().0.is_empty())
     };
     for _ in 0..200 {
         scene.change();
@@ -321,7 +321,7 @@ fn a_cancelled_snapshot_keeps_no_more_images() {
     for _ in 0..200 {
         scene.change();
     }
-    assert!(before_images.slots().iter().all(|images| lock(images).0.is_empty()));
+    assert!(before_images.slots().iter().all(|images| images.lock().0.is_empty()));
     let mut contents = Contents::new();
     let keyspace = &scene.keyspace;
     let mut seen = ContentsCollector {

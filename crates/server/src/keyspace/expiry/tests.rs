@@ -1,7 +1,7 @@
 //! Tests of active expiry when slots cannot be leased, and of the permission to delete keys.
 
+use parking_lot::Mutex;
 use std::cell::Cell;
-use std::sync::Mutex;
 use std::time::Duration;
 
 use weft_table::NewValue;

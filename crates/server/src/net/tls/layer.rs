@@ -1,13 +1,12 @@
 //! The TLS layer of one connection: decrypts input and encrypts output.
 
+use parking_lot::Mutex;
 use std::cell::RefCell;
 use std::io::{self, BufRead as _, Write as _};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use rustls::Connection as Session;
 use weft_reactor::{Output, Reactor, ReceiveOutcome, SendOutcome, SendQueue, Token};
-
-use crate::observability::lock;
 
 /// The maximum bytes of one connection that are encrypted per turn, since all other connections wait meanwhile.
 pub const TURN_SHARE_BYTES: usize = 512 * 1024;
@@ -53,12 +52,12 @@ impl TlsLayer {
 
     /// Refuses service: the client gets `text` once the handshake has ended.
     pub fn refuse(&self, text: &'static str) {
-        lock(&self.0).refusal = Some(text);
+        self.0.lock().refusal = Some(text);
     }
 
     /// Returns the error that the client gets instead of service.
     pub fn refusal(&self) -> Option<&'static str> {
-        lock(&self.0).refusal
+        self.0.lock().refusal
     }
 
     /// Sends the first message of the side that begins the handshake. The socket need not be connected yet.
@@ -66,24 +65,24 @@ impl TlsLayer {
     /// # Errors
     /// If the connection is broken.
     pub fn start_handshake(&self, reactor: &mut Reactor, token: Token) -> io::Result<()> {
-        lock(&self.0).send_encrypted(reactor, token).map(drop)
+        self.0.lock().send_encrypted(reactor, token).map(drop)
     }
 
     /// Returns `true` if the handshake has not ended.
     pub fn is_handshaking(&self) -> bool {
-        lock(&self.0).session.is_handshaking()
+        self.0.lock().session.is_handshaking()
     }
 
     /// Returns the peer's certificate, in DER.
     pub fn peer_certificate(&self) -> Option<Vec<u8>> {
-        let layer = lock(&self.0);
+        let layer = self.0.lock();
         let first = layer.session.peer_certificates()?.first()?;
         Some(first.to_vec())
     }
 
     /// Returns the bytes of output that are not encrypted yet.
     pub fn unencrypted_bytes(&self) -> usize {
-        lock(&self.0).waiting.len()
+        self.0.lock().waiting.len()
     }
 
     /// Receives as [`Reactor::receive`] does, and appends the decrypted bytes. `count` may be 0 if the records
@@ -98,7 +97,7 @@ impl TlsLayer {
         into: &mut Vec<u8>,
         room: usize,
     ) -> io::Result<ReceiveOutcome> {
-        let mut layer = lock(&self.0);
+        let mut layer = self.0.lock();
         if layer.is_peer_closed {
             return Ok(ReceiveOutcome::Closed);
         }
@@ -133,7 +132,7 @@ impl TlsLayer {
     /// # Errors
     /// If the connection is broken.
     pub fn send(&self, reactor: &mut Reactor, token: Token, output: &mut Output) -> io::Result<SendOutcome> {
-        let mut layer = lock(&self.0);
+        let mut layer = self.0.lock();
         let length = output.len();
         let waits = !layer.waiting.is_empty() || (length > SMALL_BYTES && reactor.in_flight(token) > 0);
         if waits {
@@ -154,7 +153,7 @@ impl TlsLayer {
     /// # Errors
     /// If the connection is broken.
     pub fn continue_sending(&self, reactor: &mut Reactor, token: Token) -> io::Result<SendOutcome> {
-        let mut layer = lock(&self.0);
+        let mut layer = self.0.lock();
         layer.go_on(reactor, token)?;
         Ok(layer.send_result(reactor, token))
     }
@@ -164,7 +163,7 @@ impl TlsLayer {
     /// # Errors
     /// If the reactor cannot register its interest in the socket.
     pub fn resume_on_reactor(&self, reactor: &mut Reactor, token: Token) -> io::Result<()> {
-        let layer = lock(&self.0);
+        let layer = self.0.lock();
         if layer.is_peer_closed {
             reactor.request_readable(token);
         }
@@ -176,7 +175,7 @@ impl TlsLayer {
 
     /// Sends `close_notify` to the peer if the socket accepts it at once.
     pub fn send_close_notify(&self, reactor: &mut Reactor, token: Token) {
-        let mut layer = lock(&self.0);
+        let mut layer = self.0.lock();
         if layer.session.is_handshaking() || !layer.waiting.is_empty() || reactor.in_flight(token) > 0 {
             return;
         }
@@ -190,7 +189,7 @@ impl TlsLayer {
     /// # Errors
     /// If the session is broken.
     pub fn encrypt(&self, bytes: &[u8]) -> io::Result<Vec<u8>> {
-        let mut layer = lock(&self.0);
+        let mut layer = self.0.lock();
         layer.session.writer().write_all(bytes)?;
         layer.take_encrypted()
     }

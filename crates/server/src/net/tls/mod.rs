@@ -32,7 +32,8 @@ mod sessions;
 mod trust;
 mod wire;
 
-use std::sync::{Arc, PoisonError, RwLock};
+use parking_lot::RwLock;
+use std::sync::Arc;
 
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, ServerConnection};
@@ -79,12 +80,12 @@ impl TlsState {
 
     /// Returns the current material.
     pub fn current(&self) -> Option<Arc<TlsMaterial>> {
-        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.current.read().clone()
     }
 
     /// Installs new material, for connections that begin from now on.
     pub fn install(&self, material: TlsMaterial) {
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(material));
+        *self.current.write() = Some(Arc::new(material));
     }
 
     /// Reads the configured files and installs them.

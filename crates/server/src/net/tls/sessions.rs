@@ -1,13 +1,11 @@
 //! The cache of TLS sessions that clients may resume, limited in number and age.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use rustls::server::StoresServerSessions;
-
-use crate::observability::lock;
 
 /// TLS sessions by id; the oldest are dropped first.
 pub struct SessionCache {
@@ -36,7 +34,7 @@ impl SessionCache {
     }
 
     fn lock_entries(&self) -> MutexGuard<'_, CachedSession> {
-        lock(&self.entries)
+        self.entries.lock()
     }
 }
 

@@ -24,9 +24,10 @@
 //! 4. A connection with subscriptions stays with its worker, since later messages could overtake messages that are
 //!    forwarded to a new worker.
 
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use weft_resp::glob;
 
@@ -411,11 +412,11 @@ fn add_new(workers: &mut Vec<usize>, more: impl Iterator<Item = usize>) {
 
 // A panic aborts the process, so a poisoned lock is never taken again.
 fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
-    lock.read().unwrap_or_else(PoisonError::into_inner)
+    lock.read()
 }
 
 fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
-    lock.write().unwrap_or_else(PoisonError::into_inner)
+    lock.write()
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use crate::keyspace::access::WholeKeyspace;
 use crate::keyspace::effects::Hooks;
 use crate::keyspace::flush::take_databases;
 use crate::keyspace::{Exclusive, Seat};
-use crate::observability::{lock, log};
+use crate::observability::log;
 use crate::persistence::aof_files::manifest;
 use crate::persistence::aof_files::manifest::{Manifest, ManifestEntry};
 use crate::persistence::aof_files::reader::{AofReadError, AofReader};
@@ -35,7 +35,7 @@ pub fn load_at_start(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize) 
         let seconds = start.elapsed().as_secs_f64();
         log::notice!("DB loaded from append only file: {seconds:.3} seconds");
     }
-    lock(&server.aof_files).manifest = manifest;
+    server.aof_files.lock().manifest = manifest;
     Ok(())
 }
 
@@ -284,7 +284,7 @@ fn reload_in_exclusive_mode(server: &Arc<Server>, seat: &mut Seat) -> Result<(),
         row,
     ));
     server.scripts.libraries.flush();
-    let mut manifest = lock(&server.aof_files).manifest.clone();
+    let mut manifest = server.aof_files.lock().manifest.clone();
     // As at startup. Other nodes would regard a silent cluster node as failed.
     let tells = server.cluster.is_none();
     server.repl.set_state_bits(ReplicationState::LOADING, tells);

@@ -2,11 +2,12 @@
 //!
 //! The handling of the files themselves is in [`crate::rdb::aof`]. This module decides when it happens.
 
+use parking_lot::Mutex;
 use std::fs::File;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use weft_reactor::unix_ms;
@@ -14,7 +15,7 @@ use weft_reactor::unix_ms;
 use crate::config::{Config, error_text, id};
 use crate::keyspace::Exclusive;
 use crate::keyspace::effects::Hooks;
-use crate::observability::{lock, log};
+use crate::observability::log;
 use crate::persistence::aof_files::manifest::{Manifest, ManifestStoreError, sync_directory};
 use crate::persistence::aof_files::{AofAppender, AofState, AppenderConsumer, AppenderLinks, open};
 use crate::persistence::rdb_file::rewrite_to_commands;
@@ -122,7 +123,7 @@ fn copy_parameters(server: &Server) {
 pub fn open_at_start(server: &Arc<Server>, all: &mut Exclusive<'_>) -> Result<(), AofFailed> {
     let place = AofLocation::from_config(&server.config);
     place.make_directory()?;
-    let files = &mut *lock(&server.aof_files);
+    let files = &mut *server.aof_files.lock();
     let manifest = &mut files.manifest;
     let had_increments = !manifest.increments.is_empty();
     if manifest.is_empty() {
@@ -230,8 +231,8 @@ pub fn finish(server: &Arc<Server>) {
     }
     log::notice!("Calling fsync() on the AOF file.");
     wait_until_written(server);
-    if let Some(appender) = &lock(&server.aof_files).appender {
-        lock(appender).finish();
+    if let Some(appender) = &server.aof_files.lock().appender {
+        appender.lock().finish();
     }
 }
 

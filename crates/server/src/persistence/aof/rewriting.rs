@@ -12,10 +12,11 @@
 //! Switching on is a rewrite whose increment has a temporary name that no manifest contains until the base is complete.
 //! Until then the next start would load the old files, if there are any.
 
+use parking_lot::Mutex;
 use std::fs::File;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use weft_reactor::unix_ms;
@@ -26,7 +27,7 @@ use super::{
 };
 use crate::config::{Config, error_text, id};
 use crate::keyspace::effects::Hooks;
-use crate::observability::{lock, log};
+use crate::observability::log;
 use crate::persistence::aof_files::manifest::Manifest;
 use crate::persistence::aof_files::{AofAppender, AofState, open};
 use crate::persistence::rdb_file::{RdbFormat, rewrite_to_commands};
@@ -104,7 +105,7 @@ fn prepare_increment(server: &Arc<Server>) -> Result<NextIncrement, RewriteError
     let failed = |AofFailed| RewriteError::Failed;
     let place = AofLocation::from_config(&server.config);
     place.make_directory().map_err(failed)?;
-    let files = &mut *lock(&server.aof_files);
+    let files = &mut *server.aof_files.lock();
     let open_fresh = |name: &str| {
         open(&place.path(name), true).map_err(|error| {
             log::warning!("Can't open the append-only file {name}: {}", error_text(&error));
@@ -148,7 +149,7 @@ fn start(server: &Arc<Server>, claim: SnapshotClaim<'_>, next: NextIncrement) ->
     let as_dump = server.config.boolean(id::AOF_USE_RDB_PREAMBLE);
     let incremental = server.config.boolean(id::AOF_REWRITE_INCREMENTAL_FSYNC);
     if let NextIncrement::First(appender) = &next {
-        lock(&server.aof_files).appender = Some(appender.clone());
+        server.aof_files.lock().appender = Some(appender.clone());
     }
     let phase = next.phase();
     // If the snapshot is not taken, the log must continue in the increment nevertheless.
@@ -165,7 +166,7 @@ fn start(server: &Arc<Server>, claim: SnapshotClaim<'_>, next: NextIncrement) ->
         }),
         at_moment: Box::new(move |moment| {
             moment.server.aof.begin_base();
-            if let Some(next) = lock(&next).take() {
+            if let Some(next) = next.lock().take() {
                 use_increment(moment.server, next);
             }
             Box::new(Vec::new)
@@ -184,11 +185,11 @@ fn start(server: &Arc<Server>, claim: SnapshotClaim<'_>, next: NextIncrement) ->
         Err(error) => {
             status.rewriting_since_s.store(0, Ordering::Relaxed);
             log::warning!("Can't rewrite append only file in background: {error}");
-            match lock(&unused).take() {
+            match unused.lock().take() {
                 // The manifest already names the increment, after the one that is being written.
                 Some(next @ NextIncrement::Increment(..)) => use_increment(server, next),
                 // The appender is not registered with the log. The next rewrite has to create a first one again.
-                Some(NextIncrement::First(_)) => lock(&server.aof_files).appender = None,
+                Some(NextIncrement::First(_)) => server.aof_files.lock().appender = None,
                 Some(NextIncrement::Temporary(..) | NextIncrement::NoLog) | None => {}
             }
             Err(RewriteError::Failed)
@@ -208,7 +209,7 @@ fn use_increment(server: &Server, next: NextIncrement) {
 
 fn switch_file(server: &Server, appender: Arc<Mutex<AofAppender>>, file: File, is_named: bool) {
     server.propagation.schedule_mark(move |feeds| {
-        lock(&appender).switch_file(file, is_named);
+        appender.lock().switch_file(file, is_named);
         feeds.force_select(FILE_CONSUMER);
     });
     if !server.keyspace.hooks.current().intersects(Hooks::LOG_FILE) {
@@ -302,7 +303,7 @@ fn install_base(server: &Arc<Server>, as_dump: bool) -> Result<(), AofFailed> {
 
 fn rename_files(server: &Arc<Server>, as_dump: bool) -> Result<(), AofFailed> {
     let place = AofLocation::from_config(&server.config);
-    let files = &mut *lock(&server.aof_files);
+    let files = &mut *server.aof_files.lock();
     let phase = server.aof.state();
     let mut manifest = files.manifest.clone();
     let temporary = temporary_base();
@@ -338,7 +339,7 @@ fn rename_files(server: &Arc<Server>, as_dump: bool) -> Result<(), AofFailed> {
     }
     update_sizes(server, &place, &manifest, &base);
     if let Some(appender) = &files.appender {
-        lock(appender).discard_unwritten();
+        appender.lock().discard_unwritten();
     }
     files.manifest = manifest;
     delete_history(server, &place, &mut files.manifest);
@@ -422,7 +423,7 @@ fn switch_on(server: &Arc<Server>, may_wait: bool) -> Result<(), AofFailed> {
         }
         Err(RewriteError::Failed) => {
             status.set_state(AofState::Off);
-            lock(&server.aof_files).appender = None;
+            server.aof_files.lock().appender = None;
             log::warning!(
                 "The server needs to enable the AOF but can't trigger a background AOF rewrite operation. Check the above \
                  logs for more info about the error."
@@ -454,9 +455,9 @@ fn switch_off(server: &Arc<Server>) {
     wait_until_written(server);
     // Set before the last sync: new waits for the disk are refused.
     status.set_state(AofState::Off);
-    let appender = lock(&server.aof_files).appender.take();
+    let appender = server.aof_files.lock().appender.take();
     if let Some(appender) = appender {
-        lock(&appender).finish();
+        appender.lock().finish();
     }
     server.wake_log_waiters();
     if status.is_rewrite_scheduled.swap(false, Ordering::Relaxed) {

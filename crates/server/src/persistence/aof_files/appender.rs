@@ -20,19 +20,20 @@
 //! base. So they wait for their own file ([`UnwrittenBytes`]), and everything later waits for them. A base that
 //! replaces that file ends the wait.
 
+use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use weft_reactor::unix_ms;
 
 use super::{AofFault, AofStatus, FsyncPolicy};
 use crate::config::error_text;
-use crate::observability::{lock, log};
+use crate::observability::log;
 use crate::propagation::{LogConsumer, LogMilestone, LogTarget, PropagationLog};
 
 /// The minimum interval between log lines about failing writes.
@@ -446,7 +447,7 @@ impl LogConsumer for AppenderConsumer {
     }
 
     fn append(&mut self, _offset: u64, bytes: &[u8]) {
-        let appender = &mut *lock(&self.0);
+        let appender = &mut *self.0.lock();
         if appender.links.status.writes_timestamps.load(Ordering::Relaxed) {
             let now_s = unix_ms() / 1000;
             if now_s > appender.last_timestamp_s {
@@ -459,7 +460,7 @@ impl LogConsumer for AppenderConsumer {
     }
 
     fn flush(&mut self, ticket: u64) -> Option<Duration> {
-        let appender = &mut *lock(&self.0);
+        let appender = &mut *self.0.lock();
         appender.appended = ticket;
         appender.write();
         if appender.has_unwritten_bytes() {

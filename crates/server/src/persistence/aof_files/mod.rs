@@ -15,15 +15,14 @@ mod appender;
 pub mod manifest;
 pub mod reader;
 
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
 pub use appender::{AofAppender, AppenderConsumer, AppenderLinks, open};
 
-use manifest::Manifest;
-
-use crate::observability::lock;
 use crate::propagation::LogMilestone;
+use manifest::Manifest;
 
 /// The time at which written bytes are synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -174,7 +173,7 @@ impl AofStatus {
 
     /// Records that an operation fails, or no longer fails. Returns `true` if that changes whether writes are refused.
     pub fn set_failure(&self, what: AofFault, reason: Option<String>) -> bool {
-        let mut failures = lock(&self.failure_reasons);
+        let mut failures = self.failure_reasons.lock();
         failures[what as usize] = reason;
         let fails = failures.iter().any(Option::is_some);
         self.is_failing.swap(fails, Ordering::AcqRel) != fails
@@ -182,19 +181,19 @@ impl AofStatus {
 
     /// Returns `true` if this operation currently fails.
     pub fn is_failing(&self, what: AofFault) -> bool {
-        self.is_failing.load(Ordering::Acquire) && lock(&self.failure_reasons)[what as usize].is_some()
+        self.is_failing.load(Ordering::Acquire) && self.failure_reasons.lock()[what as usize].is_some()
     }
 
     /// Clears all failures, because nothing is written any more. Returns `true` if there was one.
     pub fn clear_failures(&self) -> bool {
-        *lock(&self.failure_reasons) = Default::default();
+        *self.failure_reasons.lock() = Default::default();
         self.is_failing.swap(false, Ordering::AcqRel)
     }
 
     /// The reason why writes are refused, if they are. A failed sync comes first, as in Valkey.
     #[cold]
     pub fn failure_reason(&self) -> Option<String> {
-        let failures = lock(&self.failure_reasons);
+        let failures = self.failure_reasons.lock();
         let sync = failures[AofFault::Sync as usize].clone();
         sync.or_else(|| failures[AofFault::Write as usize].clone())
     }

@@ -275,7 +275,7 @@ fn unsupported_data_is_refused() {
             b"\x10\x01a\x04abcd",
             "Damaged(\"Integrity check of a value of type 16 failed.\")",
         ),
-        (b"\x00\x01a\x81\x7f\xff\xff\xff\xff\xff\xff\xffabcd", "Short"),
+        (b"\x00\x01a\x81\x7f\xff\xff\xff\xff\xff\xff\xffabcd", "Truncated"),
         (b"\x00\x01a\xc7abcd", "Damaged(\"Unknown RDB string encoding type 7\")"),
         (b"\xf6\x01a", "Damaged(\"Pre-release function format not supported.\")"),
     ];

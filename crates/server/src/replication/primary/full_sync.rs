@@ -10,6 +10,7 @@
 //! The consumer's thread may block: it has its own handles of the sockets. It drops a replica that accepts no data for
 //! `repl-timeout`.
 
+use parking_lot::Mutex;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -17,7 +18,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -25,7 +26,7 @@ use weft_reactor::{Socket, thread_id, unix_ms};
 
 use crate::config::{error_text, id};
 use crate::net::tls::TlsLayer;
-use crate::observability::{lock, log};
+use crate::observability::log;
 use crate::persistence::rdb_file::{BufferedWriter, RdbFile, RdbFormat, RdbHeader};
 use crate::persistence::snapshot;
 use crate::persistence::snapshot::{
@@ -246,7 +247,7 @@ impl DumpReceivers {
     }
 
     fn record_served(&self) {
-        *lock(&self.served) = self.list.iter().map(|target| target.id).collect();
+        *self.served.lock() = self.list.iter().map(|target| target.id).collect();
     }
 }
 
@@ -394,7 +395,7 @@ pub fn begin(
                 server.repl.pause_if_requested();
                 server.repl.links_sleep_until_ms.store(0, Ordering::Relaxed);
             }
-            let served = std::mem::take(&mut *lock(&served));
+            let served = std::mem::take(&mut *served.lock());
             server.send_to_primary_thread(PrimaryThreadCommand::DumpEnded {
                 replicas: ids,
                 served,
@@ -544,7 +545,7 @@ fn send_functions(
         if targets.write(&whole, &server.snapshot).is_ok() {
             targets.record_served();
         }
-        let served = std::mem::take(&mut *lock(&served));
+        let served = std::mem::take(&mut *served.lock());
         server.send_to_primary_thread(PrimaryThreadCommand::DumpEnded {
             replicas,
             served,

@@ -36,7 +36,7 @@ use crate::config::id;
 use crate::keyspace::Seat;
 use crate::net::client::ReplicaHandshake;
 use crate::net::connection::Connection;
-use crate::observability::{lock, log};
+use crate::observability::log;
 use crate::persistence::aof_files::AofState;
 use crate::replication::backlog_writer;
 use crate::replication::role;
@@ -367,7 +367,7 @@ impl PrimaryThread {
         let places: HashMap<u64, i64> = backlog.reader_offsets().collect();
         drop(backlog);
         let place_of = |id: u64| places.get(&id);
-        let mut shown = lock(&self.server.linked_clients);
+        let mut shown = self.server.linked_clients.lock();
         for (token, replica) in &self.replicas {
             let client = &replica.connection.client;
             // The bytes that the backlog keeps for the replica are in no buffer of its own, but are reported as if they

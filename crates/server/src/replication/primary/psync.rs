@@ -10,7 +10,7 @@ use super::{PrimaryThread, Replica, full_sync};
 use crate::config::id;
 use crate::net::client::ClientFlags;
 use crate::net::connection::Connection;
-use crate::observability::{lock, log};
+use crate::observability::log;
 use crate::persistence::snapshot_state::SnapshotPurpose;
 use crate::replication::{ReplicaChannel, ReplicaInfo, ReplicaSyncState};
 use crate::state::SyncRequest;
@@ -160,7 +160,7 @@ impl PrimaryThread {
             replicas.backlog().unpin(id);
         }
         replicas.infos().retain(|known| known.id != id);
-        lock(&server.linked_clients).remove(&id);
+        server.linked_clients.lock().remove(&id);
         server.directory.remove(id);
         server.connections.fetch_sub(1, Ordering::Relaxed);
         if self.replicas.is_empty() {

@@ -277,7 +277,7 @@ impl ReplicaThread {
             Ok(()) => self.run_stream(link, &mut stream, base, &mut received),
             Err(failure) => failure,
         };
-        crate::observability::lock(&server.linked_clients).remove(&stream.client().id);
+        server.linked_clients.lock().remove(&stream.client().id);
         self.db = stream.db();
         if matches!(failure, LinkFailure::Protocol(_)) {
             // The offset at which the stream became invalid is unknown.
@@ -411,6 +411,6 @@ impl ReplicaThread {
     fn publish_client(&self, stream: &mut Stream) {
         let buffers: BufferFigures = stream.connection().buffers(0);
         let view = stream.client().shown();
-        crate::observability::lock(&self.server.linked_clients).insert(view.id, (view, buffers));
+        self.server.linked_clients.lock().insert(view.id, (view, buffers));
     }
 }

@@ -1,6 +1,7 @@
 //! `locale-collate`: the order in which SORT ALPHA has strings.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use parking_lot::RwLock;
+use std::sync::Arc;
 
 use weft_reactor::Collation;
 
@@ -15,7 +16,7 @@ pub struct Unknown;
 
 /// The order that is in force; `None` compares bytes.
 pub fn current() -> Option<Arc<Collation>> {
-    CURRENT.read().unwrap_or_else(PoisonError::into_inner).clone()
+    CURRENT.read().clone()
 }
 
 /// Puts the order that is configured into force; an empty name is what the environment says.
@@ -28,7 +29,7 @@ pub fn choose(config: &Config) -> Result<(), Unknown> {
         true => None,
         false => Some(Arc::new(Collation::for_locale(&name).ok_or(Unknown)?)),
     };
-    *CURRENT.write().unwrap_or_else(PoisonError::into_inner) = collation;
+    *CURRENT.write() = collation;
     Ok(())
 }
 

@@ -1,10 +1,10 @@
 //! `oom-score-adj`: how likely the kernel kills this process when memory runs out.
 
+use parking_lot::Mutex;
 use std::io;
-use std::sync::Mutex;
 
 use crate::config::{Config, id};
-use crate::observability::{lock, log};
+use crate::observability::log;
 
 const FILE: &str = "/proc/self/oom_score_adj";
 
@@ -16,7 +16,7 @@ static BEFORE: Mutex<Option<i64>> = Mutex::new(None);
 /// # Errors
 /// If the kernel does not accept the value; lowering it needs a privilege. The failure is logged.
 pub fn adjust(config: &Config, is_replica: bool) -> io::Result<()> {
-    let mut before = lock(&BEFORE);
+    let mut before = BEFORE.lock();
     let mode = config.choice(id::OOM_SCORE_ADJ);
     if mode == "no" {
         return match before.take() {

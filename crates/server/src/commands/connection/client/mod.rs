@@ -110,7 +110,7 @@ fn ask_all(
         WorkerQuery {
             ask: Box::new(move |clients| ask(caller, clients)),
             combine: Box::new(combine),
-            parts: std::sync::Mutex::default(),
+            parts: parking_lot::Mutex::default(),
             missing: std::sync::atomic::AtomicUsize::new(0),
             origin,
             waits: None,

@@ -1,14 +1,14 @@
 //! The connection to the server that keys are sent to; kept for a while, for the next keys mostly go there too.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::net::{TcpStream, ToSocketAddrs};
-use std::sync::{LazyLock, Mutex};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use crate::config::id;
 use crate::net::tls::BlockingStream;
-use crate::observability::lock;
 use crate::state::Server;
 
 /// The time for which an idle connection is kept.
@@ -60,7 +60,7 @@ struct CachedConnection {
 
 /// Connections that are kept.
 pub fn kept() -> usize {
-    let mut kept = lock(&KEPT);
+    let mut kept = KEPT.lock();
     kept.retain(|_, connection| connection.since.elapsed() < KEPT_FOR);
     kept.len()
 }
@@ -79,7 +79,7 @@ impl Target {
     pub fn connect(server: &Server, host: &[u8], port: &[u8], timeout: Duration) -> Result<(Self, bool), Failure> {
         let name = (host.to_vec(), port.to_vec());
         let kept = {
-            let mut kept = lock(&KEPT);
+            let mut kept = KEPT.lock();
             kept.retain(|_, connection| connection.since.elapsed() < KEPT_FOR);
             kept.remove(&name)
         };
@@ -131,7 +131,7 @@ impl Target {
 
     /// Keeps the connection, on which database `db` is selected.
     pub fn keep(self, db: i64) {
-        let mut kept = lock(&KEPT);
+        let mut kept = KEPT.lock();
         if kept.len() >= KEPT_MOST
             && let Some(oldest) = kept
                 .iter()
