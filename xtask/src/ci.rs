@@ -20,18 +20,19 @@ struct CiStep {
 /// The steps. To add a step, add a line with its name, its purpose and its function.
 #[rustfmt::skip]
 const STEPS: &[CiStep] = &[
-    CiStep { name: "fmt",           about: "source is formatted",                     run: format },
-    CiStep { name: "clippy",        about: "no lint reports a problem",                           run: clippy },
-    CiStep { name: "tidy",          about: "the project rules hold",             run: tidy },
-    CiStep { name: "test",          about: "unit and integration tests",              run: test },
-    CiStep { name: "loom",          about: "weft-sync under every interleaving",      run: loom },
-    CiStep { name: "asan",          about: "weft-table under the address sanitizer",  run: address_sanitizer },
-    CiStep { name: "release",       about: "release build",                           run: release },
-    CiStep { name: "oracle",        about: "installs Valkey 9.1.2 for the comparison",          run: oracle },
-    CiStep { name: "diff-selfcheck", about: "the differential suite detects differences", run: diff_self_check },
-    CiStep { name: "diff",          about: "same replies as Valkey",                  run: differential },
-    CiStep { name: "stress",        about: "invariants hold under 64 and 8 workers",   run: stress },
-    CiStep { name: "clients",       about: "real client libraries work",              run: clients },
+    CiStep { name: "fmt",            about: "source is formatted",                              run: format },
+    CiStep { name: "clippy",         about: "no lint reports a problem",                        run: clippy },
+    CiStep { name: "tidy",           about: "the project rules hold",                           run: tidy },
+    CiStep { name: "deny",           about: "licences and sources of dependencies are allowed", run: deny },
+    CiStep { name: "test",           about: "unit and integration tests",                       run: test },
+    CiStep { name: "loom",           about: "weft-sync under every interleaving",               run: loom },
+    CiStep { name: "asan",           about: "weft-table under the address sanitizer",           run: address_sanitizer },
+    CiStep { name: "release",        about: "release build",                                    run: release },
+    CiStep { name: "oracle",         about: "installs Valkey 9.1.2 for the comparison",         run: oracle },
+    CiStep { name: "diff-selfcheck", about: "the differential suite detects differences",       run: diff_self_check },
+    CiStep { name: "diff",           about: "same replies as Valkey",                           run: differential },
+    CiStep { name: "stress",         about: "invariants hold under 64 and 8 workers",           run: stress },
+    CiStep { name: "clients",        about: "real client libraries work",                       run: clients },
 ];
 
 /// Runs all steps, or those named by `--only`. `--list` prints them.
@@ -110,6 +111,43 @@ fn stress() -> Result<StepOutcome, String> {
 
 fn tidy() -> Result<StepOutcome, String> {
     tidy::main(&[]).map(|()| StepOutcome::Passed)
+}
+
+/// The version of cargo-deny that is installed below `target/tools` if there is none.
+const CARGO_DENY: &str = "0.20.2";
+
+fn deny() -> Result<StepOutcome, String> {
+    let local = workspace::root().join("target/tools/bin/cargo-deny");
+    let is_installed = local.exists() || workspace::succeeds("cargo", &["deny", "--version"]);
+    if !is_installed {
+        let arguments = [
+            "install",
+            "cargo-deny",
+            "--version",
+            CARGO_DENY,
+            "--locked",
+            "--root",
+            "target/tools",
+        ];
+        if workspace::run(&mut workspace::command("cargo", &arguments)).is_err() {
+            return Ok(StepOutcome::Skipped("cargo-deny cannot be installed"));
+        }
+    }
+    let deny = |arguments: &[&str]| {
+        if local.exists() {
+            workspace::command(&local, arguments)
+        } else {
+            workspace::command("cargo", &[&["deny"], arguments].concat())
+        }
+    };
+    workspace::run(&mut deny(&["check", "bans", "licenses", "sources"]))?;
+    // The advisories are a repository of their own, which a machine without access to it cannot fetch.
+    if workspace::run(&mut deny(&["fetch", "db"])).is_ok() {
+        workspace::run(&mut deny(&["check", "--disable-fetch", "advisories"]))?;
+    } else {
+        println!("advisories are not checked: their database cannot be fetched");
+    }
+    Ok(StepOutcome::Passed)
 }
 
 fn test() -> Result<StepOutcome, String> {
