@@ -190,18 +190,18 @@ fn serve(config: Config, ground: Foundation) -> Result<(), StartFailed> {
     ground.cpus.start_background_threads();
     let (supply_in, supply_out) = mpsc::channel();
     let server = server(config, ground.workers, (jobs_in, scripts_in), orders_in, supply_in)?;
-    let _ = server.coordinator.set(ground.reactor.waker());
+    server.background.set_coordinator_waker(ground.reactor.waker());
     if let Some(material) = ground.tls {
         server.tls.install(material);
     }
     load_users(&server)?;
     server
-        .repl
+        .replication
         .set_state_bits(ReplicationState::IMPORT_MODE, server.config.boolean(id::IMPORT_MODE));
     // Workers take the first seats; the tuner counts on that.
     let made = make_workers(&server)?;
     log::notice!("Server initialized");
-    server.dumps.record_save(server.started_unix_s, 0);
+    server.persistence.dumps.record_save(server.lifecycle.started_unix_s, 0);
     let loading = Loading::begin(&server)?;
     // The ownership of slots depends on the loaded data, and must be settled before the first client.
     let loading = if server.cluster.is_some() {
@@ -259,7 +259,7 @@ fn follow_configured(server: &Arc<Server>) {
     }
     if let Some(primary) = server.config.primary() {
         log::notice!("Connecting to PRIMARY {}:{}", primary.host, primary.port);
-        server.repl.start_following(
+        server.replication.start_following(
             Endpoint {
                 host: primary.host,
                 port: primary.port,
@@ -281,8 +281,8 @@ struct Loading(JoinHandle<Result<(), StartFailed>>);
 impl Loading {
     /// Starts loading. When this returns, the thread has exclusive mode. So clients never see a short load.
     fn begin(server: &Arc<Server>) -> Result<Loading, StartFailed> {
-        let _ = server.replay.set(crate::dispatch::replay::replay);
-        server.repl.set_state_bits(ReplicationState::LOADING, true);
+        let _ = server.persistence.replay.set(crate::dispatch::replay::replay);
+        server.replication.set_state_bits(ReplicationState::LOADING, true);
         let (alone, is_alone) = mpsc::sync_channel(1);
         let of_thread = server.clone();
         let thread = std::thread::Builder::new()
@@ -327,7 +327,7 @@ fn load_alone(server: &Arc<Server>, alone: &mpsc::SyncSender<()>) -> Result<(), 
     // Clients must never find a primary where a replica is configured.
     follow_configured(server);
     // Before the gate opens: every later write is logged.
-    server.repl.set_state_bits(ReplicationState::LOADING, false);
+    server.replication.set_state_bits(ReplicationState::LOADING, false);
     Ok(())
 }
 
@@ -339,7 +339,7 @@ fn load_data(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize) -> Resul
     }
     aof::load_at_start(server, all, row).map_err(|aof::AofFailed| StartFailed)?;
     // The metrics of replayed commands are discarded.
-    server.metrics.reset_commands();
+    server.stats.metrics.reset_commands();
     aof::open_at_start(server, all).map_err(|aof::AofFailed| StartFailed)
 }
 
@@ -438,15 +438,15 @@ pub(crate) fn server(
         memory,
         config,
     }));
-    let _ = server.myself.set(Arc::downgrade(&server));
+    let _ = server.lifecycle.server.set(Arc::downgrade(&server));
     for kind in [ScriptKind::Eval, ScriptKind::Function] {
         let insecure = server.config.boolean(id::LUA_ENABLE_INSECURE_API);
-        server.scripts.set_insecure_functions(kind, insecure);
+        server.scripting.set_insecure_functions(kind, insecure);
     }
     let hears = Arc::downgrade(&server);
-    server.scripts.running.set_overdue_callback(Box::new(move |busy| {
+    server.scripting.running.set_overdue_callback(Box::new(move |busy| {
         if let Some(server) = hears.upgrade() {
-            server.repl.set_state_bits(ReplicationState::SCRIPT_BUSY, busy);
+            server.replication.set_state_bits(ReplicationState::SCRIPT_BUSY, busy);
         }
     }));
     refresh_event_hook(&server);
@@ -495,7 +495,7 @@ fn end(server: &Arc<Server>, how: &Shutdown, supervisor: &Supervisor, threads: V
         crate::cluster_node::topology::fail_over_on_shutdown(server, Duration::from_secs(patience));
     }
     crate::persistence::save::cancel_for_shutdown(server);
-    server.scripts.running.stop_all();
+    server.scripting.running.stop_all();
     let config = &server.config;
     let timeout = Duration::from_secs(config.unsigned(id::SHUTDOWN_TIMEOUT));
     let patience = if how.now { Duration::ZERO } else { FAREWELL.min(timeout) };

@@ -53,7 +53,7 @@ impl SlotKeyCounts<'_, '_> {
 
 /// Locks the cluster state after updating it with the state of this node's data.
 pub fn lock_state<'c>(server: &Server, cluster: &'c Cluster) -> LockedState<'c> {
-    let repl = &server.repl;
+    let repl = &server.replication;
     let hollow = repl.awaits_full_sync.load(Ordering::Acquire);
     let data = DataState {
         age_ms: if repl.is_replica() {
@@ -82,7 +82,7 @@ pub fn change_state<R>(
     seat: &mut Seat,
     change: impl FnOnce(&mut ClusterState, &SlotKeyCounts<'_, '_>) -> R,
 ) -> R {
-    let running = &server.scripts.running;
+    let running = &server.scripting.running;
     while !running.try_exclude_runs() {
         std::thread::sleep(RETRY);
     }
@@ -106,14 +106,14 @@ pub fn change_state<R>(
     notify_clients_of_lost_slots(server, cluster, before);
     cluster.wake_bus();
     if let Some(DetachedTables { tables, keys }) = taken {
-        server.lazyfree.free(keys, 0, Box::new(tables));
+        server.background.lazyfree.free(keys, 0, Box::new(tables));
     }
     result
 }
 
 /// Propagates a command to the replicas. Returns its log sequence number. Called on a background thread.
 fn propagate_to_replicas(server: &Arc<Server>, seat: &mut Seat, words: &[&[u8]]) -> u64 {
-    server.scripts.running.exclude_runs();
+    server.scripting.running.exclude_runs();
     let ticket = {
         let _all = seat.exclusive();
         let mut log_writer = server.propagation.log_writer();
@@ -123,9 +123,9 @@ fn propagate_to_replicas(server: &Arc<Server>, seat: &mut Seat, words: &[&[u8]])
         }
         log_writer.last_sequence()
     };
-    server.scripts.running.end_exclusion();
+    server.scripting.running.end_exclusion();
     server.propagation.wake();
-    server.repl.replicas.request_acks();
+    server.replication.replicas.request_acks();
     ticket
 }
 
@@ -133,7 +133,7 @@ fn propagate_to_replicas(server: &Arc<Server>, seat: &mut Seat, words: &[&[u8]])
 /// Returns `true` if they have. So a replica that takes over knows what this node is about to do. Called on a
 /// background thread.
 pub fn propagate_and_wait(server: &Arc<Server>, seat: &mut Seat, words: &[&[u8]], patience: Duration) -> bool {
-    let replicas = &server.repl.replicas;
+    let replicas = &server.replication.replicas;
     let wanted = replicas.online_count();
     if wanted == 0 {
         return true;
@@ -161,12 +161,12 @@ pub fn propagate_then(
     patience: Duration,
     then: impl FnOnce(bool) -> Job + Send + 'static,
 ) {
-    let replicas = server.repl.replicas.online_count();
+    let replicas = server.replication.replicas.online_count();
     if replicas == 0 {
         return then(true)(server, seat);
     }
     let ticket = propagate_to_replicas(server, seat, words);
-    server.acknowledgements.lock().push(Acknowledgement {
+    server.background.acknowledgements.lock().push(Acknowledgement {
         ticket,
         replicas,
         until: Instant::now() + patience,
@@ -180,12 +180,12 @@ pub fn propagate_then(
 /// Schedules the jobs whose commands the replicas have acknowledged, or not acknowledged in time. Returns `true` if
 /// other jobs still wait. Called by the bus.
 pub fn check_acknowledgements(server: &Arc<Server>) -> bool {
-    let mut waiting = server.acknowledgements.lock();
+    let mut waiting = server.background.acknowledgements.lock();
     if waiting.is_empty() {
         return false;
     }
     server.propagation.wake();
-    let (replicas, now) = (&server.repl.replicas, Instant::now());
+    let (replicas, now) = (&server.replication.replicas, Instant::now());
     for Acknowledgement {
         ticket,
         replicas: wanted,
@@ -196,7 +196,7 @@ pub fn check_acknowledgements(server: &Arc<Server>) -> bool {
         let have = replicas.acknowledged_sequence_count(ticket) >= wanted;
         if have || now >= until {
             // Sending fails only without background threads, when the process is about to end.
-            let _ = server.background.send(then(have));
+            let _ = server.background.long_commands.send(then(have));
         } else {
             waiting.push(Acknowledgement {
                 ticket,
@@ -212,24 +212,24 @@ pub fn check_acknowledgements(server: &Arc<Server>) -> bool {
 /// Makes the replica with the greatest offset take over, because this server is about to shut down. Waits up to
 /// `patience` for that replica to acknowledge all writes.
 pub fn fail_over_on_shutdown(server: &Arc<Server>, patience: Duration) {
-    let Some(cluster) = server.cluster.as_ref().filter(|_| !server.repl.is_replica()) else {
+    let Some(cluster) = server.cluster.as_ref().filter(|_| !server.replication.is_replica()) else {
         return;
     };
     let Some(mut seat) = server.keyspace.slots.join() else {
         return;
     };
-    let replicas = &server.repl.replicas;
+    let replicas = &server.replication.replicas;
     if !cluster.lock(&server.config).me().has_vote() || replicas.online_count() == 0 {
         return;
     }
     server.pause_clients(PauseReason::Shutdown, unix_ms(), u64::MAX, false);
     // Every write under way ends before exclusive mode is reached.
-    server.scripts.running.exclude_runs();
+    server.scripting.running.exclude_runs();
     let last_ticket = {
         let _all = seat.exclusive();
         server.propagation.last_sequence()
     };
-    server.scripts.running.end_exclusion();
+    server.scripting.running.end_exclusion();
     let start = Instant::now();
     replicas.request_acks();
     let target = loop {
@@ -261,11 +261,13 @@ pub fn fail_over_on_shutdown(server: &Arc<Server>, patience: Duration) {
 /// Publishes a change of the state that was not made by a command. Returns `false` if that is impossible because a
 /// script runs on a separate thread.
 pub fn publish(server: &Arc<Server>, cluster: &Cluster, seat: &mut Seat) -> bool {
-    let running = &server.scripts.running;
+    let running = &server.scripting.running;
     if !running.try_exclude_runs() {
-        if cluster.lock(&server.config).me().is_replica() && !server.repl.is_replica() {
+        if cluster.lock(&server.config).me().is_replica() && !server.replication.is_replica() {
             // Anything written from now on would be lost.
-            server.repl.set_state_bits(ReplicationState::ROLE_CHANGE_PENDING, true);
+            server
+                .replication
+                .set_state_bits(ReplicationState::ROLE_CHANGE_PENDING, true);
         }
         return false;
     }
@@ -288,16 +290,18 @@ fn publish_next_view(server: &Arc<Server>, cluster: &Cluster) -> Option<Arc<Clus
     let before = view.map(|view| cluster.publish_view(view));
     if let Some(before) = &before {
         // The statistics of a slot under its former owner do not apply to the new one.
-        server.slot_stats.reset(cluster.view().moved_since(before));
+        server.stats.slots.reset(cluster.view().moved_since(before));
     }
     adopt_role(server, &cluster.view(), resync);
-    server.repl.set_state_bits(ReplicationState::ROLE_CHANGE_PENDING, false);
+    server
+        .replication
+        .set_state_bits(ReplicationState::ROLE_CHANGE_PENDING, false);
     before
 }
 
 /// Makes this server follow the primary that the view names. Called in exclusive mode.
 fn adopt_role(server: &Arc<Server>, view: &ClusterView, resync: bool) {
-    let followed = server.repl.state().primary.clone();
+    let followed = server.replication.state().primary.clone();
     match &view.primary_address {
         Some((host, port)) => {
             let wanted = Endpoint {

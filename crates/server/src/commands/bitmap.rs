@@ -69,15 +69,9 @@ fn setbit(ctx: &mut Context<'_, '_>) -> CommandResult {
     let end = (offset >> 3) as usize + 1;
     let in_place_ns = ctx.in_place_ns();
     let mut key = ctx.keys.write(0);
-    let before = match before_change(key.entry(), |_| end) {
-        Ok(before) => before,
-        Err(error) => {
-            key.unchanged();
-            return Err(error);
-        }
-    };
+    let before = before_change(key.entry(), |_| end)?;
     if before.cost_ns > in_place_ns {
-        key.unchanged();
+        drop(key);
         ctx.leave();
         return Ok(());
     }
@@ -93,8 +87,6 @@ fn setbit(ctx: &mut Context<'_, '_>) -> CommandResult {
     .unwrap_or(false);
     if was_on != on || before.length < end {
         key.changed(Event::string("setbit"));
-    } else {
-        key.unchanged();
     }
     ctx.reply.integer(i64::from(was_on));
     Ok(())
@@ -286,8 +278,6 @@ fn bitop(ctx: &mut Context<'_, '_>) -> CommandResult {
         key.changed(Event::string("set"));
     } else if key.delete() {
         key.changed(Event::generic("del"));
-    } else {
-        key.unchanged();
     }
     ctx.reply.integer(length as i64);
     Ok(())
@@ -435,15 +425,9 @@ fn change_fields(ctx: &mut Context<'_, '_>, operations: &[FieldOperation]) -> Co
     let end = ends.max().unwrap_or(0) as usize + 1;
     let in_place_ns = ctx.in_place_ns();
     let mut key = ctx.keys.write(0);
-    let before = match before_change(key.entry(), |_| end) {
-        Ok(before) => before,
-        Err(error) => {
-            key.unchanged();
-            return Err(error);
-        }
-    };
+    let before = before_change(key.entry(), |_| end)?;
     if before.cost_ns > in_place_ns {
-        key.unchanged();
+        drop(key);
         ctx.leave();
         return Ok(());
     }
@@ -464,7 +448,7 @@ fn change_fields(ctx: &mut Context<'_, '_>, operations: &[FieldOperation]) -> Co
         changes
     });
     match changes.unwrap_or(0) {
-        0 if !grown => key.unchanged(),
+        0 if !grown => {}
         changes => key.changed_times(Event::string("setbit"), changes),
     }
     Ok(())

@@ -90,13 +90,13 @@ pub fn wait(ctx: &mut Context<'_, '_>, operation: Operation, keys: Range<usize>,
         client: ctx.client.id,
         worker: ctx.client.worker,
         // Drawn under the leases, so that park ids ascend in each queue.
-        ticket: ctx.server.next_park_id(),
+        ticket: ctx.server.clients.next_park_id(),
         db: ctx.keys.db,
         protocol: ctx.client.protocol,
         keys: names,
         operation,
         deadline_ms,
-        demotions: ctx.server.repl.demotions(),
+        demotions: ctx.server.replication.demotions(),
         permit: Permit {
             account: ctx.client.login.account().clone(),
             version: ctx.server.acl.version(),
@@ -108,7 +108,9 @@ pub fn wait(ctx: &mut Context<'_, '_>, operation: Operation, keys: Range<usize>,
         let Some((_, slot)) = ctx.keys.held.writable_slot(key.slot) else {
             unreachable!("the slot was found to be held for writing");
         };
-        slot.change_blocked(key.hash, |waiting| waiting.add(key, &waiter, &ctx.server.blocked));
+        slot.change_blocked(key.hash, |waiting| {
+            waiting.add(key, &waiter, &ctx.server.clients.blocked)
+        });
     }
     ctx.after = NextStep::Block(Box::new(Blocked {
         waiter,

@@ -448,7 +448,7 @@ pub fn note((server, seat, now_ms): (&Server, usize, u64), refusal: DeniedAccess
         DenialReason::Auth => Counter::DeniedAuth,
         DenialReason::Certificate => Counter::DeniedCertificate,
     };
-    server.metrics.add(seat, counter, 1);
+    server.stats.metrics.add(seat, counter, 1);
     let max_len = usize::try_from(server.config.unsigned(id::ACLLOG_MAX_LEN)).unwrap_or(usize::MAX);
     server.acl.log.lock().add(refusal, client, now_ms, max_len);
 }

@@ -52,7 +52,7 @@ fn subscribe_to(ctx: &mut Context<'_, '_>, kind: SubscriptionKind, word: &[u8]) 
     for index in 1..ctx.argc() {
         let name = ctx.arg(index);
         let subscriptions = ctx.client.subscriptions.get_or_insert_default();
-        ctx.server.pubsub.subscribe(subscriptions, kind, name, who);
+        ctx.server.clients.pubsub.subscribe(subscriptions, kind, name, who);
         confirm(ctx, kind, word, Some(name));
     }
     ctx.client.flags.set(ClientFlags::PUBSUB, true);
@@ -82,7 +82,7 @@ fn unsubscribe_from(ctx: &mut Context<'_, '_>, kind: SubscriptionKind, word: &[u
     };
     for name in &named {
         if let Some(subscriptions) = &mut ctx.client.subscriptions {
-            ctx.server.pubsub.unsubscribe(subscriptions, kind, name, who);
+            ctx.server.clients.pubsub.unsubscribe(subscriptions, kind, name, who);
         }
         confirm(ctx, kind, word, Some(name));
     }
@@ -166,7 +166,7 @@ fn reply_with_active(ctx: &mut Context<'_, '_>, space: ChannelNamespace) -> Comm
         3 => Some(ctx.arg(2)),
         _ => return Err(wrong_words(ctx)),
     };
-    let active = ctx.server.pubsub.active_channels(space, pattern);
+    let active = ctx.server.clients.pubsub.active_channels(space, pattern);
     ctx.reply.array(active.len());
     for channel in active {
         ctx.reply.bulk(&channel);
@@ -197,13 +197,13 @@ fn reply_with_subscribers(ctx: &mut Context<'_, '_>, space: ChannelNamespace) ->
         let channel = ctx.arg(index);
         ctx.reply.bulk(channel);
         ctx.reply
-            .integer(ctx.server.pubsub.subscriber_count(space, channel) as i64);
+            .integer(ctx.server.clients.pubsub.subscriber_count(space, channel) as i64);
     }
     Ok(())
 }
 
 fn numpat(ctx: &mut Context<'_, '_>) -> CommandResult {
-    ctx.reply.integer(ctx.server.pubsub.pattern_count() as i64);
+    ctx.reply.integer(ctx.server.clients.pubsub.pattern_count() as i64);
     Ok(())
 }
 

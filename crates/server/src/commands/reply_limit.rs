@@ -47,7 +47,7 @@ impl ReplyLimit {
     /// Returns `true` if a reply of so many bytes is in vain.
     pub fn is_passed(&self, bytes: usize) -> bool {
         bytes > self.bytes
-            || (self.client != 0 && self.server.directory.worker_of(self.client).is_none())
-            || self.server.scripts.running.is_shutting_down()
+            || (self.client != 0 && self.server.clients.directory.worker_of(self.client).is_none())
+            || self.server.scripting.running.is_shutting_down()
     }
 }

@@ -81,6 +81,12 @@ fn watch_key(ctx: &mut Context<'_, '_>, index: usize) {
     };
     let entry = slot.table(db).and_then(|table| table.find(key.hash, name));
     let expired = entry.is_some_and(|entry| is_expired(entry.expire_at_ms(), ctx.now_ms));
-    let watch = watches.add(db, name, (key.hash, key.slot), ctx.server.next_park_id(), expired);
-    slot.change_watching(key.hash, |watching| watching.add(watch, &ctx.server.watched));
+    let watch = watches.add(
+        db,
+        name,
+        (key.hash, key.slot),
+        ctx.server.clients.next_park_id(),
+        expired,
+    );
+    slot.change_watching(key.hash, |watching| watching.add(watch, &ctx.server.clients.watched));
 }

@@ -92,7 +92,7 @@ pub fn admit<'a>(
         && let Some(error) = out_of_standing(thread, client, command)
     {
         // A client that would be redirected to the replica that takes over waits until that replica has taken over.
-        let is_early = error.0.starts_with(b"REDIRECT ") && server.repl.is_failing_over();
+        let is_early = error.0.starts_with(b"REDIRECT ") && server.replication.is_failing_over();
         return if is_early {
             Admission::Paused
         } else {
@@ -109,7 +109,7 @@ pub fn admit<'a>(
         }
     }
     let held_back = flags.intersects(CHANGES) || (command.full_name == "exec" && transaction_writes(client));
-    if server.pause.holds(now_ms, held_back) {
+    if server.clients.pause.holds(now_ms, held_back) {
         return Admission::Paused;
     }
     Admission::Run
@@ -163,7 +163,7 @@ fn obey_unsaved(thread: &Thread, client: &Client, command: &Command<Binding>) {
 
 /// Returns the error of a write command while the append-only file cannot be written.
 pub fn not_appended(server: &Server) -> CommandError {
-    let reason = server.aof.failure_reason().unwrap_or_default();
+    let reason = server.persistence.aof.failure_reason().unwrap_or_default();
     CommandError::text(format!("MISCONF Errors writing to the AOF file: {reason}"))
 }
 
@@ -235,7 +235,7 @@ fn out_of_standing(thread: &Thread, client: &Client, command: &'static Command<B
         && thread.server.cluster.is_none();
     let reads_elsewhere = || !client.flags.contains(ClientFlags::READONLY) && has(client, command, Flags::READONLY);
     if redirects && (reads_elsewhere() || writes()) {
-        let state = thread.server.repl.state();
+        let state = thread.server.replication.state();
         return state
             .primary
             .as_ref()
@@ -319,7 +319,9 @@ pub fn of_script(
         Admission::Run if thread.tunables.aof_fails && script::may_write(server, command, args) => {
             Admission::Refused(not_appended(server))
         }
-        Admission::Paused if !server.pause.holds(thread.now_ms, false) && script::only_reads(server, command, args) => {
+        Admission::Paused
+            if !server.clients.pause.holds(thread.now_ms, false) && script::only_reads(server, command, args) =>
+        {
             Admission::Run
         }
         other => other,

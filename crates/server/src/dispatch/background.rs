@@ -161,7 +161,7 @@ impl Detached {
             TurnOutcome::Ran(output, after, log_ticket) => mail(server, origin, (output, after, log_ticket)),
             TurnOutcome::GivesWay(command) => {
                 // Sending fails only while the process ends.
-                let _ = server.background.send(command.into_job(origin));
+                let _ = server.background.long_commands.send(command.into_job(origin));
             }
         })
     }
@@ -171,13 +171,13 @@ impl Detached {
         Box::new(move |server, seat| match self.run_script(server, seat, origin.0) {
             TurnOutcome::Ran(output, after, log_ticket) => mail(server, origin, (output, after, log_ticket)),
             TurnOutcome::GivesWay(command) => {
-                let _ = server.script_jobs.send(command.into_script_job(origin));
+                let _ = server.background.scripts.send(command.into_script_job(origin));
             }
         })
     }
 
     fn run_script(self, server: &Arc<Server>, seat: &mut Seat, worker: WorkerId) -> TurnOutcome {
-        let running = &server.scripts.running;
+        let running = &server.scripting.running;
         let mut thread = Thread::new(server.clone(), seat.index());
         thread.for_script = true;
         self.run_as(thread, seat, worker, &mut |thread, seat, request, keys, connection| {
@@ -197,6 +197,7 @@ impl Detached {
                 write_error(thread, &error, &mut connection.output.bytes);
                 thread
                     .server
+                    .stats
                     .metrics
                     .record_rejection(thread.seat, request.command.id as usize);
                 return Outcome::Done;
@@ -276,7 +277,7 @@ fn reserve(
     keys: &[PlannedKey],
     reservation: Option<SlotReservation>,
 ) -> Option<SlotReservation> {
-    if thread.for_script || server.pause.holds_writes(unix_ms()) {
+    if thread.for_script || server.clients.pause.holds_writes(unix_ms()) {
         return None;
     }
     let slots = || keys.iter().filter(|key| key.is_write).map(|key| key.slot).collect();
@@ -580,5 +581,5 @@ pub(super) fn conclude(thread: &mut Thread, seat: &mut Seat) {
     }
     thread
         .effects
-        .add_to_metrics(&server.keyspace, &server.metrics, thread.seat);
+        .add_to_metrics(&server.keyspace, &server.stats.metrics, thread.seat);
 }

@@ -59,12 +59,12 @@ pub fn run(thread: &mut Thread, seat: &mut Seat, plans: &mut Plans, connections:
     let server = &thread.server;
     thread
         .effects
-        .add_to_metrics(&server.keyspace, &server.metrics, thread.seat);
+        .add_to_metrics(&server.keyspace, &server.stats.metrics, thread.seat);
     thread.batches = thread.batches.wrapping_add(1);
     if thread.batches.is_multiple_of(BATCHES_A_SAMPLE) {
         thread.reach.start_sample();
     }
-    let metrics = &thread.server.metrics;
+    let metrics = &thread.server.stats.metrics;
     metrics.add(thread.seat, Counter::Batches, 1);
     metrics.raise(Maximum::FullestBatch, plans.list.len() as u64);
     if plans.probes.len() > 1 {
@@ -83,7 +83,7 @@ fn run_until_exclusive(
     first: usize,
 ) -> usize {
     // While only one worker is active, it hardly ever meets another thread at the gate.
-    let pass = match thread.server.active_workers.load(Ordering::Relaxed) {
+    let pass = match thread.server.lifecycle.active_workers.load(Ordering::Relaxed) {
         1 => seat.enter_alone(),
         _ => seat.enter(),
     };
@@ -96,7 +96,7 @@ fn run_until_exclusive(
         .map_or(0, |last| plans.list[last].probes_end as usize);
     let mut prefetcher = Prefetcher::new(&plans.probes, asked_for, thread.tunables.prefetch_depth, thread.reach);
     let log_behind = thread.effects.log_writer.is_backlogged();
-    let feeds_replicas = thread.server.repl.log_feeds_backlog.load(Ordering::Relaxed);
+    let feeds_replicas = thread.server.replication.log_feeds_backlog.load(Ordering::Relaxed);
     let lone = plans.probes.len() < 2;
     let limited = thread.tunables.max_memory != 0;
     for index in first..plans.list.len() {
@@ -171,7 +171,7 @@ fn delete_expired(thread: &mut Thread, pass: &GatePassage<'_>) {
     let server = &thread.server;
     let row = thread.seat;
     let tell = &mut |effects: &mut Effects| NotificationSender::new(server, effects, row).tell(0);
-    if thread.standing.expiry_is_remote() || server.pause.holds_writes(thread.now_ms) {
+    if thread.standing.expiry_is_remote() || server.clients.pause.holds_writes(thread.now_ms) {
         discard_keys_found_expired(&mut thread.effects, tell);
     }
     delete_keys_found_expired_in_pass(&server.keyspace, pass, row, thread.now_ms, &mut thread.effects, tell);
@@ -221,7 +221,7 @@ fn run_one_exclusive(
         return;
     }
     let server = thread.server.clone();
-    if !server.scripts.running.try_exclude_runs() {
+    if !server.scripting.running.try_exclude_runs() {
         transaction::forget_answer(&mut connection.client);
         // A worker does not wait at the gate for a script of unknown duration.
         let outcome = match script::busy(&server, std::iter::empty(), true) {
@@ -240,12 +240,12 @@ fn run_one_exclusive(
     // A connection to a primary that is no longer followed is gone as well.
     let Some(connection) = connections.connection(plan.token) else {
         drop(all);
-        server.scripts.running.end_exclusion();
+        server.scripting.running.end_exclusion();
         return;
     };
     if changed && !admitted(thread, plan, (&plans.ranges, keys), connection) {
         drop(all);
-        server.scripts.running.end_exclusion();
+        server.scripting.running.end_exclusion();
         return;
     }
     thread.ticks = thread.timer.raw();
@@ -258,7 +258,7 @@ fn run_one_exclusive(
     }
     connections.pass_ends();
     drop(all);
-    server.scripts.running.end_exclusion();
+    server.scripting.running.end_exclusion();
     if thread.effects.has_deliveries() {
         connections.notify(thread);
     }
@@ -272,7 +272,7 @@ fn refused_by_script(
     keys: &[PlannedKey],
     connection: &mut Connection,
 ) -> Outcome {
-    if !thread.server.scripts.running.has_overdue() || connection.client.flags.contains(ClientFlags::PRIMARY) {
+    if !thread.server.scripting.running.has_overdue() || connection.client.flags.contains(ClientFlags::PRIMARY) {
         return Outcome::Contended;
     }
     let queued = connection.client.transaction.as_deref();
@@ -295,6 +295,7 @@ fn refuse_busy(
 ) -> Outcome {
     thread
         .server
+        .stats
         .metrics
         .record_rejection(thread.seat, request.command.id as usize);
     let error = transaction::refused(thread, &mut connection.client, Some(request.command), error);
@@ -324,7 +325,12 @@ fn must_wait_for_offset(thread: &Thread, role: &Role, connection: &mut Connectio
     if connection.lease_failures == 0 {
         *ticket = server.propagation.last_sequence().max(*ticket);
     }
-    let is_behind = server.repl.replicas.backlog().offset_of_sequence(*ticket).is_none();
+    let is_behind = server
+        .replication
+        .replicas
+        .backlog()
+        .offset_of_sequence(*ticket)
+        .is_none();
     if is_behind {
         server.propagation.wake();
     }
@@ -379,7 +385,11 @@ fn admitted(
             false
         }
         Admission::Redirected(error) => {
-            thread.server.metrics.record_rejection(thread.seat, command.id as usize);
+            thread
+                .server
+                .stats
+                .metrics
+                .record_rejection(thread.seat, command.id as usize);
             book_refused(thread, plan, command, (ranges, keys), connection);
             connection.client.last_command = command.full_name;
             transaction::redirected(thread, &mut connection.client, command);
@@ -435,7 +445,11 @@ fn reject(
     connection: &mut Connection,
     error: CommandError,
 ) {
-    thread.server.metrics.record_rejection(thread.seat, command.id as usize);
+    thread
+        .server
+        .stats
+        .metrics
+        .record_rejection(thread.seat, command.id as usize);
     connection.client.last_command = command.full_name;
     let error = transaction::refused(thread, &mut connection.client, Some(command), error);
     reply_error(thread, connection, &error);
@@ -479,7 +493,11 @@ fn refuse(thread: &mut Thread, plan: &Plan, ranges: &[weft_resp::ArgRange], conn
                 Lookup::UnknownCommand | Lookup::UnknownSubcommand { .. } => None,
             };
             if let Some(command) = command {
-                thread.server.metrics.record_rejection(thread.seat, command.id as usize);
+                thread
+                    .server
+                    .stats
+                    .metrics
+                    .record_rejection(thread.seat, command.id as usize);
             }
             let error = transaction::refused(thread, &mut connection.client, command, error);
             reply_error(thread, connection, &error);

@@ -26,7 +26,7 @@ pub fn release(effects: &mut Effects, server: &Server) {
         if let Some((objects, bytes)) = long_work(garbage.bytes(), garbage.object())
             && in_background(RemovalCause::Command, server)
         {
-            server.lazyfree.free(objects, bytes, Box::new(garbage));
+            server.background.lazyfree.free(objects, bytes, Box::new(garbage));
         }
     }
     for (removed, cause) in effects.removed.drain(..) {
@@ -37,7 +37,7 @@ pub fn release(effects: &mut Effects, server: &Server) {
         if let Some((objects, bytes)) = long_work(removed.allocated_bytes(), object)
             && in_background(cause, server)
         {
-            server.lazyfree.free(objects, bytes, Box::new(removed));
+            server.background.lazyfree.free(objects, bytes, Box::new(removed));
         }
     }
 }

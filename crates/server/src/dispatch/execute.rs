@@ -123,7 +123,7 @@ impl Thread {
             view: server.cluster.as_ref().map(Cluster::view),
             view_version: 0,
             moving: None,
-            standing: server.repl.state_bits(),
+            standing: server.replication.state_bits(),
             tunables,
             may_leave: true,
             may_block: true,
@@ -162,7 +162,7 @@ impl Thread {
     #[inline]
     pub fn look_around(&mut self) {
         self.acl_version = self.server.acl.version();
-        self.standing = self.server.repl.state_bits();
+        self.standing = self.server.replication.state_bits();
         redirect::take_view(self);
     }
 
@@ -495,7 +495,11 @@ pub fn run_exclusive(
     keys: &[PlannedKey],
     connection: &mut Connection,
 ) -> Outcome {
-    thread.server.metrics.add(thread.seat, Counter::ExclusiveCommands, 1);
+    thread
+        .server
+        .stats
+        .metrics
+        .add(thread.seat, Counter::ExclusiveCommands, 1);
     let held = HeldLeases::Exclusive(all);
     if let Err(error) = settle_moving(thread, request, keys, &held, connection) {
         return refuse_moving(thread, (request, keys), connection, error);
@@ -535,6 +539,7 @@ pub(super) fn refuse_moving(
 ) -> Outcome {
     thread
         .server
+        .stats
         .metrics
         .record_rejection(thread.seat, request.command.id as usize);
     book_refused(thread, request, keys, connection);
@@ -738,8 +743,8 @@ pub fn null_array(protocol: Protocol) -> Vec<u8> {
 /// Appends an error reply and counts it.
 pub fn write_error(thread: &Thread, error: &CommandError, out: &mut Vec<u8>) {
     error.write(out);
-    thread.server.metrics.add(thread.seat, Counter::ErrorReplies, 1);
-    thread.server.errors.count(error.code());
+    thread.server.stats.metrics.add(thread.seat, Counter::ErrorReplies, 1);
+    thread.server.stats.errors.count(error.code());
 }
 
 /// Adds a command to its counters. Returns its duration in nanoseconds.
@@ -748,7 +753,7 @@ pub(super) fn finish_command(thread: &mut Thread, command: &'static Command<Bind
     let now = thread.timer.raw();
     let nanoseconds = thread.timer.delta_as_nanos(thread.ticks, now);
     thread.ticks = now;
-    let metrics = &thread.server.metrics;
+    let metrics = &thread.server.stats.metrics;
     metrics.record_execution(thread.seat, command.id as usize, nanoseconds, failed);
     if thread.tunables.latency_tracking {
         metrics.record_latency(thread.seat, command.id as usize, nanoseconds);

@@ -148,7 +148,7 @@ fn excess(thread: &mut Thread) -> u64 {
         used = used.saturating_sub(server.uncounted_memory());
     }
     let left = limit.saturating_sub(used) as i64;
-    let workers = server.active_workers.load(Ordering::Relaxed).max(1) as i64;
+    let workers = server.lifecycle.active_workers.load(Ordering::Relaxed).max(1) as i64;
     let share = (left / (2 * workers)).clamp(QUANTUM, LARGEST_SHARE);
     let excess = used.saturating_sub(limit);
     // Above the limit every command checks, because another thread may have freed memory.
@@ -164,7 +164,7 @@ fn may_evict(thread: &Thread) -> bool {
     let ignores = || thread.server.config.boolean(id::REPLICA_IGNORE_MAXMEMORY);
     let follows = thread.standing.contains(ReplicationState::IS_REPLICA) && ignores();
     let loads = thread.standing.contains(ReplicationState::LOADING);
-    !follows && !loads && !thread.server.pause.holds_writes(thread.now_ms)
+    !follows && !loads && !thread.server.clients.pause.holds_writes(thread.now_ms)
 }
 
 /// Evicts until `wanted` bytes are free, memory usage is within the limit, or the time is over.
@@ -222,7 +222,7 @@ fn evict_one(thread: &mut Thread, pass: &GatePassage<'_>, policy: EvictionPolicy
     let freed = removed_bytes(&thread.effects.removed);
     if attempt == EvictionAttempt::Evicted {
         release(&mut thread.effects, server);
-        server.metrics.add(thread.seat, Counter::EvictedKeys, 1);
+        server.stats.metrics.add(thread.seat, Counter::EvictedKeys, 1);
         note_spike(thread, "eviction-del", start.elapsed());
     }
     (attempt, freed as u64)
@@ -242,7 +242,8 @@ fn note_spike(thread: &Thread, event: &'static str, elapsed: Duration) {
         let spike_ms = elapsed.as_millis() as u64;
         thread
             .server
-            .observed
+            .stats
+            .history
             .latency
             .add(event, thread.now_ms / 1000, spike_ms);
     }

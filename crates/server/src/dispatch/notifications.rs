@@ -65,7 +65,10 @@ fn remember_keys(ctx: &Context<'_, '_>) {
     };
     if tracking.should_remember_keys() {
         for index in 0..ctx.keys.len() {
-            ctx.server.tracking.remember(ctx.keys.name(index), ctx.client.id);
+            ctx.server
+                .clients
+                .tracking
+                .remember(ctx.keys.name(index), ctx.client.id);
         }
     }
 }

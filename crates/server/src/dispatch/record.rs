@@ -94,7 +94,8 @@ fn remember_excess(
             "command"
         };
         server
-            .observed
+            .stats
+            .history
             .latency
             .add(event, unix_s, ending.nanoseconds / 1_000_000);
     }
@@ -122,7 +123,8 @@ fn remember_excess(
         if exceeded {
             let max_len = server.config.unsigned(max_len_of(kind)) as usize;
             server
-                .observed
+                .stats
+                .history
                 .commandlog
                 .push(kind, max_len, unix_s, size, subject.clone());
         }
@@ -191,13 +193,14 @@ pub fn waited(
 ) {
     let nanoseconds = blocked.nanoseconds + nanoseconds;
     server
+        .stats
         .metrics
         .record_execution(row, blocked.command, nanoseconds, failed);
     if blocked.slot.is_some() {
         slot_stats::book_waited(server, row, blocked, nanoseconds, got_it.then_some(reply_bytes));
     }
     if tunables.latency_tracking {
-        server.metrics.record_latency(row, blocked.command, nanoseconds);
+        server.stats.metrics.record_latency(row, blocked.command, nanoseconds);
     }
     let command = crate::commands::registry().commands().get(blocked.command);
     let (Some(command), Some(subject)) = (command, blocked.subject.take()) else {
@@ -230,10 +233,14 @@ pub fn counted(
         // Read now, so that a CONFIG SET of a threshold is measured by the new threshold.
         let tunables = Tunables::read(server);
         server
+            .stats
             .metrics
             .record_execution(row, command.id as usize, nanoseconds, failed);
         if tunables.latency_tracking {
-            server.metrics.record_latency(row, command.id as usize, nanoseconds);
+            server
+                .stats
+                .metrics
+                .record_latency(row, command.id as usize, nanoseconds);
         }
         if let Some(slot) = slot {
             let cost = (nanoseconds, request_bytes, bytes.len());
@@ -241,8 +248,8 @@ pub fn counted(
         }
         if failed {
             let code = bytes[1..].split(|byte| matches!(byte, b' ' | b'\r')).next();
-            server.metrics.add(row, Counter::ErrorReplies, 1);
-            server.errors.count(code.unwrap_or_default());
+            server.stats.metrics.add(row, Counter::ErrorReplies, 1);
+            server.stats.errors.count(code.unwrap_or_default());
         }
         let ending = CommandEnd {
             nanoseconds,

@@ -35,11 +35,11 @@ const COMMANDS_A_TICK: u64 = 1024;
 /// Runs all commands of a file. `row` is the thread's row of counters.
 pub fn replay(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize, commands: &mut AofReader<File>) -> Replayed {
     let mut player = ReplayClient::new(server, row);
-    let starts = server.repl.state_bits().contains(ReplicationState::LOADING);
+    let starts = server.replication.state_bits().contains(ReplicationState::LOADING);
     player.lets_in = starts;
     let mut valid_up_to = commands.offset();
     let mut before_multi = valid_up_to;
-    let progress = &server.repl.loading;
+    let progress = &server.replication.loading;
     let before = progress
         .loaded_bytes
         .load(Ordering::Relaxed)
@@ -158,7 +158,7 @@ impl ReplayClient {
         }
         if let Some(error) = first_error(&connection.output.bytes) {
             let server = &thread.server;
-            server.repl.unexpected_errors.fetch_add(1, Ordering::Relaxed);
+            server.replication.unexpected_errors.fetch_add(1, Ordering::Relaxed);
             log::warning!(
                 "== CRITICAL == This server is sending an error to its AOF-loading-client: '{}' after processing the command \
                  '{}'",
@@ -182,6 +182,6 @@ impl Drop for ReplayClient {
         let effects = &mut self.thread.effects;
         (effects.hits, effects.misses) = (0, 0);
         let server = &self.thread.server;
-        effects.add_to_metrics(&server.keyspace, &server.metrics, self.thread.seat);
+        effects.add_to_metrics(&server.keyspace, &server.stats.metrics, self.thread.seat);
     }
 }

@@ -113,13 +113,13 @@ impl PrimaryConnection {
         // Behind a place in what was cut lies what the next place brings.
         self.held = bytes.split_off(kept.min(bytes.len()));
         self.relayed = self.reached;
-        let repl = &server.repl;
+        let repl = &server.replication;
         let most_bytes = server.config.integer(id::REPL_BACKLOG_SIZE);
         repl.replicas.backlog().append(&bytes, most_bytes);
         repl.stream_db.store(self.connection.client.db, Ordering::Relaxed);
         repl.set_offset(self.origin + self.reached as i64);
         if repl.replicas.has_readers.load(Ordering::Relaxed) {
-            server.wake_primary_thread();
+            server.background.wake_primary_thread();
         }
     }
 
@@ -145,7 +145,7 @@ struct SingleConnection<'a> {
 
 impl Connections for SingleConnection<'_> {
     fn connection(&mut self, _: usize) -> Option<&mut Connection> {
-        if self.server.repl.role_epoch() != self.lane.term {
+        if self.server.replication.role_epoch() != self.lane.term {
             return None;
         }
         // Before the next command of the batch runs.
@@ -160,7 +160,7 @@ impl Connections for SingleConnection<'_> {
     }
 
     fn pass_ends(&mut self) {
-        if self.server.repl.role_epoch() == self.lane.term {
+        if self.server.replication.role_epoch() == self.lane.term {
             self.lane.note_place();
             self.lane.relay(self.server);
         }
@@ -189,13 +189,13 @@ impl Stream {
                 term,
                 base: 0,
                 reached: 0,
-                origin: server.repl.offset(),
+                origin: server.replication.offset(),
                 relayed: 0,
                 held: Vec::new(),
                 after: None,
             },
             plans: Plans::default(),
-            written: VecDeque::from([(first_ticket, server.repl.offset())]),
+            written: VecDeque::from([(first_ticket, server.replication.offset())]),
             first_ticket,
             synced: 0,
             disk_told: None,
@@ -206,7 +206,7 @@ impl Stream {
     /// everything.
     pub fn synced(&mut self) -> Option<i64> {
         let server = &self.thread.server;
-        if !server.aof.is_complete() {
+        if !server.persistence.aof.is_complete() {
             return None;
         }
         let reached = server.propagation.milestone_sequence(LogMilestone::Synced);
@@ -220,7 +220,7 @@ impl Stream {
     /// Records the stream offset after the last sequence number.
     fn note_written(&mut self) {
         let server = &self.thread.server;
-        let offset = server.repl.offset();
+        let offset = server.replication.offset();
         let ticket = self.thread.effects.log_writer.last_sequence().max(self.first_ticket);
         let is_full = self.written.len() == WRITTEN_PLACES;
         match self.written.back_mut() {
@@ -282,7 +282,7 @@ impl Stream {
             self.conclude();
             self.note_written();
             let advanced = self.lane.cut();
-            if self.thread.server.repl.role_epoch() != self.lane.term {
+            if self.thread.server.replication.role_epoch() != self.lane.term {
                 return Err(StreamError::TermOver);
             }
             if malformed {
@@ -360,7 +360,7 @@ impl Stream {
         thread.effects.expired.clear();
         let output = &mut lane.connection.output;
         if let Some(error) = first_error(&output.bytes) {
-            server.repl.unexpected_errors.fetch_add(1, Ordering::Relaxed);
+            server.replication.unexpected_errors.fetch_add(1, Ordering::Relaxed);
             log::warning!(
                 "== CRITICAL == This replica is sending an error to its primary: '{}' after processing the command '{}'",
                 String::from_utf8_lossy(error),

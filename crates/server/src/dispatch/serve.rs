@@ -182,7 +182,7 @@ impl<'p> ServingWaiter<'_, '_, '_, 'p> {
                 return Ok(());
             };
             // This server has been demoted since the wait began. A message under way tells the client.
-            if waiter.is_claimed() || waiter.demotions != self.service.server.repl.demotions() {
+            if waiter.is_claimed() || waiter.demotions != self.service.server.replication.demotions() {
                 self.forget(&waiter, key);
                 continue;
             }
@@ -226,7 +226,9 @@ impl<'p> ServingWaiter<'_, '_, '_, 'p> {
     fn forget(&mut self, waiter: &Waiter, key: &ReadyKey) {
         let server = self.service.server;
         if let Some((_, slot)) = self.slot(key.slot) {
-            slot.change_blocked(key.hash, |waiting| waiting.remove(&key.name, waiter, &server.blocked));
+            slot.change_blocked(key.hash, |waiting| {
+                waiting.remove(&key.name, waiter, &server.clients.blocked)
+            });
         }
     }
 
@@ -277,8 +279,8 @@ impl<'p> ServingWaiter<'_, '_, '_, 'p> {
     fn write_error(&self, error: &CommandError, out: &mut Vec<u8>) {
         error.write(out);
         let ServingLeases { server, access, .. } = &*self.service;
-        server.metrics.add(access.thread_index, Counter::ErrorReplies, 1);
-        server.errors.count(error.code());
+        server.stats.metrics.add(access.thread_index, Counter::ErrorReplies, 1);
+        server.stats.errors.count(error.code());
     }
 }
 
@@ -359,7 +361,7 @@ pub fn serve_again(thread: &mut Thread, seat: &mut Seat, unserved: UnservedKeys)
 }
 
 fn attempt(thread: &mut Thread, pass: &GatePassage<'_>, mut unserved: UnservedKeys) -> Option<UnservedKeys> {
-    if thread.server.pause.holds_writes(unix_ms()) {
+    if thread.server.clients.pause.holds_writes(unix_ms()) {
         // Serving changes data, so it waits for the end of the pause.
         unserved.failures += 1;
         return Some(unserved);
@@ -427,7 +429,9 @@ pub fn forget(seat: &mut Seat, server: &Server, over: &mut Vec<Arc<Waiter>>) {
             };
             // Checked first, so that a slot without waiters stays small.
             if lease.blocked().is_some() {
-                lease.change_blocked(key.hash, |waiting| waiting.remove(&key.name, waiter, &server.blocked));
+                lease.change_blocked(key.hash, |waiting| {
+                    waiting.remove(&key.name, waiter, &server.clients.blocked)
+                });
             }
             false
         });

@@ -146,13 +146,13 @@ pub fn book(thread: &Thread, client: &Client, command: &Command<Binding>, slot: 
     };
     let Thread { server, seat, .. } = thread;
     book_time(server, *seat, slot, command.id as usize, cost.nanoseconds);
-    let stats = &server.slot_stats;
+    let stats = &server.stats.slots;
     stats.add(*seat, slot, SlotFigure::BytesIn, cost.request_bytes as u64);
     if hears(client) {
         stats.add(*seat, slot, SlotFigure::BytesOut, cost.reply_bytes as u64);
     }
     if cost.repeated_bytes > 0 {
-        let replicas = server.repl.replicas.infos().len();
+        let replicas = server.replication.replicas.infos().len();
         let bytes = cost.repeated_bytes * replicas;
         stats.add(*seat, slot, SlotFigure::BytesOut, bytes as u64);
     }
@@ -161,9 +161,9 @@ pub fn book(thread: &Thread, client: &Client, command: &Command<Binding>, slot: 
 /// Adds a command's time to its slot. Slots count whole microseconds, so the time that the command's own counter
 /// already has is corrected to agree.
 fn book_time(server: &Server, seat: usize, slot: u16, command: usize, nanoseconds: u64) {
-    let counted = server.slot_stats.add_time(seat, slot, nanoseconds);
+    let counted = server.stats.slots.add_time(seat, slot, nanoseconds);
     let correction = (counted as i64).wrapping_sub(nanoseconds as i64);
-    server.metrics.correct_time(seat, command, correction);
+    server.stats.metrics.correct_time(seat, command, correction);
 }
 
 /// Counts EXEC. The replies of its commands have been counted behind each of them.
@@ -177,7 +177,7 @@ pub fn book_exec(thread: &Thread, client: &Client, command: &Command<Binding>, c
 #[cold]
 pub fn book_part(thread: &Thread, client: &Client, reply_bytes: usize) {
     if let Some(slot) = thread.slot.filter(|_| counts(client) && hears(client)) {
-        let stats = &thread.server.slot_stats;
+        let stats = &thread.server.stats.slots;
         stats.add(thread.seat, slot, SlotFigure::BytesOut, reply_bytes as u64);
     }
 }
@@ -194,7 +194,7 @@ pub fn book_request(
     let slot = slot_of(command, args, planned).filter(|_| counts(client));
     if let Some(slot) = slot {
         let bytes = request_bytes(request, args) as u64;
-        let stats = &thread.server.slot_stats;
+        let stats = &thread.server.stats.slots;
         stats.add(thread.seat, slot, SlotFigure::BytesIn, bytes);
     }
 }
@@ -207,7 +207,7 @@ pub fn book_waited(server: &Server, seat: usize, blocked: &Blocked, nanoseconds:
     };
     book_time(server, seat, slot, blocked.command, nanoseconds);
     if let Some(reply_bytes) = reply_bytes {
-        let stats = &server.slot_stats;
+        let stats = &server.stats.slots;
         stats.add(seat, slot, SlotFigure::BytesIn, blocked.request_bytes as u64);
         stats.add(seat, slot, SlotFigure::BytesOut, reply_bytes as u64);
     }
@@ -222,7 +222,7 @@ pub fn book_background(
     (nanoseconds, request_bytes, reply_bytes): (u64, usize, usize),
 ) {
     book_time(server, seat, slot, command, nanoseconds);
-    let stats = &server.slot_stats;
+    let stats = &server.stats.slots;
     stats.add(seat, slot, SlotFigure::BytesIn, request_bytes as u64);
     stats.add(seat, slot, SlotFigure::BytesOut, reply_bytes as u64);
 }

@@ -212,7 +212,7 @@ pub fn unwatch(seat: &mut Seat, server: &Server, over: &mut Vec<Arc<Watch>>) {
         let Some(mut held) = pass.write_spinning(watch.slot as usize) else {
             return true;
         };
-        held.change_watching(watch.hash, |watching| watching.remove(watch, &server.watched));
+        held.change_watching(watch.hash, |watching| watching.remove(watch, &server.clients.watched));
         false
     });
 }
@@ -258,7 +258,7 @@ pub fn run_leased<'p>(
     if scripts {
         // Their writes in a slot are not known in advance, and a read lease cannot become a write lease.
         transaction.keys.iter_mut().for_each(|key| key.is_write = true);
-        if !thread.server.scripts.try_take_token() {
+        if !thread.server.scripting.try_take_token() {
             return Outcome::Contended;
         }
     }
@@ -283,7 +283,7 @@ pub fn run_leased<'p>(
     };
     many.clear();
     if scripts {
-        thread.server.scripts.release_token();
+        thread.server.scripting.release_token();
     }
     if leased {
         settle_effects(thread);
@@ -298,7 +298,11 @@ pub fn run_exclusive(
     request: &Request<'_>,
     connection: &mut Connection,
 ) -> Outcome {
-    thread.server.metrics.add(thread.seat, Counter::ExclusiveCommands, 1);
+    thread
+        .server
+        .stats
+        .metrics
+        .add(thread.seat, Counter::ExclusiveCommands, 1);
     let start = thread.ticks;
     let server = thread.server.clone();
     let keep_back = |keeps_back| {
@@ -471,7 +475,7 @@ fn any_expired(watches: &Watches, held: &mut HeldLeases<'_, '_>, now_ms: u64) ->
 fn take_out(watches: &Watches, held: &mut HeldLeases<'_, '_>, server: &Server) {
     for watch in &watches.keys {
         if let Some((_, slot)) = held.writable_slot(watch.slot) {
-            slot.change_watching(watch.hash, |watching| watching.remove(watch, &server.watched));
+            slot.change_watching(watch.hash, |watching| watching.remove(watch, &server.clients.watched));
         }
     }
 }

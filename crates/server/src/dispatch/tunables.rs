@@ -79,7 +79,7 @@ fn client_memory(config: &Config, max_memory: u64) -> u64 {
 
 /// Refuses writes so that an operator who relies on dumps notices that they fail.
 fn refuses_writes(server: &Server) -> bool {
-    server.dumps.has_last_save_failed.load(Ordering::Relaxed)
+    server.persistence.dumps.has_last_save_failed.load(Ordering::Relaxed)
         && server.config.boolean(id::STOP_WRITES_ON_BGSAVE_ERROR)
         && !server.config.save_points().is_empty()
 }
@@ -108,8 +108,8 @@ impl Tunables {
         let max_memory = config.unsigned(id::MAXMEMORY);
         let refuses_writes = refuses_writes(server);
         Tunables {
-            guarded: max_memory > 0 || refuses_writes || server.aof.is_failing.load(Ordering::Relaxed),
-            aof_fails: server.aof.is_failing.load(Ordering::Relaxed),
+            guarded: max_memory > 0 || refuses_writes || server.persistence.aof.is_failing.load(Ordering::Relaxed),
+            aof_fails: server.persistence.aof.is_failing.load(Ordering::Relaxed),
             refuses_writes,
             generation: config.generation(),
             prefetch_depth: bytes(id::PREFETCH_BATCH_MAX_SIZE),

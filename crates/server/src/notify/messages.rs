@@ -67,17 +67,20 @@ impl<'a> NotificationSender<'a> {
 
     /// Publishes a message; returns how many receive it.
     pub fn publish(&mut self, space: ChannelNamespace, channel: &[u8], payload: &[u8]) -> usize {
-        if !self.server.pubsub.may_have_receivers(space) {
+        if !self.server.clients.pubsub.may_have_receivers(space) {
             return 0;
         }
-        let Some(prepared) = self.server.pubsub.prepare(space, channel, payload) else {
+        let Some(prepared) = self.server.clients.pubsub.prepare(space, channel, payload) else {
             return 0;
         };
         let publication = Arc::new(prepared.publication);
         for worker in prepared.workers {
             if self.tells_itself(worker) {
                 let mut recipients = Vec::new();
-                self.server.pubsub.recipients(worker, &publication, &mut recipients);
+                self.server
+                    .clients
+                    .pubsub
+                    .recipients(worker, &publication, &mut recipients);
                 let received = ClientNotification::PublishedTo(Box::new((publication.clone(), recipients)));
                 self.effects.outbox.push(received);
             } else {
@@ -103,13 +106,19 @@ impl<'a> NotificationSender<'a> {
             reply.bulk(word);
         }
         let bytes = message.len() * receivers;
-        let (stats, slot) = (&self.server.slot_stats, cluster_slot(channel));
+        let (stats, slot) = (&self.server.stats.slots, cluster_slot(channel));
         stats.add(self.seat, slot, SlotFigure::BytesOut, bytes as u64);
     }
 
     /// Publishes an event, to the channel of its key and to that of its name.
     fn event(&mut self, classes: i64, db: usize, name: &[u8], event: Event) {
-        if classes & letter(event.class) == 0 || !self.server.pubsub.may_have_receivers(ChannelNamespace::Channels) {
+        if classes & letter(event.class) == 0
+            || !self
+                .server
+                .clients
+                .pubsub
+                .may_have_receivers(ChannelNamespace::Channels)
+        {
             return;
         }
         if classes & keyspace_events::KEYSPACE != 0 {
@@ -125,13 +134,13 @@ impl<'a> NotificationSender<'a> {
 
     /// Tells those who keep copies of a key. `by` is the client that changed it; 0 for none.
     fn invalidate(&mut self, name: Box<[u8]>, by: u64) {
-        let table = &self.server.tracking;
+        let table = &self.server.clients.tracking;
         let clients = table.remove(&name);
         if !clients.is_empty() && table.key_count() == 0 {
             let hooks = &self.server.keyspace.hooks;
             table.check_idle(|| hooks.set(Hooks::TRACKING, false));
         }
-        if self.server.tracking.has_prefixes() {
+        if self.server.clients.tracking.has_prefixes() {
             self.effects.broadcast.insert(name.clone(), by);
         }
         self.invalidate_for(clients, &InvalidKeys::Key((name, by)));
@@ -140,7 +149,7 @@ impl<'a> NotificationSender<'a> {
     fn invalidate_for(&mut self, clients: impl IntoIterator<Item = u64>, invalid: &InvalidKeys) {
         let mut by_worker: BTreeMap<WorkerId, Vec<u64>> = BTreeMap::new();
         for client in clients {
-            if let Some(worker) = self.server.directory.worker_of(client) {
+            if let Some(worker) = self.server.clients.directory.worker_of(client) {
                 by_worker.entry(worker).or_default().push(client);
             }
         }
@@ -180,8 +189,8 @@ impl<'a> NotificationSender<'a> {
         if !self.server.keyspace.hooks.current().intersects(Hooks::TRACKING) {
             return;
         }
-        self.server.tracking.clear();
-        self.invalidate_for(self.server.tracking.clients(), &InvalidKeys::Everything);
+        self.server.clients.tracking.clear();
+        self.invalidate_for(self.server.clients.tracking.clients(), &InvalidKeys::Everything);
     }
 
     /// Ends a batch: sends the broadcasts of keys that its commands changed.
@@ -190,7 +199,7 @@ impl<'a> NotificationSender<'a> {
             return;
         }
         let keys = std::mem::take(&mut self.effects.broadcast);
-        for (keys, clients) in self.server.tracking.match_prefixes(&keys) {
+        for (keys, clients) in self.server.clients.tracking.match_prefixes(&keys) {
             self.invalidate_for(clients, &InvalidKeys::Prefixed(keys));
         }
     }
@@ -199,7 +208,7 @@ impl<'a> NotificationSender<'a> {
     /// many.
     pub fn forget_surplus(&mut self) -> bool {
         let limit = self.server.config.unsigned(id::TRACKING_TABLE_MAX_KEYS) as usize;
-        let table = &self.server.tracking;
+        let table = &self.server.clients.tracking;
         for _ in 0..FORGOTTEN_A_TURN {
             if limit == 0 || table.key_count() <= limit {
                 return false;
@@ -215,7 +224,7 @@ impl<'a> NotificationSender<'a> {
     /// Shows a line to all monitors.
     pub fn show(&mut self, line: Vec<u8>) {
         let line: Arc<[u8]> = line.into();
-        for worker in self.server.monitors.workers() {
+        for worker in self.server.clients.monitors.workers() {
             self.send(worker, ClientNotification::MonitorLine(line.clone()));
         }
     }
@@ -265,12 +274,15 @@ pub fn subscriber(client: &Client) -> Subscriber {
 pub fn leave(server: &Server, client: &mut Client) {
     let who = subscriber(client);
     if let Some(mut subscriptions) = client.subscriptions.take() {
-        server.pubsub.unsubscribe_all(&mut subscriptions, who);
+        server.clients.pubsub.unsubscribe_all(&mut subscriptions, who);
     }
     stop_tracking(server, client);
     if client.flags.contains(ClientFlags::MONITOR) {
         let hooks = &server.keyspace.hooks;
-        server.monitors.remove(client.id, || hooks.set(Hooks::MONITOR, false));
+        server
+            .clients
+            .monitors
+            .remove(client.id, || hooks.set(Hooks::MONITOR, false));
     }
     client.flags.set(ClientFlags::PUBSUB.union(ClientFlags::MONITOR), false);
 }
@@ -280,7 +292,7 @@ pub fn stop_tracking(server: &Server, client: &mut Client) {
     if let Some(tracking) = client.tracking.take() {
         let hooks = &server.keyspace.hooks;
         let idle = || hooks.set(Hooks::TRACKING, false);
-        server.tracking.disable(client.id, &tracking, idle);
+        server.clients.tracking.disable(client.id, &tracking, idle);
     }
 }
 

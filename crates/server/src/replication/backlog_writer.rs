@@ -36,7 +36,7 @@ struct BacklogWriter {
 
 impl BacklogWriter {
     fn flush(&mut self) {
-        let repl = &self.server.repl;
+        let repl = &self.server.replication;
         let most_bytes = self.server.config.integer(id::REPL_BACKLOG_SIZE);
         let end = repl.replicas.backlog().append(&self.batch, most_bytes);
         self.batch.clear();
@@ -44,18 +44,19 @@ impl BacklogWriter {
             repl.set_offset(end);
         }
         if repl.replicas.has_readers.load(Ordering::Relaxed) {
-            self.server.wake_primary_thread();
+            self.server.background.wake_primary_thread();
         }
     }
 
     /// Adds PING and REPLCONF GETACK to the stream. Never called within a transaction.
     fn append_pings_and_ack_requests(&mut self) {
         let server = self.server.clone();
-        let replicas = &server.repl.replicas;
+        let replicas = &server.replication.replicas;
         // Nothing is added during a failover, since the replica that takes over must have everything, nor after the
         // last dump of a server that shuts down.
-        let ends = server.repl.is_shutting_down.load(Ordering::SeqCst);
-        let stops = ends || server.repl.is_failing_over() || server.repl.suppresses_pings.load(Ordering::SeqCst);
+        let ends = server.replication.is_shutting_down.load(Ordering::SeqCst);
+        let stops =
+            ends || server.replication.is_failing_over() || server.replication.suppresses_pings.load(Ordering::SeqCst);
         if stops || !replicas.has_readers.load(Ordering::Relaxed) {
             return;
         }
@@ -88,7 +89,7 @@ impl LogConsumer for BacklogWriter {
         if !self.batch.is_empty() {
             self.flush();
         }
-        self.server.repl.replicas.backlog().record_sequence(ticket);
+        self.server.replication.replicas.backlog().record_sequence(ticket);
         let period = Duration::from_secs(self.server.config.unsigned(id::REPL_PING_REPLICA_PERIOD));
         let left = period.saturating_sub(self.last_ping.elapsed());
         Some(left.clamp(Duration::from_millis(10), Duration::from_secs(1)))
@@ -101,7 +102,7 @@ impl LogConsumer for BacklogWriter {
 /// When the log thread cannot be started.
 pub fn open(server: &Arc<Server>, _all: &Exclusive<'_>) -> std::io::Result<()> {
     propagation::start(&server.propagation)?;
-    let repl = &server.repl;
+    let repl = &server.replication;
     let history = ReplicationHistory::default();
     repl.replicas.backlog().open(repl.offset());
     repl.state().history = history.clone();
@@ -157,7 +158,7 @@ pub fn position_then(
     server: &Server,
     then: impl FnOnce(&mut ConsumerStreams, &HistoryPosition) + Send + 'static,
 ) -> PendingPosition {
-    let repl = &server.repl;
+    let repl = &server.replication;
     let (follows, feeds_backlog) = (repl.is_replica(), repl.log_feeds_backlog.load(Ordering::SeqCst));
     let (id, resumable) = {
         let state = repl.state();
@@ -175,7 +176,7 @@ pub fn position_then(
     let tell = move |feeds: &mut ConsumerStreams, db: usize| {
         let place = HistoryPosition {
             id,
-            offset: myself.repl.offset(),
+            offset: myself.replication.offset(),
             db,
         };
         then(feeds, &place);
@@ -186,7 +187,7 @@ pub fn position_then(
         // On a replica the stream's offset is exactly that of the data (see `dispatch/stream.rs`).
         tell(
             &mut ConsumerStreams::default(),
-            server.repl.stream_db.load(Ordering::Relaxed),
+            server.replication.stream_db.load(Ordering::Relaxed),
         );
     } else {
         server.propagation.schedule_mark(move |feeds| {
@@ -205,7 +206,7 @@ pub fn current_position(server: &Server) -> PendingPosition {
 /// Creates the backlog of a primary that starts, before data is loaded. Deletions of expired keys during the load go
 /// into it.
 pub fn open_for_load(server: &Server) {
-    server.repl.replicas.backlog().open(0);
+    server.replication.replicas.backlog().open(0);
 }
 
 /// Continues, on a primary that starts, the history recorded in its dump: under a new replication ID, with the recorded
@@ -215,7 +216,7 @@ pub fn open_for_load(server: &Server) {
 /// When the log thread cannot be started.
 pub fn resume_as_primary(server: &Arc<Server>, id: ReplicationId, offset: i64) -> std::io::Result<()> {
     propagation::start(&server.propagation)?;
-    let repl = &server.repl;
+    let repl = &server.replication;
     let end = repl.replicas.backlog().rebase(offset);
     {
         let history = &mut repl.state().history;
@@ -228,7 +229,7 @@ pub fn resume_as_primary(server: &Arc<Server>, id: ReplicationId, offset: i64) -
 
 /// Prepares a replica that starts with the data of a known position, so that it requests the stream from there.
 pub fn resume_as_replica(server: &Server, place: &HistoryPosition) {
-    let repl = &server.repl;
+    let repl = &server.replication;
     repl.replicas.backlog().open(place.offset);
     repl.state().history.id.clone_from(&place.id);
     repl.set_offset(place.offset);
@@ -243,7 +244,7 @@ fn attach_to_log(server: &Arc<Server>) {
         batch: Vec::new(),
         last_ping: Instant::now(),
     };
-    let repl = &server.repl;
+    let repl = &server.replication;
     repl.log_feeds_backlog.store(true, Ordering::SeqCst);
     let offset = repl.offset() as u64;
     server
@@ -255,13 +256,13 @@ fn attach_to_log(server: &Arc<Server>) {
 /// Detaches the backlog from the propagation log from the current log position on.
 fn detach_from_log(server: &Arc<Server>) {
     server.keyspace.hooks.set(Hooks::LOG_REPLICAS, false);
-    if !server.repl.log_feeds_backlog.load(Ordering::SeqCst) {
+    if !server.replication.log_feeds_backlog.load(Ordering::SeqCst) {
         return;
     }
     let told = server.clone();
     server.propagation.schedule_mark(move |feeds| {
         drop(feeds.remove(CONSUMER_NAME));
-        told.repl.log_feeds_backlog.store(false, Ordering::SeqCst);
+        told.replication.log_feeds_backlog.store(false, Ordering::SeqCst);
     });
 }
 
@@ -272,14 +273,14 @@ pub fn on_demotion(server: &Arc<Server>) {
 
 /// Attaches the backlog because this server has become a primary. Called in exclusive mode.
 pub fn on_promotion(server: &Arc<Server>) {
-    if server.repl.replicas.backlog().range().is_none() {
+    if server.replication.replicas.backlog().range().is_none() {
         return;
     }
     match propagation::start(&server.propagation) {
         Ok(()) => attach_to_log(server),
         Err(error) => {
             log::warning!("Cannot serve replicas any more, because the log thread could not be started: {error}");
-            server.repl.replicas.backlog().close();
+            server.replication.replicas.backlog().close();
         }
     }
 }
@@ -288,6 +289,6 @@ pub fn on_promotion(server: &Arc<Server>) {
 /// history. Called in exclusive mode.
 pub fn close(server: &Arc<Server>, _all: &Exclusive<'_>) {
     detach_from_log(server);
-    server.repl.replicas.backlog().close();
-    server.repl.state().history = ReplicationHistory::default();
+    server.replication.replicas.backlog().close();
+    server.replication.state().history = ReplicationHistory::default();
 }

@@ -25,13 +25,13 @@ use crate::state::{Message, PauseReason, PrimaryThreadCommand, Server};
 /// Starts to follow a primary. Blocked clients are no longer served. `anew` is `true` if the primary cannot know the
 /// history of the data on this server.
 pub fn become_replica(server: &Arc<Server>, primary: Endpoint, is_new_history: bool) {
-    let was_primary = !server.repl.is_replica();
+    let was_primary = !server.replication.is_replica();
     server.config.set_primary(Some(PrimaryAddress {
         host: primary.host.clone(),
         port: primary.port,
     }));
     log::notice!("Connecting to PRIMARY {}:{}", primary.host, primary.port);
-    server.repl.start_following(primary, is_new_history);
+    server.replication.start_following(primary, is_new_history);
     backlog_writer::on_demotion(server);
     on_role_change(server);
     if was_primary {
@@ -43,13 +43,15 @@ pub fn become_replica(server: &Arc<Server>, primary: Endpoint, is_new_history: b
 
 /// Becomes a primary. Returns `true` if this server followed one.
 pub fn become_primary(server: &Arc<Server>) -> bool {
-    let Some(history) = server.repl.stop_following() else {
+    let Some(history) = server.replication.stop_following() else {
         return false;
     };
     server.config.set_primary(None);
     backlog_writer::on_promotion(server);
     // The replicas reconnect and learn the new replication ID.
-    server.send_to_primary_thread(PrimaryThreadCommand::DisconnectAll);
+    server
+        .background
+        .send_to_primary_thread(PrimaryThreadCommand::DisconnectAll);
     on_role_change(server);
     log::notice!("Discarding previously cached primary state.");
     log::notice!(
@@ -67,22 +69,22 @@ pub fn begin_failover(server: &Server, wanted: CoordinatedFailover) {
         Some(target) => log::notice!("FAILOVER requested to {}:{}.", target.host, target.port),
         None => log::notice!("FAILOVER requested to any replica."),
     }
-    *server.repl.failover() = wanted;
-    server.repl.is_failing_over.store(true, Ordering::Release);
+    *server.replication.failover() = wanted;
+    server.replication.is_failing_over.store(true, Ordering::Release);
     server.pause_clients(PauseReason::Failover, unix_ms(), u64::MAX, false);
-    server.send_to_primary_thread(PrimaryThreadCommand::Look);
+    server.background.send_to_primary_thread(PrimaryThreadCommand::Look);
 }
 
 /// Ends the failover and resumes writes.
 pub fn end_failover(server: &Server) {
-    *server.repl.failover() = CoordinatedFailover::default();
-    server.repl.is_failing_over.store(false, Ordering::Release);
+    *server.replication.failover() = CoordinatedFailover::default();
+    server.replication.is_failing_over.store(false, Ordering::Release);
     server.unpause_clients(PauseReason::Failover);
 }
 
 /// Aborts the failover: this server stays the primary, or becomes it again. Returns `true` if a failover was under way.
 pub fn abort_failover(server: &Arc<Server>, why: &str) -> bool {
-    let handover = server.repl.failover().clone();
+    let handover = server.replication.failover().clone();
     if handover.state == CoordinatedFailoverState::None {
         return false;
     }
@@ -110,7 +112,7 @@ pub enum FailoverStep {
 
 /// Returns the next step of a failover that waits for a replica.
 pub fn next_failover_step(server: &Server) -> FailoverStep {
-    let handover = server.repl.failover().clone();
+    let handover = server.replication.failover().clone();
     if handover.state != CoordinatedFailoverState::WaitForSync {
         return FailoverStep::Wait;
     }
@@ -127,7 +129,7 @@ pub fn next_failover_step(server: &Server) -> FailoverStep {
             _ => FailoverStep::Abort,
         };
     }
-    let replicas = &server.repl.replicas;
+    let replicas = &server.replication.replicas;
     // Writes made before the pause may not have reached the backlog yet.
     let Some(offset) = replicas
         .backlog()
@@ -161,7 +163,7 @@ pub fn next_failover_step(server: &Server) -> FailoverStep {
 /// Fails over to a replica: follows it and asks it to take over.
 pub fn fail_over_to(server: &Arc<Server>, to: Endpoint) {
     {
-        let mut handover = server.repl.failover();
+        let mut handover = server.replication.failover();
         handover.state = CoordinatedFailoverState::InProgress;
         handover.target = Some(to.clone());
     }

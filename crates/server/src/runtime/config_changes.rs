@@ -39,7 +39,7 @@ pub fn apply(server: &Arc<Server>, changed: &[ParameterId], is_outside_gate: boo
     }
     if is_changed(&[id::LUA_ENABLE_INSECURE_API]).is_some() {
         let on = server.config.boolean(id::LUA_ENABLE_INSECURE_API);
-        server.scripts.set_insecure_eval_functions(on);
+        server.scripting.set_insecure_eval_functions(on);
     }
     if is_changed(&[id::NOTIFY_KEYSPACE_EVENTS]).is_some() {
         refresh_event_hook(server);
@@ -59,14 +59,14 @@ pub fn apply(server: &Arc<Server>, changed: &[ParameterId], is_outside_gate: boo
         })?;
     }
     if is_changed(&[id::MIN_REPLICAS_TO_WRITE, id::MIN_REPLICAS_MAX_LAG]).is_some() {
-        server.repl.update_too_few_replicas(&server.config);
+        server.replication.update_too_few_replicas(&server.config);
     }
     if is_changed(&[id::REPLICA_READ_ONLY]).is_some() {
         refresh_local_expiry(server);
     }
     if is_changed(&[id::REPL_BACKLOG_SIZE]).is_some() {
         let bytes = server.config.integer(id::REPL_BACKLOG_SIZE);
-        server.repl.replicas.backlog().resize(bytes);
+        server.replication.replicas.backlog().resize(bytes);
     }
     let of_log = [
         id::APPENDFSYNC,
@@ -104,7 +104,7 @@ pub fn apply(server: &Arc<Server>, changed: &[ParameterId], is_outside_gate: boo
     }
     if is_changed(&[id::IMPORT_MODE]).is_some() {
         server
-            .repl
+            .replication
             .set_state_bits(ReplicationState::IMPORT_MODE, server.config.boolean(id::IMPORT_MODE));
     }
     Ok(())
@@ -155,7 +155,7 @@ fn configure_tls(server: &Server, changed: &[ParameterId]) -> ApplyResult {
 
 /// Applies a change of the replication role.
 pub fn on_role_change(server: &Server) {
-    let follows = server.repl.is_replica();
+    let follows = server.replication.is_replica();
     log::set_role(match follows {
         true => Role::Replica,
         false => Role::Primary,
@@ -168,7 +168,7 @@ pub fn on_role_change(server: &Server) {
 
 /// Updates the hook with which a writable replica tracks the keys that its clients gave an expiry.
 pub fn refresh_local_expiry(server: &Server) {
-    let remembers = server.repl.is_replica() && !server.config.boolean(id::REPLICA_READ_ONLY);
+    let remembers = server.replication.is_replica() && !server.config.boolean(id::REPLICA_READ_ONLY);
     server.keyspace.hooks.set(Hooks::LOCAL_EXPIRY, remembers);
 }
 
@@ -207,7 +207,9 @@ fn raise_open_file_limit(server: &Server) -> ApplyResult {
 
 fn listen(server: &Server, at_fault: ParameterId) -> ApplyResult {
     let (answer, answered) = mpsc::sync_channel(1);
-    let ordered = server.send_to_coordinator(CoordinatorCommand::Listen(answer));
+    let ordered = server
+        .background
+        .send_to_coordinator(CoordinatorCommand::Listen(answer));
     if ordered && answered.recv_timeout(ORDER_TIMEOUT).unwrap_or(false) {
         return Ok(());
     }

@@ -94,11 +94,11 @@ impl Coordinator {
             let mut wake_at = self.run_periodic_tasks();
             self.server.end_due_pause(unix_ms());
             self.take_signal();
-            if let Some(how) = self.server.shutdown.commit() {
+            if let Some(how) = self.server.lifecycle.shutdown.commit() {
                 self.signals.set_shutting_down(true);
                 return Ok((how, self.listeners));
             }
-            if let Some(end_ms) = self.server.pause.next_end_ms() {
+            if let Some(end_ms) = self.server.clients.pause.next_end_ms() {
                 let left = Duration::from_millis(end_ms.saturating_sub(unix_ms()).min(LONGEST_WAIT_MS));
                 wake_at = wake_at.min(Instant::now() + left);
             }
@@ -125,7 +125,7 @@ impl Coordinator {
             self.next_cron = now + self.cron_period();
             self.cron();
             self.report(now);
-            let metrics = &self.server.metrics;
+            let metrics = &self.server.stats.metrics;
             metrics.add(
                 metrics.coordinator_row,
                 Counter::CronNs,
@@ -156,15 +156,15 @@ impl Coordinator {
                 ShutdownSignal::Terminate => id::SHUTDOWN_ON_SIGTERM,
             };
             let how = Shutdown::from_options(server.config.integer(options));
-            server.shutdown.note_signal(how);
+            server.lifecycle.shutdown.note_signal(how);
             self.signalled = true;
         }
-        if !server.observed.is_cron_paused.load(Ordering::Relaxed)
-            && let Some(how) = server.shutdown.take_signalled()
+        if !server.stats.history.is_cron_paused.load(Ordering::Relaxed)
+            && let Some(how) = server.lifecycle.shutdown.take_signalled()
         {
             save::begin_shutdown(server, how);
         }
-        if self.signalled && server.shutdown.is_idle() {
+        if self.signalled && server.lifecycle.shutdown.is_idle() {
             // The shutdown was aborted: the next signal counts as a first one again.
             self.signalled = false;
             self.signals.set_shutting_down(false);
@@ -196,13 +196,15 @@ impl Coordinator {
         let is_tls = self.listeners.is_tls(token);
         let server = &self.server;
         server
+            .stats
             .metrics
-            .add(server.metrics.coordinator_row, Counter::ConnectionsReceived, 1);
+            .add(server.stats.metrics.coordinator_row, Counter::ConnectionsReceived, 1);
         let max = server.config.integer(id::MAXCLIENTS).max(0) as usize;
-        if server.connections.load(Ordering::Relaxed) >= max {
+        if server.clients.connections.load(Ordering::Relaxed) >= max {
             server
+                .stats
                 .metrics
-                .add(server.metrics.coordinator_row, Counter::ConnectionsRejected, 1);
+                .add(server.stats.metrics.coordinator_row, Counter::ConnectionsRejected, 1);
             // Before the TLS handshake nothing can be sent to the client.
             if !is_tls {
                 refuse_connection(&socket, b"-ERR max number of clients reached\r\n");
@@ -212,8 +214,9 @@ impl Coordinator {
         let mut refusal = None;
         if self.is_refused_by_protected_mode() && !is_local(&socket) {
             server
+                .stats
                 .metrics
-                .add(server.metrics.coordinator_row, Counter::ConnectionsRejected, 1);
+                .add(server.stats.metrics.coordinator_row, Counter::ConnectionsRejected, 1);
             if !is_tls {
                 refuse_connection(&socket, PROTECTED_MODE.as_bytes());
                 return;
@@ -228,7 +231,7 @@ impl Coordinator {
                 let _ = socket.set_keepalive(seconds);
             }
         }
-        let active = server.active_workers.load(Ordering::Relaxed).max(1);
+        let active = server.lifecycle.active_workers.load(Ordering::Relaxed).max(1);
         let Some((worker, _)) = server.workers[..active.min(server.workers.len())]
             .iter()
             .enumerate()
@@ -236,7 +239,7 @@ impl Coordinator {
         else {
             return;
         };
-        server.connections.fetch_add(1, Ordering::Relaxed);
+        server.clients.connections.fetch_add(1, Ordering::Relaxed);
         server.workers[worker].connections.fetch_add(1, Ordering::Relaxed);
         server.workers[worker].send(Message::Connect(AcceptedConnection {
             socket,
@@ -252,36 +255,38 @@ impl Coordinator {
     }
 
     fn cron(&mut self) {
-        if self.server.observed.is_cron_paused.load(Ordering::Relaxed) {
+        if self.server.stats.history.is_cron_paused.load(Ordering::Relaxed) {
             return;
         }
         if !self.is_quiet() {
             self.sample_memory();
-            self.commands = self.server.metrics.commands_processed();
+            self.commands = self.server.stats.metrics.commands_processed();
         }
         self.sample_rates();
         self.reclaim();
         self.reload_certificates();
         let server = &self.server;
-        if server.dumps.is_loading.load(Ordering::Relaxed) {
+        if server.persistence.dumps.is_loading.load(Ordering::Relaxed) {
             // There is a part of the data, which belongs to the thread that loads it.
             return;
         }
         save::start_due_save(server);
         crate::persistence::aof::start_due_rewrite(server);
         let now_ms = unix_ms();
-        let may_expire = server.active_expire.load(Ordering::Relaxed) && !server.pause.holds_writes(now_ms);
-        let imports = server.repl.state_bits().contains(ReplicationState::IMPORT_MODE);
-        let some_are_due = || match server.repl.is_replica() {
+        let may_expire =
+            server.background.active_expire.load(Ordering::Relaxed) && !server.clients.pause.holds_writes(now_ms);
+        let imports = server.replication.state_bits().contains(ReplicationState::IMPORT_MODE);
+        let some_are_due = || match server.replication.is_replica() {
             true => server.keyspace.local_expiry.is_due(now_ms),
             false if imports => false,
             false => {
                 let keyspace = &server.keyspace;
-                keyspace.counts.has_any_expiry() && expiry::queue_due(&keyspace.slots, &server.due_slots, now_ms) > 0
+                keyspace.counts.has_any_expiry()
+                    && expiry::queue_due(&keyspace.slots, &server.background.due_slots, now_ms) > 0
             }
         };
         if may_expire && some_are_due() {
-            let active = server.active_workers.load(Ordering::Relaxed).max(1);
+            let active = server.lifecycle.active_workers.load(Ordering::Relaxed).max(1);
             for worker in server.workers.iter().take(active) {
                 worker.send(Message::ExpireDue);
             }
@@ -290,7 +295,7 @@ impl Coordinator {
 
     /// Returns `true` if nothing has happened since memory and commands were counted, and that was recently.
     fn is_quiet(&mut self) -> bool {
-        let metrics = &self.server.metrics;
+        let metrics = &self.server.stats.metrics;
         let happened = metrics.sum(Counter::Batches) + metrics.sum(Counter::NetInputBytes);
         let (before, at) = self.counted;
         if happened == before && at.elapsed() < QUIET_WINDOW {
@@ -306,7 +311,7 @@ impl Coordinator {
         }
         self.next_report = now + REPORT_PERIOD;
         let bytes = self.server.memory.used_bytes();
-        let clients = self.server.connections.load(Ordering::Relaxed);
+        let clients = self.server.clients.connections.load(Ordering::Relaxed);
         log::debug!("Total: {clients} clients connected (0 replicas), {bytes} bytes in use");
     }
 
@@ -316,7 +321,7 @@ impl Coordinator {
             return;
         }
         self.next_rates = now + RATE_WINDOW;
-        let metrics = &self.server.metrics;
+        let metrics = &self.server.stats.metrics;
         let totals = [
             self.commands,
             metrics.sum(Counter::NetInputBytes),
@@ -324,7 +329,7 @@ impl Coordinator {
             metrics.sum(Counter::Batches),
             metrics.sum(Counter::BusyNs),
         ];
-        self.server.observed.rates.sample(now, totals);
+        self.server.stats.history.rates.sample(now, totals);
     }
 
     /// Looks, now and then, whether certificates were exchanged.
@@ -337,7 +342,7 @@ impl Coordinator {
         if self.server.tls.current().is_some() {
             let job: Job = Box::new(|server, _| server.tls.reload_if_changed(&server.config));
             // The threads are gone only at shutdown.
-            let _ = self.server.background.send(job);
+            let _ = self.server.background.long_commands.send(job);
         }
     }
 
@@ -359,7 +364,7 @@ impl Coordinator {
                 }
             });
             // The threads are gone only at shutdown.
-            let _ = self.server.background.send(job);
+            let _ = self.server.background.long_commands.send(job);
         }
     }
 
@@ -367,14 +372,15 @@ impl Coordinator {
     /// evicts if necessary.
     fn sample_memory(&self) {
         let server = &self.server;
-        if server.config.unsigned(id::MAXMEMORY) > 0 && server.observed.startup_memory.load(Ordering::Relaxed) > 0 {
+        if server.config.unsigned(id::MAXMEMORY) > 0 && server.stats.history.startup_memory.load(Ordering::Relaxed) > 0
+        {
             return server.measure_memory();
         }
         let Some(bytes) = server.memory.calibrate() else {
             return;
         };
         // The first sample is taken before any client is served.
-        let startup = &server.observed.startup_memory;
+        let startup = &server.stats.history.startup_memory;
         let _ = startup.compare_exchange(0, bytes, Ordering::Relaxed, Ordering::Relaxed);
     }
 }

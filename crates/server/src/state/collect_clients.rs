@@ -101,7 +101,7 @@ impl ClientVisitor for ClientVisitorHost<'_> {
         {
             visit(&mut client_snapshot.client, client_snapshot.buffers);
             if ClientVisitorHost::is_gone(client_snapshot)
-                && let Some(worker) = self.server.directory.worker_of(client_snapshot.client.id)
+                && let Some(worker) = self.server.clients.directory.worker_of(client_snapshot.client.id)
             {
                 self.server.workers[worker].send(Message::Close(client_snapshot.client.id));
             }

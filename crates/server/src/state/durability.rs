@@ -14,19 +14,19 @@ impl Server {
 
     /// Returns `true` if everything up to this sequence number of the log is on this server's disk.
     pub fn is_on_disk(&self, ticket: u64) -> bool {
-        self.aof.is_complete() && self.propagation.milestone_sequence(LogMilestone::Synced) >= ticket
+        self.persistence.aof.is_complete() && self.propagation.milestone_sequence(LogMilestone::Synced) >= ticket
     }
 
     /// Returns `true` while a file or a primary's dump is being loaded. Code that would replace the data checks this in
     /// exclusive mode, which a load releases at intervals.
     pub fn is_loading(&self) -> bool {
-        self.dumps.is_loading.load(Ordering::Relaxed) || self.repl.is_loading()
+        self.persistence.dumps.is_loading.load(Ordering::Relaxed) || self.replication.is_loading()
     }
 
     /// Makes replies to writes wait for the rules in force now. Must be called when an input of
     /// [`crate::persistence::aof_files::Status::replies_wait_for`] changes.
     pub fn withhold_replies(&self) {
-        let until = self.aof.replies_wait_for();
+        let until = self.persistence.aof.replies_wait_for();
         self.propagation.set_reply_milestone(until);
         if until != Some(LogMilestone::Synced) {
             self.wake_log_waiters();
@@ -37,8 +37,11 @@ impl Server {
 
     /// Notes that a snapshot is being written from now on, or not any more (`no-appendfsync-on-rewrite`).
     pub fn note_snapshot(&self, is_under_way: bool) {
-        self.aof.is_snapshot_running.store(is_under_way, Ordering::Relaxed);
-        if self.aof.no_fsync_on_rewrite.load(Ordering::Relaxed) {
+        self.persistence
+            .aof
+            .is_snapshot_running
+            .store(is_under_way, Ordering::Relaxed);
+        if self.persistence.aof.no_fsync_on_rewrite.load(Ordering::Relaxed) {
             self.withhold_replies();
         }
     }

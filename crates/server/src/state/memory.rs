@@ -9,11 +9,12 @@ impl Server {
     /// Bytes that do not count for eviction: what replicas still need beyond the size of the backlog, what the
     /// append-only file has not been given yet, and what is kept for a snapshot. To evict for them would add to them.
     pub fn uncounted_memory(&self) -> u64 {
-        let backlog = self.repl.replicas.backlog_bytes();
+        let backlog = self.replication.replicas.backlog_bytes();
         let beyond = backlog.saturating_sub(self.config.unsigned(id::REPL_BACKLOG_SIZE));
-        let for_replicas = beyond + self.repl.replicas.in_flight_bytes.load(Ordering::Relaxed);
+        let for_replicas = beyond + self.replication.replicas.in_flight_bytes.load(Ordering::Relaxed);
         let for_snapshot = self.keyspace.before_images.held_bytes();
-        let for_log = self.propagation.unread_bytes() as u64 + self.aof.buffered_bytes.load(Ordering::Relaxed);
+        let for_log =
+            self.propagation.unread_bytes() as u64 + self.persistence.aof.buffered_bytes.load(Ordering::Relaxed);
         for_replicas + for_snapshot + for_log
     }
 
@@ -26,7 +27,7 @@ impl Server {
     pub fn estimated_bytes_of_keys(&self, keys: u64) -> usize {
         let counts = &self.keyspace.counts;
         let left: u64 = (0..counts.databases()).map(|db| counts.keys(db)).sum();
-        let startup = self.observed.startup_memory.load(Ordering::Relaxed);
+        let startup = self.stats.history.startup_memory.load(Ordering::Relaxed);
         let data = self.memory.used_bytes().saturating_sub(startup);
         (data as f64 * keys as f64 / (keys + left).max(1) as f64) as usize
     }
@@ -44,7 +45,7 @@ impl Server {
         if limit == 0 || self.counted_memory() <= limit {
             return;
         }
-        let active = self.active_workers.load(Ordering::Relaxed).max(1);
+        let active = self.lifecycle.active_workers.load(Ordering::Relaxed).max(1);
         for worker in self.workers.iter().take(active) {
             worker.send(Message::EvictDue);
         }

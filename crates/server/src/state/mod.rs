@@ -1,24 +1,23 @@
 //! The server's shared state: what every thread may reach, and the messages between threads.
 
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::fs::File;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, SyncSender};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use weft_reactor::{Output, Waker};
 use weft_sync::Mailbox;
 
 use crate::acl::{Acl, AclAccount};
-use crate::clients_waiting::blocking::{Counts, Waiter};
+use crate::clients_waiting::blocking::Waiter;
 use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::keyspace::access::KeySnapshot;
 use crate::keyspace::effects::ClientNotification;
-use crate::keyspace::lazyfree::LazyFree;
 use crate::keyspace::ready_keys::ReadyKey;
 use crate::keyspace::{Exclusive, Keyspace, Seat};
 use crate::net::client::{BufferFigures, Client, ClientFlags};
@@ -26,24 +25,12 @@ use crate::net::client_snapshot::{ClientSnapshot, WaitState};
 use crate::net::connection::Connection;
 use crate::net::listeners::AcceptedConnection;
 use crate::net::tls::TlsState;
-use crate::net::usage::ClientMemory;
-use crate::notify::monitor::Monitors;
-use crate::notify::pubsub::PubSubRegistry;
-use crate::notify::tracking::TrackingTable;
-use crate::observability::ObservedHistory;
 use crate::observability::commandlog::LoggedCommand;
-use crate::observability::errors::ErrorCounts;
-use crate::observability::metrics::Metrics;
-use crate::observability::slot_stats::SlotStats;
 use crate::observability::used_memory::UsedMemory;
-use crate::persistence::aof_files;
-use crate::persistence::aof_files::AofFiles;
 use crate::persistence::aof_files::reader::{AofReadError, AofReader};
-use crate::persistence::rdb_file::SaveStatus;
-use crate::persistence::snapshot_state::SnapshotState;
 use crate::propagation::PropagationLog;
 use crate::replication::{ReplicaWait, Replication};
-use crate::runtime::shutdown::{Shutdown, ShutdownRequest};
+use crate::runtime::shutdown::Shutdown;
 use crate::scripting::Scripts;
 use directory::Directory;
 
@@ -54,11 +41,13 @@ mod memory;
 mod moving_connections;
 mod parts;
 mod pause;
+mod subsystems;
 
 pub use collect_clients::{ClientCollection, ClientVisitorHost};
 pub use moving_connections::MovingConnections;
 pub use parts::ServerParts;
 pub use pause::{Pause, PauseReason};
+pub use subsystems::{Background, Clients, Lifecycle, Persistence, Stats};
 
 /// Index of a worker.
 pub type WorkerId = usize;
@@ -432,181 +421,83 @@ pub enum CoordinatorCommand {
     Listen(mpsc::SyncSender<bool>),
 }
 
-/// The state that the whole process shares.
+/// The state that the whole process shares, by subsystem.
 pub struct Server {
-    /// Parameters.
+    /// The parameters.
     pub config: Config,
-    /// Users.
+    /// The users.
     pub acl: Acl,
     /// The TLS contexts.
     pub tls: TlsState,
-    /// Data.
+    /// The data.
     pub keyspace: Keyspace,
     /// The cluster, in cluster mode.
     pub cluster: Option<Cluster>,
     /// The log of writes.
     pub propagation: Arc<PropagationLog>,
-    /// Workers.
+    /// The workers.
     pub workers: Vec<WorkerLink>,
-    /// Counters.
-    pub metrics: Metrics,
-    /// The costs of the cluster's slots.
-    pub slot_stats: SlotStats,
-    /// Commands that wait for replicas before they are carried out.
-    pub acknowledgements: Mutex<Vec<Acknowledgement>>,
-    /// Error replies by code.
-    pub errors: ErrorCounts,
-    /// Command log, spikes, rates.
-    pub observed: ObservedHistory,
-    /// Frees in the background.
-    pub lazyfree: LazyFree,
-    /// The counts of clients' waits.
-    pub blocked: Counts,
-    /// The counts of clients' watches.
-    pub watched: crate::clients_waiting::watch::Counts,
-    /// The subscriptions of all clients.
-    pub pubsub: PubSubRegistry,
-    /// The keys that tracking clients may have cached.
-    pub tracking: TrackingTable,
-    /// The clients in MONITOR mode.
-    pub monitors: Monitors,
-    /// The worker of each client.
-    pub directory: Directory,
-    /// Connections between two workers.
-    pub moves: MovingConnections,
-    /// Takes long commands.
-    pub background: mpsc::Sender<Job>,
-    /// Takes scripts that may be long.
-    pub script_jobs: mpsc::Sender<Job>,
-    /// Scripts and functions.
-    pub scripts: Scripts,
-    /// The state of replication.
-    pub repl: Replication,
-    /// The primary and the replicas as clients, by id, for commands that report on all clients.
-    pub linked_clients: Mutex<BTreeMap<u64, (Client, BufferFigures)>>,
-    /// The way to the thread that serves replicas.
-    pub supply: mpsc::Sender<PrimaryThreadCommand>,
-    /// Wakes it.
-    pub supply_waker: OnceLock<Waker>,
-    /// This server, for what outlives a call.
-    pub myself: OnceLock<Weak<Server>>,
-    /// Pause of clients.
-    pub pause: Pause,
-    /// `DEBUG SET-ACTIVE-EXPIRE`.
-    pub active_expire: AtomicBool,
-    /// Next client id.
-    pub next_client_id: AtomicU64,
-    /// The next id for a parked connection.
-    pub next_ticket: AtomicU64,
-    /// Connections in all.
-    pub connections: AtomicUsize,
-    /// Slots with due keys, in the order they were found.
-    pub due_slots: Mutex<Vec<u16>>,
-    /// 40 hexadecimal digits, new at each start.
-    pub run_id: String,
-    /// The start of the process.
-    pub started: Instant,
-    /// The start of the process, in seconds since the Unix epoch.
-    pub started_unix_s: u64,
-    /// A request to end the process.
-    pub shutdown: ShutdownRequest,
-    /// The status of dumps.
-    pub dumps: SaveStatus,
-    /// The status of the append-only file.
-    pub aof: Arc<aof_files::AofStatus>,
-    /// The files of the append-only file.
-    pub aof_files: Mutex<AofFiles>,
-    /// Runs the commands of a file: what does that is above everything that asks for it.
-    pub replay: OnceLock<Replay>,
-    /// The snapshot that is being written.
-    pub snapshot: SnapshotState,
-    /// The coordinator's commands.
-    pub orders: mpsc::Sender<CoordinatorCommand>,
-    /// Wakes the coordinator.
-    pub coordinator: OnceLock<Waker>,
-    /// The memory of the clients, counted while `maxmemory-clients` sets a limit.
-    pub client_memory: ClientMemory,
-    /// Bytes in use.
+    /// The memory in use.
     pub memory: Arc<UsedMemory>,
-    /// Workers that take connections at the moment.
-    pub active_workers: AtomicUsize,
-    /// Changes of the number of active workers.
-    pub tunings: AtomicU64,
+    /// The clients of all workers.
+    pub clients: Clients,
+    /// The state of replication.
+    pub replication: Replication,
+    /// RDB files, the append-only file and snapshots.
+    pub persistence: Persistence,
+    /// Scripts and functions.
+    pub scripting: Scripts,
+    /// Work for the threads that are no workers.
+    pub background: Background,
+    /// Counters and recorded history.
+    pub stats: Stats,
+    /// The process: its identity, start, active workers and shutdown.
+    pub lifecycle: Lifecycle,
 }
 
 impl Server {
     /// Returns `true` if this server deletes what has expired: it follows no other, imports nothing, and no pause holds
     /// writes back. The answer holds until the gate is passed again.
     pub fn may_delete_expired(&self, now_ms: u64) -> bool {
-        !self.repl.state_bits().expiry_is_remote() && !self.pause.holds_writes(now_ms)
+        !self.replication.state_bits().expiry_is_remote() && !self.clients.pause.holds_writes(now_ms)
     }
 
     /// Ends the process once shutdown is prepared. Returns `false` if the shutdown was aborted.
     pub fn request_shutdown(&self, how: Shutdown) -> bool {
-        let counts = self.shutdown.try_complete(how);
+        let counts = self.lifecycle.shutdown.try_complete(how);
         if counts {
-            self.wake_coordinator();
+            self.background.wake_coordinator();
         }
         counts
     }
 
     /// This server, for what outlives a call; `None` while it is being made.
     pub fn self_handle(&self) -> Option<Arc<Server>> {
-        self.myself.get()?.upgrade()
+        self.lifecycle.server.get()?.upgrade()
     }
 
     /// Visits the primary and the replicas, which belong to no worker, and closes the links that are marked for it.
     pub fn visit_linked(&self, visit: &mut dyn FnMut(&mut Client, BufferFigures)) {
-        for (id, (client, buffers)) in &mut *self.linked_clients.lock() {
+        for (id, (client, buffers)) in &mut *self.clients.linked.lock() {
             visit(client, *buffers);
             if !client.flags.contains(ClientFlags::CLOSE_ASAP) {
                 continue;
             }
             match client.flags.contains(ClientFlags::PRIMARY) {
-                true => self.repl.shut_link_down(),
-                false => self.send_to_primary_thread(PrimaryThreadCommand::Disconnect(*id)),
+                true => self.replication.shut_link_down(),
+                false => self
+                    .background
+                    .send_to_primary_thread(PrimaryThreadCommand::Disconnect(*id)),
             }
-        }
-    }
-
-    /// Wakes the thread that serves replicas.
-    pub fn wake_primary_thread(&self) {
-        if let Some(waker) = self.supply_waker.get() {
-            waker.wake();
         }
     }
 
     /// Runs `change` with the whole keyspace to itself, also kept from scripts. For a thread that is no worker.
     pub fn run_exclusive<R>(&self, seat: &mut Seat, change: impl FnOnce(&mut Exclusive<'_>) -> R) -> R {
-        self.scripts.running.exclude_runs();
+        self.scripting.running.exclude_runs();
         let result = change(&mut seat.exclusive());
-        self.scripts.running.end_exclusion();
+        self.scripting.running.end_exclusion();
         result
-    }
-
-    /// Gives the thread that serves replicas an order.
-    pub fn send_to_primary_thread(&self, order: PrimaryThreadCommand) {
-        // The thread is gone only at shutdown.
-        let _ = self.supply.send(order);
-        self.wake_primary_thread();
-    }
-
-    /// Sends the coordinator a command. Returns `false` if the coordinator is gone.
-    pub fn send_to_coordinator(&self, order: CoordinatorCommand) -> bool {
-        let taken = self.orders.send(order).is_ok();
-        self.wake_coordinator();
-        taken
-    }
-
-    fn wake_coordinator(&self) {
-        if let Some(waker) = self.coordinator.get() {
-            waker.wake();
-        }
-    }
-
-    /// Returns a new id for a connection that parks.
-    pub fn next_park_id(&self) -> u64 {
-        self.next_ticket.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Asks all workers; the reply reaches the asker as [`Message::Reply`].

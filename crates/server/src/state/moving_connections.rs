@@ -57,7 +57,7 @@ impl Server {
     /// A moved connection has arrived, or is gone: sends the queries that waited for it.
     pub fn end_move(&self) {
         let waiting = {
-            let mut now = self.moves.0.lock();
+            let mut now = self.clients.moving.0.lock();
             now.moving -= 1;
             if now.moving > 0 {
                 return;
@@ -73,7 +73,7 @@ impl Server {
     /// Sends a query to all workers, once no connection is between two of them.
     pub(super) fn begin_query(&self, query: Query) {
         {
-            let mut now = self.moves.0.lock();
+            let mut now = self.clients.moving.0.lock();
             if now.moving > 0 {
                 now.waiting.push(query);
                 return;
@@ -95,7 +95,7 @@ impl Server {
     /// All workers have answered a query.
     pub(super) fn end_query(&self) {
         let refused = {
-            let mut now = self.moves.0.lock();
+            let mut now = self.clients.moving.0.lock();
             now.queries -= 1;
             if now.queries > 0 {
                 return;

@@ -116,21 +116,21 @@ impl Pause {
 impl Server {
     /// Holds back the commands of all clients until `until_ms`: all of them, or what writes.
     pub fn pause_clients(&self, reason: PauseReason, now_ms: u64, until_ms: u64, all: bool) {
-        self.pause.begin(reason, now_ms, until_ms, all);
+        self.clients.pause.begin(reason, now_ms, until_ms, all);
         // The coordinator sleeps until its next task, which may be due earlier now.
-        self.wake_coordinator();
+        self.background.wake_coordinator();
     }
 
     /// Ends the pause of this reason. The clients continue unless another reason holds them back.
     pub fn unpause_clients(&self, reason: PauseReason) {
-        if self.pause.end(reason) {
+        if self.clients.pause.end(reason) {
             self.resume_clients();
         }
     }
 
     /// Ends the pauses that are due at `now_ms`, and resumes the clients.
     pub fn end_due_pause(&self, now_ms: u64) {
-        if self.pause.end_if_due(now_ms) {
+        if self.clients.pause.end_if_due(now_ms) {
             self.resume_clients();
         }
     }

@@ -128,7 +128,7 @@ impl ClusterBus {
                 std::thread::sleep(ROUND_INTERVAL);
             }
             // A node that sleeps for a test neither sends nor receives.
-            server.repl.sleep_if_requested();
+            server.replication.sleep_if_requested();
             for event in events.drain(..) {
                 self.handle(cluster, event);
             }
@@ -306,7 +306,7 @@ impl ClusterBus {
     // ---- manual failover --------------------------------------------------------------------------------------------
     /// Stops admitting writes, because a replica is about to take over.
     fn pause_writes(&mut self, until_ms: u64) {
-        self.server.repl.suppresses_pings.store(true, Ordering::SeqCst);
+        self.server.replication.suppresses_pings.store(true, Ordering::SeqCst);
         self.server
             .pause_clients(PauseReason::Failover, unix_ms(), until_ms, false);
         self.write_stop = Some(StopProgress::default());
@@ -315,7 +315,7 @@ impl ClusterBus {
 
     fn resume_writes(&mut self) {
         self.write_stop = None;
-        self.server.repl.suppresses_pings.store(false, Ordering::SeqCst);
+        self.server.replication.suppresses_pings.store(false, Ordering::SeqCst);
         self.server.unpause_clients(PauseReason::Failover);
     }
 
@@ -336,13 +336,13 @@ impl ClusterBus {
             return false;
         };
         let Some(last_ticket) = stop.last_ticket else {
-            let running = &server.scripts.running;
+            let running = &server.scripting.running;
             if running.try_exclude_runs() {
                 // In exclusive mode no thread writes.
                 let all = self.seat.exclusive();
                 stop.last_ticket = Some(server.propagation.last_sequence());
                 let settled = stop.log_settled.clone();
-                match server.repl.log_feeds_backlog.load(Ordering::SeqCst) {
+                match server.replication.log_feeds_backlog.load(Ordering::SeqCst) {
                     true => server
                         .propagation
                         .schedule_mark(move |_| settled.store(true, Ordering::SeqCst)),
@@ -353,8 +353,15 @@ impl ClusterBus {
             }
             return false;
         };
-        let feeds = server.repl.log_feeds_backlog.load(Ordering::SeqCst);
-        let is_in = || server.repl.replicas.backlog().offset_of_sequence(last_ticket).is_some();
+        let feeds = server.replication.log_feeds_backlog.load(Ordering::SeqCst);
+        let is_in = || {
+            server
+                .replication
+                .replicas
+                .backlog()
+                .offset_of_sequence(last_ticket)
+                .is_some()
+        };
         stop.log_settled.load(Ordering::SeqCst) && (!feeds || is_in())
     }
 
@@ -415,7 +422,7 @@ impl ClusterBus {
             server.workers[0].send(Message::Serve(UnservedKeys::new(ready)));
         }
         let objects = tables.iter().map(|table| table.len() as u64).sum();
-        server.lazyfree.free(objects, 0, Box::new(tables));
+        server.background.lazyfree.free(objects, 0, Box::new(tables));
         NotificationSender::new(&server, &mut effects, row).broadcast();
         wake(&server, &mut effects);
     }

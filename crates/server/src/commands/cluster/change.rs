@@ -233,9 +233,9 @@ fn answer_late(
 ) {
     if let Some(error) = bytes.strip_prefix(b"-") {
         let code = error.split(|byte| matches!(byte, b' ' | b'\r')).next();
-        server.metrics.record_failure(seat.index(), command);
-        server.metrics.add(seat.index(), Counter::ErrorReplies, 1);
-        server.errors.count(code.unwrap_or_default());
+        server.stats.metrics.record_failure(seat.index(), command);
+        server.stats.metrics.add(seat.index(), Counter::ErrorReplies, 1);
+        server.stats.errors.count(code.unwrap_or_default());
     }
     server.workers[worker].send(Message::Reply {
         client,

@@ -23,7 +23,7 @@ pub(super) fn flush_slot(ctx: &mut Context<'_, '_>) -> CommandResult {
     let (tables, _, keys) =
         slot_drop::take_all_keys(keyspace, ctx.keys.context.thread_index, slot, parts, ctx.keys.effects);
     if in_background {
-        ctx.server.lazyfree.free(keys, 0, Box::new(tables));
+        ctx.server.background.lazyfree.free(keys, 0, Box::new(tables));
     }
     ctx.reply.ok();
     Ok(())

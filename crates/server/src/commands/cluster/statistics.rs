@@ -74,7 +74,7 @@ pub(super) fn slot_stats(ctx: &mut Context<'_, '_>) -> CommandResult {
 /// Returns a metric of a slot, or `None` if another thread writes the slot at the moment.
 fn figure(ctx: &Context<'_, '_>, slot: u16, metric: Metric) -> Option<u64> {
     match metric {
-        Metric::Cost(figure) => Some(ctx.server.slot_stats.sum(slot, figure)),
+        Metric::Cost(figure) => Some(ctx.server.stats.slots.sum(slot, figure)),
         Metric::Keys => {
             let reach = WalkAccess::for_command(&ctx.keys.held, ctx.pass);
             match reach.header(usize::from(slot)).may_hold_any() {

@@ -69,7 +69,7 @@ fn flushall(ctx: &mut Context<'_, '_>) -> CommandResult {
         free(ctx, tables, keys, asynchronous);
     } else if asynchronous {
         let bytes = ctx.server.estimated_bytes_of_keys(keys);
-        ctx.server.lazyfree.free(keys, bytes, Box::new(tables));
+        ctx.server.background.lazyfree.free(keys, bytes, Box::new(tables));
         save_what_is_left(ctx, Vec::new());
     } else {
         save_what_is_left(ctx, tables);
@@ -92,7 +92,7 @@ fn save_what_is_left(ctx: &mut Context<'_, '_>, tables: Vec<SlotTable>) {
         ctx.reply.ok();
         let job: Job = Box::new(move |server, seat| drop(work(server, seat)));
         // The threads are gone only at shutdown.
-        let _ = ctx.server.background.send(job);
+        let _ = ctx.server.background.long_commands.send(job);
     }
 }
 
@@ -137,7 +137,7 @@ fn free(ctx: &mut Context<'_, '_>, tables: Vec<SlotTable>, keys: u64, asynchrono
     if tables.is_empty() {
         ctx.reply.ok();
     } else if asynchronous {
-        ctx.server.lazyfree.free(keys, bytes, Box::new(tables));
+        ctx.server.background.lazyfree.free(keys, bytes, Box::new(tables));
         ctx.reply.ok();
     } else if ctx.may_block {
         ctx.in_background(move |_, _| {
@@ -146,7 +146,7 @@ fn free(ctx: &mut Context<'_, '_>, tables: Vec<SlotTable>, keys: u64, asynchrono
         });
     } else {
         // In a transaction or script, which must not take longer. This does not count as freed lazily.
-        ctx.server.lazyfree.free(0, bytes, Box::new(tables));
+        ctx.server.background.lazyfree.free(0, bytes, Box::new(tables));
         ctx.reply.ok();
     }
 }
@@ -182,7 +182,7 @@ fn swapdb(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 /// Queues the waiters for keys of databases that changed as a whole.
 fn note_ready(ctx: &mut Context<'_, '_>, databases: impl Iterator<Item = usize> + Clone) {
-    if ctx.server.blocked.keys() == 0 {
+    if ctx.server.clients.blocked.keys() == 0 {
         return;
     }
     let hasher = &ctx.server.keyspace.hasher;

@@ -123,7 +123,7 @@ fn restore(ctx: &mut Context<'_, '_>) -> CommandResult {
     let options = restore_options(ctx)?;
     let key = ctx.keys.write(0);
     let taken = key.exists();
-    key.unchanged();
+    drop(key);
     if taken && !options.replace {
         return Err(CommandError::constant("BUSYKEY Target key name already exists."));
     }
@@ -150,8 +150,6 @@ fn restore(ctx: &mut Context<'_, '_>) -> CommandResult {
         if deleted {
             key.effects().log_past_expiry(ctx.args.argument(1));
             key.changed(Event::generic("del"));
-        } else {
-            key.unchanged();
         }
     } else {
         let expiry = at_ms.map_or(ExpiryUpdate::Remove, |at_ms| ExpiryUpdate::SetTo(at_ms.max(0) as u64));

@@ -128,7 +128,6 @@ fn set_expiry(ctx: &mut Context<'_, '_>, unit: ExpiryUnit) -> CommandResult {
         .use_entry()
         .is_some_and(|entry| conditions.allow(entry.expire_at_ms().map(|at| at as i64), at_ms));
     if !allowed {
-        key.unchanged();
     } else if delete {
         key.delete_with_past_expiry();
         key.effects().log_past_expiry(ctx.args.argument(1));
@@ -153,8 +152,6 @@ fn persist(ctx: &mut Context<'_, '_>) -> CommandResult {
     if expires {
         key.set_expiry(None);
         key.changed(Event::generic("persist"));
-    } else {
-        key.unchanged();
     }
     ctx.reply.integer(i64::from(expires));
     Ok(())

@@ -109,8 +109,6 @@ fn delete_keys(ctx: &mut Context<'_, '_>, cause: RemovalCause) -> CommandResult 
         if key.delete_for(cause) {
             key.changed(Event::generic("del"));
             deleted += 1;
-        } else {
-            key.unchanged();
         }
     }
     ctx.reply.integer(deleted);
@@ -157,10 +155,7 @@ fn move_to_database(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 /// Returns `true` if a key that the command writes exists in database `db`.
 fn key_exists(ctx: &mut Context<'_, '_>, index: usize, db: usize) -> bool {
-    let key = ctx.keys.write_in(index, db);
-    let exists = key.use_entry().is_some();
-    key.unchanged();
-    exists
+    ctx.keys.write_in(index, db).use_entry().is_some()
 }
 
 /// A key of the plan in a database.
@@ -173,7 +168,7 @@ fn move_entry(ctx: &mut Context<'_, '_>, from: DatabaseKey, to: DatabaseKey, eve
     let mut source = ctx.keys.write_in(from.0, from.1);
     let was_raw = source.entry().is_some_and(is_raw);
     let removed = source.remove();
-    source.unchanged();
+    source.changed_with_another_key();
     let Some(removed) = removed else {
         return;
     };
@@ -183,7 +178,7 @@ fn move_entry(ctx: &mut Context<'_, '_>, from: DatabaseKey, to: DatabaseKey, eve
     if let Some(entry) = target.entry() {
         entry.set_clock(clock.for_new_entry());
     }
-    target.unchanged();
+    target.changed_with_another_key();
     // Counted as one change together with the next; waiters for the source may learn that it is gone.
     let source = ctx.keys.write_in(from.0, from.1);
     source.changed_times(Event::generic(events[0]), 0);
@@ -245,7 +240,6 @@ fn copy(ctx: &mut Context<'_, '_>) -> CommandResult {
     let was_raw = is_raw(source);
     let mut target = ctx.keys.write_in(1, db);
     if target.exists() && !replace {
-        target.unchanged();
         ctx.reply.integer(0);
         return Ok(());
     }

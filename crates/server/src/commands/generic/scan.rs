@@ -301,7 +301,7 @@ fn keys_in_background(ctx: &mut Context<'_, '_>, filter: Filter<Vec<u8>>) {
 
 /// Returns `true` if an overdue script holds a slot.
 fn is_held_for_long(server: &Server, slot: u16) -> bool {
-    server.scripts.running.overdue_holder(Some(slot)).is_some()
+    server.scripting.running.overdue_holder(Some(slot)).is_some()
 }
 
 /// The error if a walk gave up, for a script that should have ended by now holds the next slot.
@@ -309,6 +309,6 @@ fn busy_at(server: &Server, stop: WalkEnd) -> Option<CommandError> {
     let WalkEnd::Contended(here) = stop else {
         return None;
     };
-    let holder = server.scripts.running.overdue_holder(Some(here.slot()));
+    let holder = server.scripting.running.overdue_holder(Some(here.slot()));
     Some(holder.map_or(BUSY_SCRIPT, |run| busy_with(&run)))
 }

@@ -52,7 +52,7 @@ pub fn reply(server: &Server, wait: &ReplicaWait) -> Vec<u8> {
 }
 
 fn progress(server: &Server, wait: &ReplicaWait) -> (i64, i64) {
-    let replicas = &server.repl.replicas;
+    let replicas = &server.replication.replicas;
     let having = match wait.local_disks {
         None => replicas.acknowledged_sequence_count(wait.log_sequence),
         Some(_) => replicas.synced_sequence_count(wait.log_sequence),
@@ -112,7 +112,7 @@ fn waitaof(ctx: &mut Context<'_, '_>) -> CommandResult {
         ctx.reply.array(2);
         ctx.reply.integer(is_there.into());
         ctx.reply
-            .integer(ctx.server.repl.replicas.synced_sequence_count(ticket));
+            .integer(ctx.server.replication.replicas.synced_sequence_count(ticket));
     } else {
         ctx.after = NextStep::AwaitLog(Box::new(LogWait {
             ticket,

@@ -188,7 +188,6 @@ impl<'a> LoggedNames<'a> {
 /// Closes a key some of whose fields went because their new expiry had passed.
 fn end_expiry(mut key: KeyWrite<'_>, gone: u64) {
     if gone == 0 {
-        key.unchanged();
         return;
     }
     key.count_expired_fields(gone);
@@ -262,8 +261,6 @@ fn hpersist(ctx: &mut Context<'_, '_>) -> CommandResult {
     }
     if persisted > 0 {
         key.changed_times(Event::hash("hpersist"), persisted);
-    } else {
-        key.unchanged();
     }
     Ok(())
 }
@@ -316,9 +313,9 @@ fn at_ms_of(ctx: &Context<'_, '_>, options: &SetOptions<'_>) -> Result<Option<i6
     options.expiry.map(at_ms).transpose()
 }
 
-/// Closes a key that turned out to hold something else; its error.
+/// Returns an error if the key holds something other than a hash.
 fn check_type(ctx: &mut Context<'_, '_>) -> CommandResult {
-    checked(ctx.keys.write(0)).map(KeyWrite::unchanged)
+    checked(ctx.keys.write(0)).map(drop)
 }
 
 fn hgetex(ctx: &mut Context<'_, '_>) -> CommandResult {
@@ -369,8 +366,6 @@ fn hgetex(ctx: &mut Context<'_, '_>) -> CommandResult {
     } else if changed > 0 {
         let event = if at_ms.is_some() { "hexpire" } else { "hpersist" };
         key.changed_times(Event::hash(event), changed);
-    } else {
-        key.unchanged();
     }
     Ok(())
 }
@@ -418,8 +413,6 @@ fn hgetdel(ctx: &mut Context<'_, '_>) -> CommandResult {
     }
     if removed > 0 {
         close(key, Event::hash("hdel"), removed as u64);
-    } else {
-        key.unchanged();
     }
     Ok(())
 }

@@ -49,10 +49,7 @@ pub fn checked(key: KeyWrite<'_>) -> Result<KeyWrite<'_>, CommandError> {
     let is_hash = hash_of_entry(key.entry()).map(|_| ());
     match is_hash {
         Ok(()) => Ok(key),
-        Err(error) => {
-            key.unchanged();
-            Err(error)
-        }
+        Err(error) => Err(error),
     }
 }
 
@@ -251,7 +248,7 @@ fn unpacked(key: &KeyWrite<'_>, reported: HashEncoding, fields: usize) -> Hash {
 pub fn unpack(key: &mut KeyWrite<'_>) {
     if packed_of(key).is_some() {
         let hash = unpacked(key, HashEncoding::Hashtable, 0);
-        key.set(NewValue::Object(Value::Hash(hash)), ExpiryUpdate::Keep);
+        key.reencode(NewValue::Object(Value::Hash(hash)));
     }
 }
 

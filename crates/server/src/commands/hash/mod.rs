@@ -86,7 +86,6 @@ fn hsetnx(ctx: &mut Context<'_, '_>) -> CommandResult {
     let name = ctx.arg(2);
     let mut key = checked(ctx.keys.write(0))?;
     if hash_at(&key).is_some_and(|hash| hash.value(name, now_ms).is_some()) {
-        key.unchanged();
         ctx.reply.integer(0);
         return Ok(());
     }
@@ -207,8 +206,6 @@ fn hdel(ctx: &mut Context<'_, '_>) -> CommandResult {
     let removed = remove_fields(&mut key, names.iter(), now_ms);
     if removed > 0 {
         close(key, Event::hash("hdel"), removed as u64);
-    } else {
-        key.unchanged();
     }
     ctx.reply.integer(removed as i64);
     Ok(())
@@ -279,10 +276,7 @@ fn change_number<R>(
             key.changed(Event::hash(event));
             Ok(result)
         }
-        Err(error) => {
-            key.unchanged();
-            Err(error)
-        }
+        Err(error) => Err(error),
     }
 }
 

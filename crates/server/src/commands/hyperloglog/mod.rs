@@ -78,10 +78,9 @@ fn pfadd(ctx: &mut Context<'_, '_>) -> CommandResult {
     let marks = (2..args.len()).map(|index| RegisterUpdate::of(args.argument(index)));
     match add(&mut key, marks, limit) {
         Err(error) => {
-            key.unchanged();
             return Err(error);
         }
-        Ok(0) => key.unchanged(),
+        Ok(0) => {}
         Ok(changes) => {
             key.changed_times(Event::string("pfadd"), changes);
             ctx.reply.integer(1);
@@ -197,7 +196,6 @@ fn pfmerge(ctx: &mut Context<'_, '_>) -> CommandResult {
     match merge_into(&mut key, &union, any_dense, limit) {
         Ok(()) => key.changed(Event::string("pfadd")),
         Err(error) => {
-            key.unchanged();
             return Err(error);
         }
     }
@@ -291,14 +289,8 @@ fn make_dense(ctx: &mut Context<'_, '_>) -> Result<bool, CommandError> {
             key.changed(Event::NO_EVENT);
             Ok(true)
         }
-        Some(Err(error)) => {
-            key.unchanged();
-            Err(error)
-        }
-        Some(Ok(None)) | None => {
-            key.unchanged();
-            Ok(false)
-        }
+        Some(Err(error)) => Err(error),
+        Some(Ok(None)) | None => Ok(false),
     }
 }
 

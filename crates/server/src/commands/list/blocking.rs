@@ -37,10 +37,9 @@ fn pop(ctx: &mut Context<'_, '_>, end: ListEnd) -> CommandResult {
         let mut key = ctx.keys.write(index);
         match list_at(key.entry()).map(|list| list.is_some()) {
             Err(error) => {
-                key.unchanged();
                 return Err(error);
             }
-            Ok(false) => key.unchanged(),
+            Ok(false) => {}
             Ok(true) => {
                 ctx.reply.array(2);
                 ctx.reply.bulk(name);

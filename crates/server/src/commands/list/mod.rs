@@ -171,7 +171,6 @@ fn push_all(ctx: &mut Context<'_, '_>, end: ListEnd, only_existing: bool) -> Com
     let elements = ctx.args.iter().skip(2);
     let mut key = ctx.keys.write(0);
     if only_existing && !key.exists() {
-        key.unchanged();
         ctx.reply.integer(0);
         return Ok(());
     }
@@ -181,10 +180,7 @@ fn push_all(ctx: &mut Context<'_, '_>, end: ListEnd, only_existing: bool) -> Com
             ctx.reply.integer(length as i64);
             Ok(())
         }
-        Err(error) => {
-            key.unchanged();
-            Err(error)
-        }
+        Err(error) => Err(error),
     }
 }
 
@@ -234,17 +230,10 @@ fn lset(ctx: &mut Context<'_, '_>) -> CommandResult {
         Ok(Some(list)) => integer(index).map(|index| index_in(index, list.len())),
         Err(error) => Err(error),
     };
-    let place = match place {
-        Ok(place) => place,
-        Err(error) => {
-            key.unchanged();
-            return Err(error);
-        }
-    };
+    let place = place?;
     // Valkey converts the list even if the element does not exist.
     prepare(&mut key, ListEnd::Tail, Addition::of(std::iter::once(element)), rules);
     let Some(place) = place else {
-        key.unchanged();
         return Err(CommandError::constant("ERR index out of range"));
     };
     change(&mut key, |list| list.replace(place, element));
@@ -273,14 +262,13 @@ fn linsert(ctx: &mut Context<'_, '_>) -> CommandResult {
     let found = match found {
         Ok(found) => found,
         Err(refused) => {
-            key.unchanged();
+            drop(key);
             return refused.answer(ctx, |reply| reply.integer(0));
         }
     };
     // Valkey converts the list even if the pivot does not exist.
     prepare(&mut key, ListEnd::Tail, Addition::of(std::iter::once(element)), rules);
     let Some(index) = found else {
-        key.unchanged();
         ctx.reply.integer(-1);
         return Ok(());
     };
@@ -301,7 +289,7 @@ fn ltrim(ctx: &mut Context<'_, '_>) -> CommandResult {
     let length = match length_at(&key) {
         Ok(length) => length,
         Err(refused) => {
-            key.unchanged();
+            drop(key);
             return refused.answer(ctx, |reply| reply.ok());
         }
     };
@@ -309,7 +297,7 @@ fn ltrim(ctx: &mut Context<'_, '_>) -> CommandResult {
     let removed = length - kept;
     // Whole nodes are removed at little cost each.
     if kept > 0 && removed as u64 > in_place_ns {
-        key.unchanged();
+        drop(key);
         ctx.leave();
         return Ok(());
     }

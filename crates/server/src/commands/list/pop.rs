@@ -47,7 +47,6 @@ fn remove(mut key: KeyWrite<'_>, end: ListEnd, count: usize, length: usize, rule
 /// Pops one element of a key that is known to hold a list, and replies with it; closes the key.
 pub fn pop_one(key: KeyWrite<'_>, end: ListEnd, rules: ListSettings, reply: &mut Reply<'_>) {
     let Ok(Some(list)) = list_at(key.entry()) else {
-        key.unchanged();
         return;
     };
     let length = list.len();
@@ -59,7 +58,6 @@ pub fn pop_one(key: KeyWrite<'_>, end: ListEnd, rules: ListSettings, reply: &mut
 /// key.
 pub fn pop_many(key: KeyWrite<'_>, end: ListEnd, count: usize, rules: ListSettings, reply: &mut Reply<'_>) {
     let Ok(Some(list)) = list_at(key.entry()) else {
-        key.unchanged();
         return;
     };
     let length = list.len();
@@ -113,28 +111,18 @@ fn pop(ctx: &mut Context<'_, '_>, end: ListEnd) -> CommandResult {
     let rules = ListSettings::of(&ctx.server.config);
     let in_place_ns = ctx.in_place_ns();
     let key = ctx.keys.write(0);
-    let cost_ns = match list_at(key.entry()) {
-        Ok(list) => list.map(|list| showing_ns(list, count.unwrap_or(1))),
-        Err(error) => {
-            key.unchanged();
-            return Err(error);
-        }
-    };
+    let cost_ns = list_at(key.entry())?.map(|list| showing_ns(list, count.unwrap_or(1)));
     match (cost_ns, count) {
-        (None, count) => {
-            key.unchanged();
-            match count {
-                None => ctx.reply.null(),
-                Some(_) => ctx.reply.null_array(),
-            }
-        }
+        (None, count) => match count {
+            None => ctx.reply.null(),
+            Some(_) => ctx.reply.null_array(),
+        },
         (Some(_), None) => pop_one(key, end, rules, &mut ctx.reply),
         (Some(_), Some(0)) => {
-            key.unchanged();
             ctx.reply.array(0);
         }
         (Some(cost_ns), Some(_)) if cost_ns > in_place_ns => {
-            key.unchanged();
+            drop(key);
             ctx.leave();
         }
         (Some(_), Some(count)) => pop_many(key, end, count, rules, &mut ctx.reply),
@@ -220,12 +208,11 @@ pub fn pop_first_of(ctx: &mut Context<'_, '_>, ManyPop { end, count }: ManyPop) 
         let mut key = ctx.keys.write(index);
         match list_at(key.entry()).map(|list| list.map(|list| showing_ns(list, count))) {
             Err(error) => {
-                key.unchanged();
                 return Err(error);
             }
-            Ok(None) => key.unchanged(),
+            Ok(None) => {}
             Ok(Some(cost_ns)) if cost_ns > in_place_ns => {
-                key.unchanged();
+                drop(key);
                 ctx.leave();
                 return Ok(true);
             }
@@ -300,23 +287,18 @@ pub fn move_element(
         Ok(Some(list)) => list.with_element(from_end(from, list.len()).0, |element| (element.to_vec(), list.len())),
         Ok(None) => None,
         Err(error) => {
-            source.unchanged();
             return Err(error);
         }
     };
     let Some((element, length)) = element else {
-        source.unchanged();
         return Ok(false);
     };
     if same {
         rotate(source, from, to, &element, rules);
     } else {
-        source.unchanged();
+        drop(source);
         let mut destination = keys.destination();
-        if let Err(error) = push(&mut destination, to, std::iter::once(&element[..]), rules) {
-            destination.unchanged();
-            return Err(error);
-        }
+        push(&mut destination, to, std::iter::once(&element[..]), rules)?;
         // The move counts once, with the removal.
         destination.changed_times(pushed(to), 0);
         remove(keys.source(), from, 1, length, rules);

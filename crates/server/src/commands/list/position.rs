@@ -180,7 +180,7 @@ pub(super) fn lrem(ctx: &mut Context<'_, '_>) -> CommandResult {
         Err(refused) => Some(refused),
     };
     if let Some(refused) = refused {
-        key.unchanged();
+        drop(key);
         return refused.answer(ctx, |reply| reply.integer(0));
     }
     let direction = if count < 0 {
@@ -201,9 +201,7 @@ pub(super) fn lrem(ctx: &mut Context<'_, '_>) -> CommandResult {
         }
     };
     let removed = change(&mut key, |list| list.remove_if(direction, pick));
-    if removed == 0 {
-        key.unchanged();
-    } else {
+    if removed > 0 {
         let emptied = settle(&mut key, rules);
         if emptied {
             key.record_event(Event::list("lrem"));

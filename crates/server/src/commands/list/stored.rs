@@ -161,7 +161,7 @@ fn repack(key: &mut KeyWrite<'_>, addition: Addition, free_at: ListEnd) {
         };
         let length = packed_room(plan.min_bytes(), entry.key().len(), entry.expire_at_ms());
         plan.build(scratch, length);
-        key.set(NewValue::Packed(scratch), ExpiryUpdate::Keep);
+        key.reencode(NewValue::Packed(scratch));
     });
 }
 
@@ -171,7 +171,7 @@ fn unpack(key: &mut KeyWrite<'_>) {
     if let ValueRef::Packed(bytes) = entry.value() {
         let packed = PackedList::new(bytes);
         let list = List::listpack(packed.run().bytes(), packed.len());
-        key.set(NewValue::Object(Value::List(list)), ExpiryUpdate::Keep);
+        key.reencode(NewValue::Object(Value::List(list)));
     }
 }
 
@@ -322,7 +322,7 @@ fn pack(key: &mut KeyWrite<'_>) {
         let plan = PackedListPlan::of_run(run, list.len());
         let length = packed_room(plan.min_bytes(), entry.key().len(), entry.expire_at_ms());
         plan.build(scratch, length);
-        key.set(NewValue::Packed(scratch), ExpiryUpdate::Keep);
+        key.reencode(NewValue::Packed(scratch));
     });
 }
 

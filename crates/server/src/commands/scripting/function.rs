@@ -62,22 +62,22 @@ fn changing<P: 'static>(
         ctx.in_background(move |server, seat| {
             let row = seat.index();
             let change = |prepared| loop {
-                while server.pause.holds_writes(unix_ms()) {
+                while server.clients.pause.holds_writes(unix_ms()) {
                     std::thread::sleep(LOG_PERIOD);
                 }
                 let _order = CHANGES.lock();
                 // A pause, and another role, begin in exclusive mode, so within this passage both are what they are.
                 let _pass = seat.enter();
-                if server.pause.holds_writes(unix_ms()) {
+                if server.clients.pause.holds_writes(unix_ms()) {
                     continue;
                 }
-                if server.repl.is_replica() && server.config.boolean(id::REPLICA_READ_ONLY) {
+                if server.replication.is_replica() && server.config.boolean(id::REPLICA_READ_ONLY) {
                     return Err(CommandError::constant(
                         "READONLY You can't write against a read only replica.",
                     ));
                 }
                 let reply = apply(server, prepared)?;
-                server.metrics.add(row, Counter::Dirty, 1);
+                server.stats.metrics.add(row, Counter::Dirty, 1);
                 let ticket = log_change(server, db, &words);
                 return Ok((reply, ticket));
             };
@@ -125,20 +125,20 @@ fn load(ctx: &mut Context<'_, '_>) -> CommandResult {
     let prepare = move |server: &Server| {
         let load = || {
             let name = crate::scripting::library_name(&code)?;
-            server.scripts.libraries.check_name(&name, replace)?;
-            Ok((name, load_library(&server.scripts, &code, true)?))
+            server.scripting.libraries.check_name(&name, replace)?;
+            Ok((name, load_library(&server.scripting, &code, true)?))
         };
         load().map_err(|text: Vec<u8>| failed(&text))
     };
     changing(ctx, prepare, move |server, (name, library)| {
-        let added = server.scripts.libraries.add(&library, replace);
+        let added = server.scripting.libraries.add(&library, replace);
         added.map_err(|text| failed(&text))?;
         Ok(reply_bytes(Protocol::Resp2, |reply| reply.bulk(&name)))
     })
 }
 
 fn delete(ctx: &mut Context<'_, '_>) -> CommandResult {
-    if !ctx.server.scripts.libraries.delete(ctx.arg(2)) {
+    if !ctx.server.scripting.libraries.delete(ctx.arg(2)) {
         return Err(CommandError::constant("ERR Library not found"));
     }
     ctx.keys.effects.dirty += 1;
@@ -151,14 +151,14 @@ fn flush(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Err(wrong_number(ctx.arg(1)));
     }
     let asynchronous = is_asynchronous(ctx, "ERR FUNCTION FLUSH only supports SYNC|ASYNC option")?;
-    let scripts = &ctx.server.scripts;
+    let scripts = &ctx.server.scripting;
     scripts.set_insecure_functions(
         ScriptKind::Function,
         ctx.server.config.boolean(id::LUA_ENABLE_INSECURE_API),
     );
     scripts.libraries.flush();
     if !asynchronous {
-        drop_interpreter(&ctx.server.scripts, ScriptKind::Function);
+        drop_interpreter(&ctx.server.scripting, ScriptKind::Function);
     }
     ctx.keys.effects.dirty += 1;
     ctx.reply.ok();
@@ -166,7 +166,7 @@ fn flush(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 fn dump(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let codes = ctx.server.scripts.libraries.codes();
+    let codes = ctx.server.scripting.libraries.codes();
     let compress = ctx.server.config.boolean(id::RDBCOMPRESSION);
     ctx.reply.bulk(&functions::dump(&codes, compress));
     Ok(())
@@ -192,14 +192,14 @@ fn restore(ctx: &mut Context<'_, '_>) -> CommandResult {
     let codes = functions::load(ctx.arg(2)).map_err(|reason| failed(reason.as_bytes()))?;
     let prepare = move |server: &Server| load_all(server, &codes).map_err(|text| failed(&text));
     changing(ctx, prepare, move |server, libraries| {
-        let restored = server.scripts.libraries.restore(&libraries, policy);
+        let restored = server.scripting.libraries.restore(&libraries, policy);
         restored.map_err(|text| failed(&text))?;
         Ok(b"+OK\r\n".to_vec())
     })
 }
 
 fn load_all(server: &Server, codes: &[Vec<u8>]) -> Result<Vec<Arc<Library>>, Vec<u8>> {
-    let load = |code: &Vec<u8>| load_library(&server.scripts, code, true);
+    let load = |code: &Vec<u8>| load_library(&server.scripting, code, true);
     codes.iter().map(load).collect()
 }
 
@@ -227,7 +227,7 @@ fn list(ctx: &mut Context<'_, '_>) -> CommandResult {
         }
         index += 1;
     }
-    let set = ctx.server.scripts.libraries.current();
+    let set = ctx.server.scripting.libraries.current();
     let wanted = |library: &&Arc<Library>| pattern.is_none_or(|pattern| glob::matches(pattern, &library.name, true));
     let libraries: Vec<&Arc<Library>> = set.libraries().filter(wanted).collect();
     ctx.reply.array(libraries.len());
@@ -276,11 +276,11 @@ fn write_function(reply: &mut Reply<'_>, function: &LoadedFunction) {
 }
 
 fn stats(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let run = ctx.server.scripts.running.longest_run();
+    let run = ctx.server.scripting.running.longest_run();
     if run.as_ref().is_some_and(|run| run.is_overdue() && !run.is_function) {
         return Err(BUSY_SCRIPT);
     }
-    let set = ctx.server.scripts.libraries.current();
+    let set = ctx.server.scripting.libraries.current();
     let reply = &mut ctx.reply;
     reply.map(2);
     reply.bulk(b"running_script");

@@ -89,7 +89,7 @@ fn debug(ctx: &mut Context<'_, '_>) -> CommandResult {
 fn exists(ctx: &mut Context<'_, '_>) -> CommandResult {
     ctx.reply.array(ctx.argc() - 2);
     for digest in ctx.args.iter().skip(2) {
-        let found = ctx.server.scripts.cache.find(digest).is_some();
+        let found = ctx.server.scripting.cache.find(digest).is_some();
         ctx.reply.integer(i64::from(found));
     }
     Ok(())
@@ -97,10 +97,10 @@ fn exists(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 fn flush(ctx: &mut Context<'_, '_>) -> CommandResult {
     let asynchronous = is_asynchronous(ctx, "ERR SCRIPT FLUSH only support SYNC|ASYNC option")?;
-    ctx.server.scripts.cache.flush();
+    ctx.server.scripting.cache.flush();
     if !asynchronous {
         // Other threads drop theirs before their next script.
-        drop_interpreter(&ctx.server.scripts, ScriptKind::Eval);
+        drop_interpreter(&ctx.server.scripting, ScriptKind::Eval);
     }
     ctx.reply.ok();
     Ok(())
@@ -118,7 +118,7 @@ fn kill(ctx: &mut Context<'_, '_>) -> CommandResult {
 /// When none runs that can be killed so.
 pub fn kill_one(server: &Server, functions: bool) -> CommandResult {
     use crate::scripting::KillError;
-    server.scripts.running.kill(functions).map_err(|reason| match reason {
+    server.scripting.running.kill(functions).map_err(|reason| match reason {
         KillError::NotRunning => CommandError::constant("NOTBUSY No scripts in execution right now."),
         KillError::HasWritten => CommandError::constant(
             "UNKILLABLE Sorry the script already executed write commands against the dataset. You can either wait the \
@@ -130,14 +130,14 @@ pub fn kill_one(server: &Server, functions: bool) -> CommandResult {
 }
 
 fn load(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let program = prepare_script(&ctx.server.scripts, Some(ctx.arg(2)), b"", true)
+    let program = prepare_script(&ctx.server.scripting, Some(ctx.arg(2)), b"", true)
         .map_err(|text| CommandError::bytes([b"ERR ", &text[..]].concat()))?;
     ctx.reply.bulk(program.name());
     Ok(())
 }
 
 fn show(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let script = ctx.server.scripts.cache.find(ctx.arg(2)).ok_or(NO_SCRIPT)?;
+    let script = ctx.server.scripting.cache.find(ctx.arg(2)).ok_or(NO_SCRIPT)?;
     ctx.reply.bulk(&script.source);
     Ok(())
 }

@@ -57,7 +57,7 @@ fn slow_get(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 fn reply_entries(ctx: &mut Context<'_, '_>, kind: CommandLogKind, count: usize) -> CommandResult {
-    let entries = ctx.server.observed.commandlog.newest(kind, count);
+    let entries = ctx.server.stats.history.commandlog.newest(kind, count);
     let reply = &mut ctx.reply;
     reply.array(entries.len());
     for entry in entries {
@@ -85,7 +85,7 @@ fn slow_len(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 fn reply_len(ctx: &mut Context<'_, '_>, kind: CommandLogKind) -> CommandResult {
-    ctx.reply.integer(ctx.server.observed.commandlog.len(kind) as i64);
+    ctx.reply.integer(ctx.server.stats.history.commandlog.len(kind) as i64);
     Ok(())
 }
 
@@ -99,7 +99,7 @@ fn slow_reset(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 fn reset_log(ctx: &mut Context<'_, '_>, kind: CommandLogKind) -> CommandResult {
-    ctx.server.observed.commandlog.reset(kind);
+    ctx.server.stats.history.commandlog.reset(kind);
     ctx.reply.ok();
     Ok(())
 }

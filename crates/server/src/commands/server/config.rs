@@ -42,7 +42,8 @@ fn set(ctx: &mut Context<'_, '_>) -> CommandResult {
             "local" => ctx.client.is_local(),
             _ => false,
         },
-        is_loading: ctx.server.dumps.is_loading.load(Ordering::Relaxed) || ctx.server.repl.is_loading(),
+        is_loading: ctx.server.persistence.dumps.is_loading.load(Ordering::Relaxed)
+            || ctx.server.replication.is_loading(),
     };
     let protocol = ctx.client.protocol;
     let may_wait = ctx.may_block;
@@ -107,15 +108,15 @@ const KEPT: &[Counter] = &[Counter::Dirty, Counter::BusyNs];
 
 fn reset_statistics(ctx: &mut Context<'_, '_>) -> CommandResult {
     let server = ctx.server;
-    server.metrics.reset_all_but(KEPT);
-    server.metrics.reset_commands();
-    server.slot_stats.reset_all();
-    server.errors.reset();
-    server.scripts.cache.reset_statistics();
-    server.lazyfree.reset();
-    server.repl.reset_statistics();
+    server.stats.metrics.reset_all_but(KEPT);
+    server.stats.metrics.reset_commands();
+    server.stats.slots.reset_all();
+    server.stats.errors.reset();
+    server.scripting.cache.reset_statistics();
+    server.background.lazyfree.reset();
+    server.replication.reset_statistics();
     server.memory.reset_statistics();
-    server.observed.rates.reset();
+    server.stats.history.rates.reset();
     ctx.reply.ok();
     Ok(())
 }

@@ -41,18 +41,18 @@ fn debug(ctx: &mut Context<'_, '_>) -> CommandResult {
         (b"sleep", 3) => sleep(ctx),
         (b"set-active-expire", 3) => {
             let on = is_on(ctx.arg(2));
-            ctx.server.active_expire.store(on, Ordering::Relaxed);
+            ctx.server.background.active_expire.store(on, Ordering::Relaxed);
             done(ctx)
         }
         (b"pause-cron", 3) => {
             let paused = is_on(ctx.arg(2));
-            ctx.server.observed.is_cron_paused.store(paused, Ordering::Relaxed);
+            ctx.server.stats.history.is_cron_paused.store(paused, Ordering::Relaxed);
             done(ctx)
         }
         (b"config-rewrite-force-all", 2) => config::rewrite_all(ctx),
         (b"change-repl-id", 2) => {
             log::notice!("Changing replication IDs after receiving DEBUG change-repl-id");
-            ctx.server.repl.change_replication_id();
+            ctx.server.replication.change_replication_id();
             done(ctx)
         }
         (b"replicate", 3..) => replicate(ctx),
@@ -100,7 +100,11 @@ fn debug(ctx: &mut Context<'_, '_>) -> CommandResult {
         }
         (b"aof-flush-sleep", 3) => {
             let pause_us = parse_i64(ctx.arg(2)).and_then(|us| u64::try_from(us).ok()).unwrap_or(0);
-            ctx.server.aof.flush_pause_us.store(pause_us, Ordering::Relaxed);
+            ctx.server
+                .persistence
+                .aof
+                .flush_pause_us
+                .store(pause_us, Ordering::Relaxed);
             done(ctx)
         }
         (b"mallctl", 3 | 4) => allocator_number(ctx),
@@ -108,17 +112,20 @@ fn debug(ctx: &mut Context<'_, '_>) -> CommandResult {
         (b"dict-resizing" | b"hashtable-can-abort-shrink" | b"client-enforce-reply-list", 3) => done(ctx),
         (b"pause-after-fork", 3) => {
             let pauses = is_on(ctx.arg(2));
-            ctx.server.repl.pauses_after_fork.store(pauses, Ordering::Relaxed);
+            ctx.server
+                .replication
+                .pauses_after_fork
+                .store(pauses, Ordering::Relaxed);
             done(ctx)
         }
         (b"delay-rdb-client-free-seconds", 3) => {
             let seconds = parse_i64(ctx.arg(2)).and_then(|seconds| u64::try_from(seconds).ok());
-            let grace_s = &ctx.server.repl.replicas.grace_s;
+            let grace_s = &ctx.server.replication.replicas.grace_s;
             grace_s.store(seconds.unwrap_or(0), Ordering::Relaxed);
             done(ctx)
         }
         (b"set-disable-deny-scripts", 3) => {
-            ctx.server.scripts.permit_denied_commands(is_on(ctx.arg(2)));
+            ctx.server.scripting.permit_denied_commands(is_on(ctx.arg(2)));
             done(ctx)
         }
         (b"drop-cluster-packet-filter", 3) => {
@@ -227,7 +234,10 @@ fn replicate(ctx: &mut Context<'_, '_>) -> CommandResult {
 /// Stops the links to replicas and to the primary for this time.
 fn stop_links(server: &Server, duration: Duration) {
     let until_ms = unix_ms().saturating_add(duration.as_millis() as u64);
-    server.repl.links_sleep_until_ms.store(until_ms, Ordering::Relaxed);
+    server
+        .replication
+        .links_sleep_until_ms
+        .store(until_ms, Ordering::Relaxed);
 }
 
 /// Stops all commands of all clients, as the only thread of Valkey would.
@@ -241,12 +251,12 @@ fn sleep(ctx: &mut Context<'_, '_>) -> CommandResult {
         return done(ctx);
     }
     ctx.in_background(move |server, seat| {
-        server.scripts.running.exclude_runs();
+        server.scripting.running.exclude_runs();
         let everything = seat.exclusive();
         stop_links(server, duration);
         std::thread::sleep(duration);
         drop(everything);
-        server.scripts.running.end_exclusion();
+        server.scripting.running.end_exclusion();
         b"+OK\r\n".to_vec()
     });
     Ok(())

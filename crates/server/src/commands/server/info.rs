@@ -20,7 +20,9 @@ fn info(ctx: &mut Context<'_, '_>) -> CommandResult {
     // may have to restart: its reads are counted then.
     if !ctx.client.flags.contains(ClientFlags::SCRIPT) || ctx.keys.effects.dirty > 0 {
         let (server, row) = (ctx.server, ctx.keys.context.thread_index);
-        ctx.keys.effects.add_to_metrics(&server.keyspace, &server.metrics, row);
+        ctx.keys
+            .effects
+            .add_to_metrics(&server.keyspace, &server.stats.metrics, row);
     }
     // The replies that are built here are not part of the reported memory.
     let allocator = match wanted.contains(&Section::Memory) {

@@ -24,7 +24,7 @@ pub const BINDINGS: &[(&str, Binding)] = &[
 ];
 
 fn latest(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let events = ctx.server.observed.latency.all();
+    let events = ctx.server.stats.history.latency.all();
     ctx.reply.array(events.len());
     for (name, series) in events {
         let last = series
@@ -44,7 +44,8 @@ fn latest(ctx: &mut Context<'_, '_>) -> CommandResult {
 fn history(ctx: &mut Context<'_, '_>) -> CommandResult {
     let samples = ctx
         .server
-        .observed
+        .stats
+        .history
         .latency
         .series(ctx.arg(2))
         .map_or_else(Vec::new, |(_, series)| series.samples);
@@ -58,7 +59,7 @@ fn history(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 fn reset(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let monitor = &ctx.server.observed.latency;
+    let monitor = &ctx.server.stats.history.latency;
     let forgotten = match ctx.argc() {
         2 => monitor.reset_all(),
         _ => ctx.args.iter().skip(2).filter(|event| monitor.reset(event)).count(),
@@ -68,7 +69,7 @@ fn reset(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 fn histogram(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let metrics = &ctx.server.metrics;
+    let metrics = &ctx.server.stats.metrics;
     let names: Vec<&[u8]> = ctx.args.iter().skip(2).collect();
     let commands = registry();
     // A container stands for its subcommands.
@@ -113,7 +114,7 @@ fn reply_histogram(ctx: &mut Context<'_, '_>, metrics: &Metrics, full_name: &str
 const GRAPH: (usize, u64) = (80, 4);
 
 fn graph(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let Some((name, series)) = ctx.server.observed.latency.series(ctx.arg(2)) else {
+    let Some((name, series)) = ctx.server.stats.history.latency.series(ctx.arg(2)) else {
         return Err(CommandError::about(
             "ERR No samples available for event '",
             ctx.arg(2),
@@ -185,7 +186,7 @@ fn age(seconds: u64) -> String {
 }
 
 fn doctor(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let events = ctx.server.observed.latency.all();
+    let events = ctx.server.stats.history.latency.all();
     let text = diagnosis(&events, &ctx.server.config, ctx.now_ms / 1000);
     ctx.reply.verbatim("txt", text.as_bytes());
     Ok(())

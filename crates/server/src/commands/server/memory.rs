@@ -108,7 +108,7 @@ fn statistics(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 fn statistics_of(server: &Server, tables: &[(usize, u64)], reply: &mut Reply<'_>) {
     let allocator = allocator_figures(server);
-    let connections = server.connections.load(Ordering::Relaxed) as u64;
+    let connections = server.clients.connections.load(Ordering::Relaxed) as u64;
     let client_bytes = connections * std::mem::size_of::<crate::net::connection::Connection>() as u64;
     let figures = MemoryFigures::of(server, allocator, client_bytes);
     write_statistics(reply, &figures, client_bytes, tables);

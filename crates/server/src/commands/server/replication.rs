@@ -27,7 +27,7 @@ pub const BINDINGS: &[(&str, Binding)] = &[
 ];
 
 fn role(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let repl = &ctx.server.repl;
+    let repl = &ctx.server.replication;
     let state = repl.state();
     let reply = &mut ctx.reply;
     let Some(primary) = &state.primary else {
@@ -78,7 +78,7 @@ fn psync(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 /// The primary asks this replica to take over.
 fn take_over(ctx: &mut Context<'_, '_>, id: &str) -> CommandResult {
-    let repl = &ctx.server.repl;
+    let repl = &ctx.server.replication;
     if !repl.is_replica() {
         return Err(CommandError::constant("ERR PSYNC FAILOVER can't be sent to a master."));
     }
@@ -94,7 +94,7 @@ fn take_over(ctx: &mut Context<'_, '_>, id: &str) -> CommandResult {
 
 /// Moves the replica's connection to the thread that serves replicas.
 fn supply(ctx: &mut Context<'_, '_>, resume: Option<(String, i64)>, is_psync: bool) -> CommandResult {
-    let repl = &ctx.server.repl;
+    let repl = &ctx.server.replication;
     if repl.is_failing_over() {
         return Err(CommandError::constant("NOMASTERLINK Can't SYNC while failing over"));
     }
@@ -130,7 +130,7 @@ fn replicaof(ctx: &mut Context<'_, '_>) -> CommandResult {
     if ctx.server.config.boolean(id::CLUSTER_ENABLED) {
         return Err(CommandError::constant("ERR REPLICAOF not allowed in cluster mode."));
     }
-    if ctx.server.repl.failover().state != CoordinatedFailoverState::None {
+    if ctx.server.replication.failover().state != CoordinatedFailoverState::None {
         return Err(CommandError::constant("ERR REPLICAOF not allowed while failing over."));
     }
     if ctx.arg(1).eq_ignore_ascii_case(b"no") && ctx.arg(2).eq_ignore_ascii_case(b"one") {
@@ -147,7 +147,7 @@ fn replicaof(ctx: &mut Context<'_, '_>) -> CommandResult {
         .and_then(|port| u16::try_from(port).ok())
         .ok_or(CommandError::constant("ERR Invalid master port"))?;
     let host = String::from_utf8_lossy(ctx.arg(1)).into_owned();
-    let followed = ctx.server.repl.state().primary.clone();
+    let followed = ctx.server.replication.state().primary.clone();
     if followed.is_some_and(|primary| primary.host.eq_ignore_ascii_case(&host) && primary.port == port) {
         log::notice!(
             "REPLICAOF would result into synchronization with the primary we are already connected with. No operation \
@@ -209,7 +209,7 @@ fn replconf(ctx: &mut Context<'_, '_>) -> CommandResult {
             b"ack" => return Ok(()),
             b"getack" => {
                 if ctx.client.flags.contains(ClientFlags::PRIMARY) {
-                    ctx.server.repl.ack_requested.store(true, Ordering::Release);
+                    ctx.server.replication.ack_requested.store(true, Ordering::Release);
                 }
                 return Ok(());
             }
@@ -251,9 +251,9 @@ fn note(server: &Server, handshake: &mut ReplicaHandshake, option: &[u8], value:
         b"set-rdb-client-id" => {
             let id = parse_i64(value).ok_or(CommandError::NOT_AN_INTEGER)?;
             // While tests stop the links, requests for the stream wait too.
-            server.repl.sleep_if_requested();
+            server.replication.sleep_if_requested();
             let client = u64::try_from(id).ok();
-            let client = client.filter(|client| server.repl.replicas.awaited_dumps().contains(client));
+            let client = client.filter(|client| server.replication.replicas.awaited_dumps().contains(client));
             handshake.rdb_channel_client =
                 Some(client.ok_or_else(|| CommandError::text(format!("ERR Unrecognized RDB client id {id}")))?);
         }
@@ -338,13 +338,13 @@ fn failover(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Ok(());
     }
     let asked = FailoverArguments::parse(ctx)?;
-    if server.repl.failover().state != CoordinatedFailoverState::None {
+    if server.replication.failover().state != CoordinatedFailoverState::None {
         return Err(refused("ERR FAILOVER already in progress."));
     }
-    if server.repl.is_replica() {
+    if server.replication.is_replica() {
         return Err(refused("ERR FAILOVER is not valid when server is a replica."));
     }
-    let known = server.repl.replicas.infos().clone();
+    let known = server.replication.replicas.infos().clone();
     if known.is_empty() {
         return Err(refused("ERR FAILOVER requires connected replicas."));
     }

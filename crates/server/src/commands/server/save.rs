@@ -29,7 +29,7 @@ fn save(ctx: &mut Context<'_, '_>) -> CommandResult {
     if is_dumping(ctx.server) {
         return Err(CommandError::constant(IN_PROGRESS));
     }
-    ctx.server.dumps.saves.fetch_add(1, Ordering::Relaxed);
+    ctx.server.persistence.dumps.saves.fetch_add(1, Ordering::Relaxed);
     ctx.in_background(|server, seat| {
         let reply: &[u8] = match save::save(server, seat) {
             Ok(()) => b"+OK\r\n",
@@ -43,7 +43,7 @@ fn save(ctx: &mut Context<'_, '_>) -> CommandResult {
 /// Returns `true` if a background dump is being written, for a file or for replicas.
 fn is_dumping(server: &Server) -> bool {
     matches!(
-        server.snapshot.purpose(),
+        server.persistence.snapshot.purpose(),
         Some(SnapshotPurpose::RdbFile | SnapshotPurpose::Replicas)
     )
 }
@@ -59,7 +59,7 @@ fn bgsave(ctx: &mut Context<'_, '_>) -> CommandResult {
     if is_dumping(ctx.server) {
         return Err(CommandError::constant(IN_PROGRESS));
     }
-    if within || (schedule && ctx.server.snapshot.purpose().is_some()) {
+    if within || (schedule && ctx.server.persistence.snapshot.purpose().is_some()) {
         self::schedule(ctx.server, within && !schedule);
         ctx.reply.simple("Background saving scheduled");
         return Ok(());
@@ -88,12 +88,16 @@ fn bgrewriteaof(ctx: &mut Context<'_, '_>) -> CommandResult {
     const UNDER_WAY: &str = "ERR Background append only file rewriting already in progress";
     const SCHEDULED: &str = "+Background append only file rewriting scheduled\r\n";
     let schedule = |server: &Server| {
-        server.aof.is_rewrite_scheduled.store(true, Ordering::Relaxed);
+        server
+            .persistence
+            .aof
+            .is_rewrite_scheduled
+            .store(true, Ordering::Relaxed);
         // A requested rewrite does not wait because earlier ones have failed.
-        server.aof.failures.store(0, Ordering::Relaxed);
+        server.persistence.aof.failures.store(0, Ordering::Relaxed);
         log::notice!("Background append only file rewriting scheduled.");
     };
-    match ctx.server.snapshot.purpose() {
+    match ctx.server.persistence.snapshot.purpose() {
         Some(SnapshotPurpose::AofBase) => return Err(CommandError::constant(UNDER_WAY)),
         Some(SnapshotPurpose::RdbFile | SnapshotPurpose::Replicas) => {
             schedule(ctx.server);
@@ -127,7 +131,7 @@ fn bgrewriteaof(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 /// The cron begins it.
 fn schedule(server: &Server, after_transaction: bool) {
-    server.dumps.is_scheduled.store(true, Ordering::Relaxed);
+    server.persistence.dumps.is_scheduled.store(true, Ordering::Relaxed);
     if after_transaction {
         log::notice!("Background saving scheduled to run after transaction execution");
     } else {
@@ -147,7 +151,7 @@ fn cancel(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 /// Before the first dump, the time of the start.
 fn last_save(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let at_s = ctx.server.dumps.last_save_s.load(Ordering::Relaxed);
+    let at_s = ctx.server.persistence.dumps.last_save_s.load(Ordering::Relaxed);
     ctx.reply.integer(at_s as i64);
     Ok(())
 }

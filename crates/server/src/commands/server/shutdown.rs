@@ -58,7 +58,7 @@ fn shutdown(ctx: &mut Context<'_, '_>) -> CommandResult {
     let no_save_alone = options.no_save && ctx.argc() == 2;
     if let Some(run) = ctx
         .server
-        .scripts
+        .scripting
         .running
         .overdue_holder(None)
         .filter(|_| !no_save_alone)

@@ -57,8 +57,6 @@ fn store_result(ctx: &mut Context<'_, '_>, result: Set, event: &'static str) {
         key.changed(Event::set(event));
     } else if key.delete() {
         key.changed(Event::generic("del"));
-    } else {
-        key.unchanged();
     }
     ctx.reply.integer(members as i64);
 }

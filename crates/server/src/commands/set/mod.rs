@@ -106,8 +106,11 @@ fn change(key: &mut KeyWrite<'_>, work: impl FnOnce(&mut Set) -> u64) -> (u64, b
     let emptied = set.is_empty();
     if emptied {
         key.delete();
-    } else if changes > 0 || set.packed().is_none() {
+    } else if changes > 0 {
         store(key, set, ExpiryUpdate::Keep);
+    } else if set.packed().is_none() {
+        // Lower limits than before convert the set even if no member changes.
+        key.reencode(NewValue::Object(Value::Set(set)));
     } else {
         keep_room(set);
     }
@@ -129,22 +132,17 @@ fn open<'k>(ctx: &'k mut Context<'_, '_>, index: usize) -> Result<(KeyWrite<'k>,
         .map(|entry| set_view(entry.value()).map(|set| set.len()));
     match members.transpose() {
         Ok(members) => Ok((key, members)),
-        Err(error) => {
-            key.unchanged();
-            Err(error)
-        }
+        Err(error) => Err(error),
     }
 }
 
 /// Closes a write that took members out.
 fn close_removal(mut key: KeyWrite<'_>, event: &'static str, removed: u64, emptied: bool) {
     let event = Event::set(event);
-    if removed == 0 {
-        key.unchanged();
-    } else if emptied {
+    if emptied {
         key.record_event(event);
         key.changed_times(Event::generic("del"), removed);
-    } else {
+    } else if removed > 0 {
         key.changed_times(event, removed);
     }
 }
@@ -197,14 +195,11 @@ fn sadd(ctx: &mut Context<'_, '_>) -> CommandResult {
             added
         }
         Err(error) => {
-            key.unchanged();
             return Err(error);
         }
     };
     if added > 0 {
         key.changed_times(Event::set("sadd"), added);
-    } else {
-        key.unchanged();
     }
     ctx.reply.integer(added as i64);
     Ok(())
@@ -244,7 +239,7 @@ fn smove(ctx: &mut Context<'_, '_>) -> CommandResult {
     let found = source
         .use_entry()
         .map(|entry| set_view(entry.value()).map(|set| set.contains(member)));
-    source.unchanged();
+    drop(source);
     // Without a source the type of the destination does not matter.
     let Some(found) = found else {
         ctx.reply.integer(0);
@@ -252,7 +247,7 @@ fn smove(ctx: &mut Context<'_, '_>) -> CommandResult {
     };
     let found = found?;
     let (target, target_set) = open(ctx, 1)?;
-    target.unchanged();
+    drop(target);
     ctx.reply.integer(i64::from(found));
     if !found || ctx.keys.name(0) == ctx.keys.name(1) {
         return Ok(());
@@ -270,7 +265,7 @@ fn smove(ctx: &mut Context<'_, '_>) -> CommandResult {
         1
     };
     match added {
-        0 => target.unchanged(),
+        0 => {}
         _ => target.changed(Event::set("sadd")),
     }
     Ok(())
@@ -359,7 +354,7 @@ fn spop(ctx: &mut Context<'_, '_>) -> CommandResult {
     }
     let (mut key, set) = open(ctx, 0)?;
     if set.is_none() {
-        key.unchanged();
+        drop(key);
         ctx.reply.null();
         return Ok(());
     }
@@ -378,7 +373,7 @@ fn spop(ctx: &mut Context<'_, '_>) -> CommandResult {
 fn spop_many(ctx: &mut Context<'_, '_>, count: usize) -> CommandResult {
     let limits = ctx.server.config.set_limits();
     let (key, members) = open(ctx, 0)?;
-    key.unchanged();
+    drop(key);
     let members = members.unwrap_or(0);
     let popped = count.min(members);
     ctx.reply.set(popped);

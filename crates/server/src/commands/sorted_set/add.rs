@@ -202,13 +202,7 @@ fn put(ctx: &mut Context<'_, '_>, options: &AddOptions, given: &GivenMembers) ->
         (tally, changed)
     };
     let copy = |packed: &[u8]| DetachedSortedSet::from_packed_with_more(packed, members, given.longest_bytes, limits);
-    let edited = match edit(&mut key, copy, change) {
-        Ok(edited) => edited,
-        Err(error) => {
-            key.unchanged();
-            return Err(error);
-        }
-    };
+    let edited = edit(&mut key, copy, change)?;
     let tally = match edited {
         Some(EditOutcome { result, .. }) => result,
         None if options.if_present => Tally::default(),
@@ -223,8 +217,6 @@ fn put(ctx: &mut Context<'_, '_>, options: &AddOptions, given: &GivenMembers) ->
     if changes > 0 {
         let event = Event::sorted_set(if options.increment { "zincr" } else { "zadd" });
         key.changed_times(event, changes);
-    } else {
-        key.unchanged();
     }
     if tally.not_a_number {
         return Err(NOT_A_NUMBER);

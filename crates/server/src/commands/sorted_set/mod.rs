@@ -172,8 +172,11 @@ pub fn edit<R>(
     let emptied = draft.view().is_empty();
     if emptied {
         key.delete();
-    } else if changed || matches!(draft, DetachedSortedSet::Large(_)) {
+    } else if changed {
         store(key, draft, ExpiryUpdate::Keep);
+    } else if let DetachedSortedSet::Large(set) = draft {
+        // Lower limits than before convert the set even if no member changes.
+        key.reencode(NewValue::Object(Value::SortedSet(set)));
     }
     Ok(Some(EditOutcome { result, emptied }))
 }

@@ -106,14 +106,8 @@ pub fn pop(
         (popped, popped > 0)
     };
     match edit(&mut key, DetachedSortedSet::from_packed, change) {
-        Err(error) => {
-            key.unchanged();
-            Err(error)
-        }
-        Ok(None) => {
-            key.unchanged();
-            Ok(false)
-        }
+        Err(error) => Err(error),
+        Ok(None) => Ok(false),
         Ok(Some(edited)) => {
             let times = edited.result as u64;
             log_pop(&mut key, end, shape, times);
@@ -191,7 +185,6 @@ fn candidate(ctx: &mut Context<'_, '_>, index: usize, count: usize) -> Result<Ca
     let in_place_ns = ctx.in_place_ns();
     let key = ctx.keys.write(index);
     let found = key.entry().map(|entry| view_of(entry.value()).map(|view| view.len()));
-    key.unchanged();
     match found.transpose()? {
         None => Ok(Candidate::Missing),
         Some(len) if len.min(count) as u64 * REMOVE_NS > in_place_ns => Ok(Candidate::Leave),

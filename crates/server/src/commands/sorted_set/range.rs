@@ -135,8 +135,6 @@ pub fn store_result_of(
     let Some(draft) = result else {
         if key.delete() {
             key.changed(Event::generic("del"));
-        } else {
-            key.unchanged();
         }
         return 0;
     };

@@ -22,17 +22,9 @@ pub fn zrem(ctx: &mut Context<'_, '_>) -> CommandResult {
         let removed = args.iter().skip(2).filter(|member| set.remove(member)).count();
         (removed, removed > 0)
     };
-    let edited = match edit(&mut key, DetachedSortedSet::from_packed, change) {
-        Ok(edited) => edited,
-        Err(error) => {
-            key.unchanged();
-            return Err(error);
-        }
-    };
+    let edited = edit(&mut key, DetachedSortedSet::from_packed, change)?;
     let removed = edited.as_ref().map_or(0, |edited| edited.result);
-    if removed == 0 {
-        key.unchanged();
-    } else {
+    if removed > 0 {
         close(key, "zrem", removed, edited.is_some_and(|edited| edited.emptied));
     }
     ctx.reply.integer(removed as i64);
@@ -78,15 +70,13 @@ fn remove_range(
         Some(Ok(view)) => ranks(&view),
         None => 0..0,
         Some(Err(error)) => {
-            key.unchanged();
             return Err(error);
         }
     };
     let count = ranks.len();
     if count == 0 {
-        key.unchanged();
     } else if count as u64 * REMOVE_NS > in_place_ns {
-        key.unchanged();
+        drop(key);
         ctx.leave();
         return Ok(());
     } else {

@@ -331,14 +331,8 @@ pub fn edit_or_create<R>(
             close(key, edited);
             Ok(Some(answer))
         }
-        Ok(None) => {
-            key.unchanged();
-            Ok(None)
-        }
-        Err(error) => {
-            key.unchanged();
-            Err(error)
-        }
+        Ok(None) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
@@ -356,7 +350,7 @@ fn close(mut key: KeyWrite<'_>, edited: StreamEdit) {
         (Some(event), None) if !edited.seen => key.changed_for_waiting(event, edited.times),
         (Some(event), None) => key.changed_times(event, edited.times),
         _ if edited.times > 0 => key.changed_quietly(edited.times),
-        _ => key.unchanged(),
+        _ => {}
     }
 }
 

@@ -23,10 +23,7 @@ fn look<R>(
     reach: &mut dyn KeyAccess,
     look: impl FnOnce(Result<Option<&Stream>, CommandError>) -> R,
 ) -> R {
-    let key = reach.write(waiter.db, key);
-    let result = look(stream_of(key.entry()));
-    key.unchanged();
-    result
+    look(stream_of(reach.write(waiter.db, key).entry()))
 }
 
 /// Whether XREAD has something to read; `after` has an ID for each key.

@@ -179,12 +179,11 @@ fn append(ctx: &mut Context<'_, '_>) -> CommandResult {
     let before = match before_change(key.entry(), |length| length.saturating_add(added.len())) {
         Ok(before) if before.length == 0 || before.length.saturating_add(added.len()) <= limit => before,
         other => {
-            key.unchanged();
             return Err(other.err().unwrap_or(CommandError::STRING_TOO_LONG));
         }
     };
     if before.cost_ns > in_place_ns {
-        key.unchanged();
+        drop(key);
         ctx.leave();
         return Ok(());
     }
@@ -212,24 +211,16 @@ fn setrange(ctx: &mut Context<'_, '_>) -> CommandResult {
     let in_place_ns = ctx.in_place_ns();
     let mut key = ctx.keys.write(0);
     let end = offset as u64 + value.len() as u64;
-    let before = match before_change(key.entry(), |_| end as usize) {
-        Ok(before) => before,
-        Err(error) => {
-            key.unchanged();
-            return Err(error);
-        }
-    };
+    let before = before_change(key.entry(), |_| end as usize)?;
     if value.is_empty() {
-        key.unchanged();
         ctx.reply.integer(before.length as i64);
         return Ok(());
     }
     if end > limit {
-        key.unchanged();
         return Err(CommandError::STRING_TOO_LONG);
     }
     if before.cost_ns > in_place_ns {
-        key.unchanged();
+        drop(key);
         ctx.leave();
         return Ok(());
     }

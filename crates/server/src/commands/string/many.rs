@@ -77,7 +77,6 @@ fn any_key(ctx: &mut Context<'_, '_>, wanted: bool) -> bool {
         ctx.keys.prefetch_ahead(index);
         let key = ctx.keys.write(index);
         let exists = key.exists();
-        key.unchanged();
         if exists == wanted {
             return true;
         }

@@ -35,16 +35,9 @@ fn getset(ctx: &mut Context<'_, '_>) -> CommandResult {
     let value = ctx.arg(2);
     let mut key = ctx.keys.write(0);
     key.count_lookup();
-    let before = match key.entry() {
-        Some(entry) => bulk_of(&mut ctx.reply, &mut ctx.shared, entry),
-        None => {
-            ctx.reply.null();
-            Ok(())
-        }
-    };
-    if before.is_err() {
-        key.unchanged();
-        return before;
+    match key.entry() {
+        Some(entry) => bulk_of(&mut ctx.reply, &mut ctx.shared, entry)?,
+        None => ctx.reply.null(),
     }
     key.set(encode_string(value), ExpiryUpdate::Remove);
     key.log_instead(&[b"SET", ctx.args.argument(1), value]);
@@ -56,14 +49,10 @@ fn getdel(ctx: &mut Context<'_, '_>) -> CommandResult {
     let mut key = ctx.keys.write(0);
     key.count_lookup();
     let Some(entry) = key.entry() else {
-        key.unchanged();
         ctx.reply.null();
         return Ok(());
     };
-    if let Err(error) = bulk_of(&mut ctx.reply, &mut ctx.shared, entry) {
-        key.unchanged();
-        return Err(error);
-    }
+    bulk_of(&mut ctx.reply, &mut ctx.shared, entry)?;
     key.delete();
     key.log_instead(&[b"DEL", ctx.args.argument(1)]);
     key.changed(Event::generic("del"));
@@ -91,16 +80,9 @@ fn set_with(ctx: &mut Context<'_, '_>, options: &SetOptions<'_>, expiry: ExpiryU
     let mut answered = false;
     if options.get {
         key.count_lookup();
-        let before = match key.entry() {
-            Some(entry) => bulk_of(&mut ctx.reply, &mut ctx.shared, entry),
-            None => {
-                ctx.reply.null();
-                Ok(())
-            }
-        };
-        if let Err(error) = before {
-            key.unchanged();
-            return Err(error);
+        match key.entry() {
+            Some(entry) => bulk_of(&mut ctx.reply, &mut ctx.shared, entry)?,
+            None => ctx.reply.null(),
         }
         answered = true;
     }
@@ -115,11 +97,9 @@ fn set_with(ctx: &mut Context<'_, '_>, options: &SetOptions<'_>, expiry: ExpiryU
     };
     match met {
         Err(error) => {
-            key.unchanged();
             return Err(error);
         }
         Ok(false) => {
-            key.unchanged();
             if !answered {
                 ctx.reply.null();
             }
@@ -167,8 +147,6 @@ fn store(mut key: KeyWrite<'_>, value: &[u8], expiry: ExpiryUpdate, passed_ms: u
             let name = key.name_for_plan();
             key.effects().log_past_expiry(name);
             key.changed(Event::EXPIRED);
-        } else {
-            key.unchanged();
         }
         return;
     }
@@ -196,7 +174,6 @@ fn setnx(ctx: &mut Context<'_, '_>) -> CommandResult {
     let value = ctx.arg(2);
     let mut key = ctx.keys.write(0);
     if key.exists() {
-        key.unchanged();
         ctx.reply.integer(0);
     } else {
         key.set(encode_string(value), ExpiryUpdate::Remove);
@@ -230,15 +207,11 @@ fn getex(ctx: &mut Context<'_, '_>) -> CommandResult {
     let mut key = ctx.keys.write(0);
     key.count_lookup();
     let Some(entry) = key.entry() else {
-        key.unchanged();
         ctx.reply.null();
         return Ok(());
     };
     let has_expiry = entry.expire_at_ms().is_some();
-    if let Err(error) = bulk_of(&mut ctx.reply, &mut ctx.shared, entry) {
-        key.unchanged();
-        return Err(error);
-    }
+    bulk_of(&mut ctx.reply, &mut ctx.shared, entry)?;
     match expiry {
         ExpiryUpdate::SetTo(at) if is_expired(Some(at), passed_ms) => {
             key.delete_with_past_expiry();
@@ -258,7 +231,7 @@ fn getex(ctx: &mut Context<'_, '_>) -> CommandResult {
             key.log_instead(&[b"PERSIST", ctx.args.argument(1)]);
             key.changed(Event::generic("persist"));
         }
-        ExpiryUpdate::Remove | ExpiryUpdate::Keep => key.unchanged(),
+        ExpiryUpdate::Remove | ExpiryUpdate::Keep => {}
     }
     Ok(())
 }
@@ -278,11 +251,9 @@ fn delifeq(ctx: &mut Context<'_, '_>) -> CommandResult {
             ctx.reply.integer(1);
         }
         Ok(false) => {
-            key.unchanged();
             ctx.reply.integer(0);
         }
         Err(error) => {
-            key.unchanged();
             return Err(error);
         }
     }

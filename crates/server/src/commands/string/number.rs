@@ -59,10 +59,7 @@ fn add_integer(ctx: &mut Context<'_, '_>, by: i64) -> CommandResult {
             ctx.reply.integer(after);
             Ok(())
         }
-        Err(error) => {
-            key.unchanged();
-            Err(error)
-        }
+        Err(error) => Err(error),
     }
 }
 
@@ -93,9 +90,6 @@ fn incrbyfloat(ctx: &mut Context<'_, '_>) -> CommandResult {
             ctx.reply.bulk(&digits);
             Ok(())
         }
-        Err(error) => {
-            key.unchanged();
-            Err(error)
-        }
+        Err(error) => Err(error),
     }
 }

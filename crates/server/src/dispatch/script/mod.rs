@@ -114,7 +114,7 @@ pub fn run_leased<'p>(
     }
     let impatient = connection.lease_failures >= PATIENCE;
     let wants_token = impatient || (!prepared.read_only && prepared.program.profile().has_written());
-    if wants_token && !thread.server.scripts.try_take_token() {
+    if wants_token && !thread.server.scripting.try_take_token() {
         many.clear();
         return Outcome::Contended;
     }
@@ -161,12 +161,12 @@ fn run_alone<'p>(
     } = runner;
     client.commands += commands;
     if listed || run.is_overdue() {
-        server.scripts.running.unlist(&run);
+        server.scripting.running.unlist(&run);
     }
     let unserved = transaction::serve_ready(thread, Some(pass), held.as_held(), client);
     held.end();
     if has_token {
-        server.scripts.release_token();
+        server.scripting.release_token();
     }
     (thread.may_leave, thread.may_block) = (may_leave, may_block);
     release(&mut thread.effects, &thread.server);
@@ -257,7 +257,7 @@ fn finish(
 /// Lets a script thread run it from the start.
 #[cold]
 fn leave(thread: &mut Thread, request: &Request<'_>, keys: &[PlannedKey], connection: &mut Connection) -> Outcome {
-    let running = &thread.server.scripts.running;
+    let running = &thread.server.scripting.running;
     if running.has_overdue()
         && running.on_script_threads() >= scripting::SCRIPT_THREADS
         && let Some(error) = busy(&thread.server, std::iter::empty(), true)
@@ -277,7 +277,7 @@ fn leave(thread: &mut Thread, request: &Request<'_>, keys: &[PlannedKey], connec
 /// if `all`.
 #[cold]
 pub fn busy(server: &Server, slots: impl Iterator<Item = u16>, all: bool) -> Option<CommandError> {
-    let running = &server.scripts.running;
+    let running = &server.scripting.running;
     let any = || running.overdue_holder(None);
     let holder = match all {
         true => any(),
@@ -326,7 +326,7 @@ pub fn run_inside<'p>(
     );
     let run = runner.run;
     if run.is_overdue() {
-        thread.server.scripts.running.unlist(&run);
+        thread.server.scripting.running.unlist(&run);
     }
     thread.ticks = start;
     prepared.program.profile().note_duration(run.elapsed());

@@ -62,18 +62,18 @@ fn flags_of(scripts: &Scripts, command: &Command<Binding>, args: Args<'_>) -> Op
 #[cold]
 pub fn lacks_memory(server: &Server, command: &Command<Binding>, args: Args<'_>) -> bool {
     let may_run = ScriptFlags::ALLOW_OOM;
-    flags_of(&server.scripts, command, args)
+    flags_of(&server.scripting, command, args)
         .is_some_and(|flags| !flags.contains(may_run) && !flags.contains(ScriptFlags::NO_WRITES))
 }
 
 /// Returns `true` if the script has flags and they do not promise that it writes nothing.
 pub fn may_write(server: &Server, command: &Command<Binding>, args: Args<'_>) -> bool {
-    flags_of(&server.scripts, command, args).is_some_and(|flags| !flags.contains(ScriptFlags::NO_WRITES))
+    flags_of(&server.scripting, command, args).is_some_and(|flags| !flags.contains(ScriptFlags::NO_WRITES))
 }
 
 /// Returns `true` if the script, as far as is known, calls commands that query all workers.
 pub fn may_ask(server: &Server, command: &Command<Binding>, args: Args<'_>) -> bool {
-    let scripts = &server.scripts;
+    let scripts = &server.scripting;
     match named(command, args) {
         ScriptName::Source(source) => scripting::may_query_workers(&scripts.cache, source),
         ScriptName::Digest(digest) => scripts
@@ -90,7 +90,7 @@ pub fn may_ask(server: &Server, command: &Command<Binding>, args: Args<'_>) -> b
 /// Returns `true` if the script has promised to write nothing.
 #[cold]
 pub fn only_reads(server: &Server, command: &Command<Binding>, args: Args<'_>) -> bool {
-    flags_of(&server.scripts, command, args).is_some_and(|flags| flags.contains(ScriptFlags::NO_WRITES))
+    flags_of(&server.scripting, command, args).is_some_and(|flags| flags.contains(ScriptFlags::NO_WRITES))
 }
 
 fn key_count(args: Args<'_>, not_a_number: CommandError) -> Result<usize, CommandError> {
@@ -111,7 +111,7 @@ pub(super) fn prepare(
     args: Args<'_>,
     is_primary: bool,
 ) -> Result<PreparedScript, CommandError> {
-    let scripts = &thread.server.scripts;
+    let scripts = &thread.server.scripting;
     let not_compiled = |text: Vec<u8>| CommandError::bytes([b"ERR ", &text[..]].concat());
     let (program, keys) = match named(command, args) {
         ScriptName::Source(source) => {

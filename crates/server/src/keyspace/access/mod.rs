@@ -385,7 +385,7 @@ impl<'a> Keys<'a, '_> {
                     slot: key.slot,
                 };
                 if write::has_expired_in(&parts, &named, self.db, &self.context) {
-                    KeyWrite::new(parts, named, self.db, &self.context, self.effects).unchanged();
+                    drop(KeyWrite::new(parts, named, self.db, &self.context, self.effects));
                 }
             }
         }

@@ -34,7 +34,8 @@ pub enum ExpiryUpdate {
     SetTo(u64),
 }
 
-/// One key under a write lease. It is closed by [`KeyWrite::changed`] or [`KeyWrite::unchanged`].
+/// One key under a write lease. A write that is dropped changed nothing; one that changed the key is closed by
+/// [`KeyWrite::changed`] or one of its relatives.
 pub struct KeyWrite<'k> {
     table: &'k mut SlotTable,
     header: &'k SlotHeader,
@@ -52,6 +53,8 @@ pub struct KeyWrite<'k> {
     expiring_before: usize,
     /// The change in the number of volatile values.
     volatile: i64,
+    /// Set by a method that replaces or removes the entry or its expiry, until the change is declared.
+    is_modified: bool,
     is_closed: bool,
 }
 
@@ -117,6 +120,7 @@ impl<'k> KeyWrite<'k> {
             db,
             access,
             effects,
+            is_modified: false,
             is_closed: false,
         }
     }
@@ -191,6 +195,7 @@ impl KeyWrite<'_> {
     /// Sets the value. Creates the key if it is missing.
     #[inline]
     pub fn set(&mut self, value: NewValue<'_, Value>, expiry: ExpiryUpdate) {
+        self.is_modified = true;
         let due_ms = match &value {
             NewValue::Object(object) => object_due_ms(object),
             NewValue::Shared(object) => object_due_ms(object),
@@ -237,6 +242,13 @@ impl KeyWrite<'_> {
         if let Some(due_ms) = due_ms {
             self.record_volatile_value(due_ms);
         }
+    }
+
+    /// Stores the value in another encoding. Unlike [`Self::set`], this is not a change of the key.
+    pub fn reencode(&mut self, value: NewValue<'_, Value>) {
+        let was_modified = self.is_modified;
+        self.set(value, ExpiryUpdate::Keep);
+        self.is_modified = was_modified;
     }
 
     /// Lowers the slot's due time to this time. On a writable replica the key is also noted for local expiry.
@@ -296,6 +308,7 @@ impl KeyWrite<'_> {
     pub fn set_expiry(&mut self, expire_at_ms: Option<u64>) {
         if let Some(mut entry) = self.table.find_mut(self.hash, self.name) {
             let freed = entry.set_expire(expire_at_ms);
+            self.is_modified = true;
             self.effects.discard(freed);
             if let Some(at) = expire_at_ms {
                 self.lower_due_time(at);
@@ -306,6 +319,7 @@ impl KeyWrite<'_> {
     /// Removes and returns the entry.
     pub fn remove(&mut self) -> Option<Removed<Value>> {
         let removed = self.table.remove(self.hash, self.name)?;
+        self.is_modified = true;
         self.volatile -= i64::from(value_due_ms(removed.value()).is_some());
         Some(removed)
     }
@@ -352,6 +366,7 @@ impl KeyWrite<'_> {
 
     /// Like [`Self::put`], for a key that may exist.
     pub fn replace_with_removed(&mut self, removed: Removed<Value>) {
+        self.is_modified = true;
         let at = removed.expire_at_ms();
         let due_ms = value_due_ms(removed.value());
         if self.entry().is_some_and(|entry| value_due_ms(entry.value()).is_some()) {
@@ -402,9 +417,8 @@ impl KeyWrite<'_> {
         self.publish_result();
     }
 
-    /// Closes the write: nothing changed.
-    #[inline]
-    pub fn unchanged(mut self) {
+    /// Closes the write: the change is counted and announced with another key of the same command (RENAME, MOVE).
+    pub fn changed_with_another_key(mut self) {
         self.publish_result();
     }
 
@@ -449,6 +463,7 @@ impl KeyWrite<'_> {
                 self.effects.log_expired(self.db, self.name);
             }
             self.notify_interested_clients();
+            self.is_modified = false;
         }
     }
 
@@ -510,8 +525,8 @@ impl Drop for KeyWrite<'_> {
     fn drop(&mut self) {
         if !self.is_closed {
             debug_assert!(
-                std::thread::panicking(),
-                "a KeyWrite was dropped without being closed as changed or unchanged"
+                !self.is_modified || std::thread::panicking(),
+                "a KeyWrite that replaced or removed its entry was dropped without being closed as changed"
             );
             self.publish_result();
         }

@@ -35,7 +35,7 @@ pub fn load_at_start(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize) 
         let seconds = start.elapsed().as_secs_f64();
         log::notice!("DB loaded from append only file: {seconds:.3} seconds");
     }
-    server.aof_files.lock().manifest = manifest;
+    server.persistence.aof_files.lock().manifest = manifest;
     Ok(())
 }
 
@@ -118,11 +118,11 @@ fn load_files(
         return Ok(true);
     }
     save::reset_load_progress(server, sizes.iter().sum());
-    server.dumps.is_loading.store(true, Ordering::Relaxed);
+    server.persistence.dumps.is_loading.store(true, Ordering::Relaxed);
     let loaded = load_parts(server, place, (manifest, &sizes), (all, row));
-    server.dumps.is_loading.store(false, Ordering::Relaxed);
+    server.persistence.dumps.is_loading.store(false, Ordering::Relaxed);
     loaded?;
-    let status = &server.aof;
+    let status = &server.persistence.aof;
     let base = manifest.base.as_ref().and(sizes.first()).copied().unwrap_or(0);
     status.current_bytes.store(sizes.iter().sum(), Ordering::Relaxed);
     status.base_bytes.store(base, Ordering::Relaxed);
@@ -196,7 +196,7 @@ fn load_part(
         log::warning!("Unrecoverable error reading the append only file {name}: {reason}");
         AofFailed
     })?;
-    let Some(replay) = server.replay.get() else {
+    let Some(replay) = server.persistence.replay.get() else {
         unreachable!("the start sets the function that replays commands");
     };
     let mut commands = AofReader::new(file, start);
@@ -259,9 +259,9 @@ fn truncate(server: &Server, path: &Path, name: &str, at: u64) -> Result<(), Aof
 /// # Errors
 /// If the file cannot be loaded. The reason has been logged.
 pub fn reload(server: &Arc<Server>, seat: &mut Seat) -> Result<(), ReloadError> {
-    server.scripts.running.exclude_runs();
+    server.scripting.running.exclude_runs();
     let loaded = reload_in_exclusive_mode(server, seat);
-    server.scripts.running.end_exclusion();
+    server.scripting.running.end_exclusion();
     loaded
 }
 
@@ -283,18 +283,18 @@ fn reload_in_exclusive_mode(server: &Arc<Server>, seat: &mut Seat) -> Result<(),
         &server.keyspace,
         row,
     ));
-    server.scripts.libraries.flush();
-    let mut manifest = server.aof_files.lock().manifest.clone();
+    server.scripting.libraries.flush();
+    let mut manifest = server.persistence.aof_files.lock().manifest.clone();
     // As at startup. Other nodes would regard a silent cluster node as failed.
     let tells = server.cluster.is_none();
-    server.repl.set_state_bits(ReplicationState::LOADING, tells);
+    server.replication.set_state_bits(ReplicationState::LOADING, tells);
     let loaded = load_files(
         server,
         &AofLocation::from_config(&server.config),
         &mut manifest,
         (&mut all, row),
     );
-    server.repl.set_state_bits(ReplicationState::LOADING, false);
+    server.replication.set_state_bits(ReplicationState::LOADING, false);
     hooks.set(logged, true);
     loaded.map(|_| ()).map_err(|AofFailed| ReloadError::Load)
 }

@@ -107,7 +107,7 @@ pub fn refresh(server: &Server) {
 
 /// Copies the parameters that the log thread reads.
 fn copy_parameters(server: &Server) {
-    let (config, status) = (&server.config, &server.aof);
+    let (config, status) = (&server.config, &server.persistence.aof);
     status.set_fsync(config.choice(id::APPENDFSYNC));
     let timestamps = config.boolean(id::AOF_TIMESTAMP_ENABLED);
     status.writes_timestamps.store(timestamps, Ordering::Relaxed);
@@ -123,7 +123,7 @@ fn copy_parameters(server: &Server) {
 pub fn open_at_start(server: &Arc<Server>, all: &mut Exclusive<'_>) -> Result<(), AofFailed> {
     let place = AofLocation::from_config(&server.config);
     place.make_directory()?;
-    let files = &mut *server.aof_files.lock();
+    let files = &mut *server.persistence.aof_files.lock();
     let manifest = &mut files.manifest;
     let had_increments = !manifest.increments.is_empty();
     if manifest.is_empty() {
@@ -143,7 +143,7 @@ pub fn open_at_start(server: &Arc<Server>, all: &mut Exclusive<'_>) -> Result<()
     let appender = start_appender(server, file)?;
     begin_logging(server, &appender);
     files.appender = Some(appender);
-    server.aof.set_state(AofState::On);
+    server.persistence.aof.set_state(AofState::On);
     refresh(server);
     delete_history(server, &place, &mut files.manifest);
     Ok(())
@@ -174,7 +174,7 @@ fn appender_links(server: &Arc<Server>) -> AppenderLinks {
     let (tells, notes, changes) = (server.clone(), server.clone(), server.clone());
     AppenderLinks {
         propagation: server.propagation.clone(),
-        status: server.aof.clone(),
+        status: server.persistence.aof.clone(),
         notify_worker: Arc::new(move |worker| tells.workers[worker].send(Message::Logged)),
         record_latency: Arc::new(move |event, time| note_latency(&notes, event, time)),
         changed: Arc::new(move || changes.config.invalidate_caches()),
@@ -185,7 +185,7 @@ fn note_latency(server: &Server, event: &'static str, time: Duration) {
     let threshold_ms = server.config.unsigned(id::LATENCY_MONITOR_THRESHOLD);
     let ms = time.as_millis() as u64;
     if threshold_ms > 0 && ms >= threshold_ms {
-        server.observed.latency.add(event, unix_ms() / 1000, ms);
+        server.stats.history.latency.add(event, unix_ms() / 1000, ms);
     }
 }
 
@@ -226,19 +226,19 @@ fn delete_history(server: &Server, place: &AofLocation, manifest: &mut Manifest)
 // ---- at the end ----------------------------------------------------------------------------------------------------
 /// Syncs everything that was logged to the disk. No thread may write at this point.
 pub fn finish(server: &Arc<Server>) {
-    if server.aof.state() == AofState::Off {
+    if server.persistence.aof.state() == AofState::Off {
         return;
     }
     log::notice!("Calling fsync() on the AOF file.");
     wait_until_written(server);
-    if let Some(appender) = &server.aof_files.lock().appender {
+    if let Some(appender) = &server.persistence.aof_files.lock().appender {
         appender.lock().finish();
     }
 }
 
 /// Waits until everything that was logged before is written. It is complete only if no thread writes meanwhile.
 fn wait_until_written(server: &Server) {
-    if server.aof.state() == AofState::Off {
+    if server.persistence.aof.state() == AofState::Off {
         return;
     }
     let (done, is_done) = mpsc::sync_channel(1);

@@ -95,7 +95,11 @@ pub fn start_rewrite(server: &Arc<Server>) -> Result<(), RewriteError> {
     let claim = SnapshotClaim::new(server, SnapshotPurpose::AofBase).map_err(RewriteError::Busy)?;
     let begun = prepare_increment(server).and_then(|next| start(server, claim, next));
     if matches!(begun, Err(RewriteError::Failed)) {
-        server.aof.last_rewrite_failed.store(true, Ordering::Relaxed);
+        server
+            .persistence
+            .aof
+            .last_rewrite_failed
+            .store(true, Ordering::Relaxed);
     }
     begun
 }
@@ -105,14 +109,14 @@ fn prepare_increment(server: &Arc<Server>) -> Result<NextIncrement, RewriteError
     let failed = |AofFailed| RewriteError::Failed;
     let place = AofLocation::from_config(&server.config);
     place.make_directory().map_err(failed)?;
-    let files = &mut *server.aof_files.lock();
+    let files = &mut *server.persistence.aof_files.lock();
     let open_fresh = |name: &str| {
         open(&place.path(name), true).map_err(|error| {
             log::warning!("Can't open the append-only file {name}: {}", error_text(&error));
             RewriteError::Failed
         })
     };
-    let (next, name) = match (server.aof.state(), &files.appender) {
+    let (next, name) = match (server.persistence.aof.state(), &files.appender) {
         (AofState::Off, _) => return Ok(NextIncrement::NoLog),
         (AofState::On, Some(appender)) => {
             let mut manifest = files.manifest.clone();
@@ -149,7 +153,7 @@ fn start(server: &Arc<Server>, claim: SnapshotClaim<'_>, next: NextIncrement) ->
     let as_dump = server.config.boolean(id::AOF_USE_RDB_PREAMBLE);
     let incremental = server.config.boolean(id::AOF_REWRITE_INCREMENTAL_FSYNC);
     if let NextIncrement::First(appender) = &next {
-        server.aof_files.lock().appender = Some(appender.clone());
+        server.persistence.aof_files.lock().appender = Some(appender.clone());
     }
     let phase = next.phase();
     // If the snapshot is not taken, the log must continue in the increment nevertheless.
@@ -165,7 +169,7 @@ fn start(server: &Arc<Server>, claim: SnapshotClaim<'_>, next: NextIncrement) ->
             FileConsumer::create(name.into(), temporary_base().into(), incremental, afterwards)
         }),
         at_moment: Box::new(move |moment| {
-            moment.server.aof.begin_base();
+            moment.server.persistence.aof.begin_base();
             if let Some(next) = next.lock().take() {
                 use_increment(moment.server, next);
             }
@@ -173,7 +177,7 @@ fn start(server: &Arc<Server>, claim: SnapshotClaim<'_>, next: NextIncrement) ->
         }),
         at_end: Box::new(move |server, summary, ending| finish_rewrite(server, summary, ending, (phase, as_dump))),
     };
-    let status = &server.aof;
+    let status = &server.persistence.aof;
     status.rewriting_since_s.store(unix_ms() / 1000, Ordering::Relaxed);
     match claim.start(order) {
         Ok(thread) => {
@@ -189,7 +193,7 @@ fn start(server: &Arc<Server>, claim: SnapshotClaim<'_>, next: NextIncrement) ->
                 // The manifest already names the increment, after the one that is being written.
                 Some(next @ NextIncrement::Increment(..)) => use_increment(server, next),
                 // The appender is not registered with the log. The next rewrite has to create a first one again.
-                Some(NextIncrement::First(_)) => server.aof_files.lock().appender = None,
+                Some(NextIncrement::First(_)) => server.persistence.aof_files.lock().appender = None,
                 Some(NextIncrement::Temporary(..) | NextIncrement::NoLog) | None => {}
             }
             Err(RewriteError::Failed)
@@ -238,7 +242,7 @@ fn finish_rewrite(
     ending: SnapshotOutcome,
     (phase, as_dump): (AofState, bool),
 ) {
-    let status = &server.aof;
+    let status = &server.persistence.aof;
     let done = match ending {
         // The file was switched off or on meanwhile. The increment that belongs to this base is not the one being
         // logged to.
@@ -292,7 +296,7 @@ fn finish_rewrite(
 
 /// Renames the new base to its final name, and turns the replaced files into history.
 fn install_base(server: &Arc<Server>, as_dump: bool) -> Result<(), AofFailed> {
-    let status = &server.aof;
+    let status = &server.persistence.aof;
     let published = rename_files(server, as_dump);
     if published.is_err() {
         status.failures.fetch_add(1, Ordering::Relaxed);
@@ -303,8 +307,8 @@ fn install_base(server: &Arc<Server>, as_dump: bool) -> Result<(), AofFailed> {
 
 fn rename_files(server: &Arc<Server>, as_dump: bool) -> Result<(), AofFailed> {
     let place = AofLocation::from_config(&server.config);
-    let files = &mut *server.aof_files.lock();
-    let phase = server.aof.state();
+    let files = &mut *server.persistence.aof_files.lock();
+    let phase = server.persistence.aof.state();
     let mut manifest = files.manifest.clone();
     let temporary = temporary_base();
     let base = manifest.begin_base(&place.filename, as_dump);
@@ -347,14 +351,14 @@ fn rename_files(server: &Arc<Server>, as_dump: bool) -> Result<(), AofFailed> {
 }
 
 fn update_sizes(server: &Server, place: &AofLocation, manifest: &Manifest, base: &str) {
-    if server.aof.state() == AofState::Off {
+    if server.persistence.aof.state() == AofState::Off {
         return;
     }
     let size = |name: &str| std::fs::metadata(place.path(name)).map_or(0, |metadata| metadata.len());
     let increments: u64 = manifest.increments.iter().map(|part| size(&part.name)).sum();
     let bytes = size(base) + increments;
-    server.aof.current_bytes.store(bytes, Ordering::Relaxed);
-    server.aof.base_bytes.store(bytes, Ordering::Relaxed);
+    server.persistence.aof.current_bytes.store(bytes, Ordering::Relaxed);
+    server.persistence.aof.base_bytes.store(bytes, Ordering::Relaxed);
 }
 
 // ---- switching -----------------------------------------------------------------------------------------------------
@@ -365,7 +369,7 @@ fn update_sizes(server: &Server, place: &AofLocation, manifest: &Manifest, base:
 /// If the file cannot be switched on.
 pub fn apply_appendonly(server: &Arc<Server>, can_wait: bool) -> Result<(), AofFailed> {
     let wanted = server.config.boolean(id::APPENDONLY);
-    match (server.aof.state(), wanted) {
+    match (server.persistence.aof.state(), wanted) {
         (AofState::Off, true) => switch_on(server, can_wait),
         (AofState::WritingBase | AofState::On, false) if can_wait => {
             switch_off(server);
@@ -379,7 +383,7 @@ pub fn apply_appendonly(server: &Arc<Server>, can_wait: bool) -> Result<(), AofF
                 }
             });
             // The receiving threads end only at shutdown.
-            let _ = server.background.send(job);
+            let _ = server.background.long_commands.send(job);
             Ok(())
         }
         _ => Ok(()),
@@ -387,7 +391,7 @@ pub fn apply_appendonly(server: &Arc<Server>, can_wait: bool) -> Result<(), AofF
 }
 
 fn switch_on(server: &Arc<Server>, may_wait: bool) -> Result<(), AofFailed> {
-    let status = &server.aof;
+    let status = &server.persistence.aof;
     // They may not have been copied since the start.
     copy_parameters(server);
     status.set_state(AofState::WritingBase);
@@ -396,14 +400,14 @@ fn switch_on(server: &Arc<Server>, may_wait: bool) -> Result<(), AofFailed> {
         log::notice!("AOF was enabled during a transaction. An AOF background was scheduled to start when possible.");
         return Ok(());
     }
-    match server.snapshot.purpose() {
+    match server.persistence.snapshot.purpose() {
         Some(SnapshotPurpose::AofBase) => {
             log::notice!(
                 "AOF was enabled but there is already an AOF rewriting in background. Stopping background AOF and \
                  starting a rewrite now."
             );
-            server.snapshot.cancel(&[SnapshotPurpose::AofBase]);
-            server.snapshot.wait_for_cancelled();
+            server.persistence.snapshot.cancel(&[SnapshotPurpose::AofBase]);
+            server.persistence.snapshot.wait_for_cancelled();
         }
         Some(SnapshotPurpose::RdbFile | SnapshotPurpose::Replicas) => {
             status.is_rewrite_scheduled.store(true, Ordering::Relaxed);
@@ -423,7 +427,7 @@ fn switch_on(server: &Arc<Server>, may_wait: bool) -> Result<(), AofFailed> {
         }
         Err(RewriteError::Failed) => {
             status.set_state(AofState::Off);
-            server.aof_files.lock().appender = None;
+            server.persistence.aof_files.lock().appender = None;
             log::warning!(
                 "The server needs to enable the AOF but can't trigger a background AOF rewrite operation. Check the above \
                  logs for more info about the error."
@@ -434,16 +438,16 @@ fn switch_on(server: &Arc<Server>, may_wait: bool) -> Result<(), AofFailed> {
 }
 
 fn switch_off(server: &Arc<Server>) {
-    let status = &server.aof;
-    if server.snapshot.cancel(&[SnapshotPurpose::AofBase]) {
+    let status = &server.persistence.aof;
+    if server.persistence.snapshot.cancel(&[SnapshotPurpose::AofBase]) {
         log::notice!("Killing running AOF rewrite child");
-        server.snapshot.wait_for_end(CANCEL_TIMEOUT);
+        server.persistence.snapshot.wait_for_end(CANCEL_TIMEOUT);
     }
     let Some(mut seat) = server.keyspace.slots.join() else {
         log::warning!("The append-only file cannot be switched off: all thread slots of the keyspace are in use");
         return;
     };
-    server.scripts.running.exclude_runs();
+    server.scripting.running.exclude_runs();
     {
         let _all = seat.exclusive();
         server.keyspace.hooks.set(Hooks::LOG_FILE, false);
@@ -451,11 +455,11 @@ fn switch_off(server: &Arc<Server>) {
             .propagation
             .schedule_mark(|feeds| drop(feeds.remove(FILE_CONSUMER)));
     }
-    server.scripts.running.end_exclusion();
+    server.scripting.running.end_exclusion();
     wait_until_written(server);
     // Set before the last sync: new waits for the disk are refused.
     status.set_state(AofState::Off);
-    let appender = server.aof_files.lock().appender.take();
+    let appender = server.persistence.aof_files.lock().appender.take();
     if let Some(appender) = appender {
         appender.lock().finish();
     }
@@ -477,8 +481,8 @@ fn switch_off(server: &Arc<Server>) {
 /// Starts a rewrite if one is due, because it was scheduled or the files have grown. Called by the cron. A background
 /// thread performs the rewrite.
 pub fn start_due_rewrite(server: &Arc<Server>) {
-    let status = &server.aof;
-    if server.snapshot.purpose().is_some()
+    let status = &server.persistence.aof;
+    if server.persistence.snapshot.purpose().is_some()
         || status.is_rewrite_requested.load(Ordering::Relaxed)
         || !is_rewrite_due(server)
     {
@@ -488,14 +492,18 @@ pub fn start_due_rewrite(server: &Arc<Server>) {
     let job: Job = Box::new(|server, _| {
         // If another snapshot is running, the rewrite stays due. Failures have been logged.
         let _ = start_rewrite(server);
-        server.aof.is_rewrite_requested.store(false, Ordering::Relaxed);
+        server
+            .persistence
+            .aof
+            .is_rewrite_requested
+            .store(false, Ordering::Relaxed);
     });
     // The receiving threads end only at shutdown.
-    let _ = server.background.send(job);
+    let _ = server.background.long_commands.send(job);
 }
 
 fn is_rewrite_due(server: &Server) -> bool {
-    let status = &server.aof;
+    let status = &server.persistence.aof;
     if status.is_rewrite_scheduled.load(Ordering::Relaxed) {
         return !is_limited(server);
     }
@@ -517,7 +525,7 @@ fn is_rewrite_due(server: &Server) -> bool {
 /// Returns `true` if rewrites have failed so often that the next one is delayed: one minute, then two, then four, up to
 /// an hour.
 fn is_limited(server: &Server) -> bool {
-    let status = &server.aof;
+    let status = &server.persistence.aof;
     let failures = status.failures.load(Ordering::Relaxed);
     if failures < MAX_FAILURES {
         status.retry_after_s.store(0, Ordering::Relaxed);

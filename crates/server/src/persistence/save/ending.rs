@@ -26,11 +26,13 @@ const ACK_REQUEST_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Ends the process once shutdown is prepared. A second request joins the first.
 pub fn begin_shutdown(server: &Arc<Server>, mut how: Shutdown) {
-    if !server.shutdown.try_begin() {
+    if !server.lifecycle.shutdown.try_begin() {
         return;
     }
     // The data of an unfinished load is incomplete. It must not replace the existing file.
-    if server.repl.state_bits().contains(ReplicationState::LOADING) || server.dumps.is_loading.load(Ordering::Relaxed) {
+    if server.replication.state_bits().contains(ReplicationState::LOADING)
+        || server.persistence.dumps.is_loading.load(Ordering::Relaxed)
+    {
         how.save = Save::Never;
     }
     match &how.requested_by {
@@ -49,7 +51,7 @@ pub fn begin_shutdown(server: &Arc<Server>, mut how: Shutdown) {
 
 /// Aborts a shutdown that is still being prepared. Returns `true` if there was one.
 pub fn abort_shutdown(server: &Server) -> bool {
-    let called_off = server.shutdown.abort();
+    let called_off = server.lifecycle.shutdown.abort();
     if called_off {
         log::notice!("Shutdown manually aborted.");
         wake_coordinator(server);
@@ -71,9 +73,9 @@ fn prepare_and_end(server: &Arc<Server>, how: Shutdown) {
 
 /// Lets the process continue.
 fn resume_operation(server: &Server) {
-    server.repl.is_shutting_down.store(false, Ordering::SeqCst);
-    server.shutdown.waits_until_ms.store(0, Ordering::Relaxed);
-    server.shutdown.cancel_preparation();
+    server.replication.is_shutting_down.store(false, Ordering::SeqCst);
+    server.lifecycle.shutdown.waits_until_ms.store(0, Ordering::Relaxed);
+    server.lifecycle.shutdown.cancel_preparation();
     for worker in &server.workers {
         worker.send(Message::ShutdownOff);
     }
@@ -82,9 +84,7 @@ fn resume_operation(server: &Server) {
 
 /// Wakes the coordinator, which handles signals, so that it treats the next signal as a first one.
 fn wake_coordinator(server: &Server) {
-    if let Some(waker) = server.coordinator.get() {
-        waker.wake();
-    }
+    server.background.wake_coordinator();
 }
 
 /// The reason why the process does not end.
@@ -95,7 +95,7 @@ enum ShutdownRefusal {
 
 /// Waits until replicas have caught up, for at most `shutdown-timeout`.
 fn wait_for_replicas(server: &Server, how: &Shutdown) -> Result<(), ShutdownRefusal> {
-    let repl = &server.repl;
+    let repl = &server.replication;
     let timeout = Duration::from_secs(server.config.unsigned(id::SHUTDOWN_TIMEOUT));
     // No pings are sent from now on, so a replica that has caught up stays caught up.
     repl.is_shutting_down.store(true, Ordering::SeqCst);
@@ -103,10 +103,14 @@ fn wait_for_replicas(server: &Server, how: &Shutdown) -> Result<(), ShutdownRefu
         log::notice!("Waiting for replicas before shutting down.");
         let since = Instant::now();
         let until_ms = unix_ms().saturating_add(timeout.as_millis() as u64);
-        server.shutdown.waits_until_ms.store(until_ms, Ordering::Relaxed);
+        server
+            .lifecycle
+            .shutdown
+            .waits_until_ms
+            .store(until_ms, Ordering::Relaxed);
         request_acknowledgements(server);
         while since.elapsed() < timeout && !lagging_replicas(server).is_empty() {
-            if server.shutdown.is_aborted() {
+            if server.lifecycle.shutdown.is_aborted() {
                 return Err(ShutdownRefusal::Aborted);
             }
             std::thread::sleep(POLL_INTERVAL);
@@ -118,7 +122,7 @@ fn wait_for_replicas(server: &Server, how: &Shutdown) -> Result<(), ShutdownRefu
 
 /// Queries the replicas' offsets.
 fn request_acknowledgements(server: &Server) {
-    let repl = &server.repl;
+    let repl = &server.replication;
     repl.is_shutting_down.store(false, Ordering::SeqCst);
     repl.replicas.request_acks();
     server.propagation.wake();
@@ -131,7 +135,7 @@ fn request_acknowledgements(server: &Server) {
 
 /// The end offset of the replication history; `None` if not all of it is in the backlog yet.
 fn end_of_history(server: &Server) -> Option<i64> {
-    let repl = &server.repl;
+    let repl = &server.replication;
     if repl.is_replica() {
         return Some(repl.offset());
     }
@@ -143,17 +147,17 @@ fn end_of_history(server: &Server) -> Option<i64> {
 /// The replicas that have not acknowledged everything.
 fn lagging_replicas(server: &Server) -> Vec<ReplicaInfo> {
     let end = end_of_history(server);
-    let known = server.repl.replicas.infos();
+    let known = server.replication.replicas.infos();
     let lags = |replica: &&ReplicaInfo| end != Some(replica.acknowledged_offset);
     known.iter().filter(lags).cloned().collect()
 }
 
 fn log_lagging_replicas(server: &Server) {
     let lagging = lagging_replicas(server);
-    let count = server.repl.replicas.infos().len();
+    let count = server.replication.replicas.infos().len();
     let now_s = unix_ms() / 1000;
     for replica in &lagging {
-        let behind = server.repl.offset() - replica.acknowledged_offset;
+        let behind = server.replication.offset() - replica.acknowledged_offset;
         let lag_s = match replica.progress {
             ReplicaSyncState::Online => now_s.saturating_sub(replica.last_heard_s),
             _ => 0,
@@ -181,8 +185,8 @@ fn should_save(config: &Config, how: &Shutdown) -> bool {
 
 /// Ends a snapshot that is being written, and writes the final RDB file if one is required.
 fn write_final_rdb(server: &Server, how: &Shutdown) -> Result<(), ShutdownRefusal> {
-    let writes_first_log =
-        server.aof.state() == AofState::WritingBase && server.snapshot.purpose() == Some(SnapshotPurpose::AofBase);
+    let writes_first_log = server.persistence.aof.state() == AofState::WritingBase
+        && server.persistence.snapshot.purpose() == Some(SnapshotPurpose::AofBase);
     if writes_first_log && !how.force {
         // Without the first base file all data would be lost.
         log::warning!("Writing initial AOF, can't exit.");

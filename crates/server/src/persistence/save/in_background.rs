@@ -53,7 +53,7 @@ pub fn start_background_save(server: &Arc<Server>) -> Result<(), BackgroundSaveE
             FileConsumer::create(temporary, target, incremental, afterwards)
         }),
         at_moment: Box::new(|moment| {
-            let dumps = &moment.server.dumps;
+            let dumps = &moment.server.persistence.dumps;
             dumps.saves.fetch_add(1, Ordering::Relaxed);
             dumps.last_try_s.store(unix_ms() / 1000, Ordering::Relaxed);
             let place = backlog_writer::current_position(moment.server);
@@ -69,8 +69,16 @@ pub fn start_background_save(server: &Arc<Server>) -> Result<(), BackgroundSaveE
         Err(SnapshotRefusal::Busy(purpose)) => Err(BackgroundSaveError::Busy(purpose)),
         Err(SnapshotRefusal::System(error)) => {
             log::warning!("Can't save in background: {error}");
-            server.dumps.has_last_save_failed.store(true, Ordering::Relaxed);
-            server.dumps.last_try_s.store(unix_ms() / 1000, Ordering::Relaxed);
+            server
+                .persistence
+                .dumps
+                .has_last_save_failed
+                .store(true, Ordering::Relaxed);
+            server
+                .persistence
+                .dumps
+                .last_try_s
+                .store(unix_ms() / 1000, Ordering::Relaxed);
             server.config.invalidate_caches();
             Err(BackgroundSaveError::Failed)
         }
@@ -78,7 +86,7 @@ pub fn start_background_save(server: &Arc<Server>) -> Result<(), BackgroundSaveE
 }
 
 fn finish_background_save(server: &Arc<Server>, summary: &SnapshotSummary, ending: SnapshotOutcome) {
-    let dumps = &server.dumps;
+    let dumps = &server.persistence.dumps;
     let now_s = unix_ms() / 1000;
     match ending {
         SnapshotOutcome::Done => {
@@ -108,13 +116,14 @@ fn finish_background_save(server: &Arc<Server>, summary: &SnapshotSummary, endin
 /// Performs BGSAVE CANCEL: cancels a running or a scheduled save. Returns the reply; `None` if there is neither.
 pub fn cancel_background_save(server: &Server) -> Option<&'static str> {
     if server
+        .persistence
         .snapshot
         .cancel(&[SnapshotPurpose::RdbFile, SnapshotPurpose::Replicas])
     {
         log::notice!("Background saving will be aborted due to user request");
         return Some("Background saving cancelled");
     }
-    if server.dumps.is_scheduled.swap(false, Ordering::Relaxed) {
+    if server.persistence.dumps.is_scheduled.swap(false, Ordering::Relaxed) {
         log::notice!("Scheduled background saving will be cancelled due to user request");
         return Some("Scheduled background saving cancelled");
     }
@@ -125,6 +134,7 @@ pub fn cancel_background_save(server: &Server) -> Option<&'static str> {
 /// before-images are kept for it.
 pub fn cancel_for_flush(server: &Server) {
     if server
+        .persistence
         .snapshot
         .cancel(&[SnapshotPurpose::RdbFile, SnapshotPurpose::Replicas])
     {
@@ -139,12 +149,12 @@ pub fn cancel_for_shutdown(server: &Server) {
         SnapshotPurpose::AofBase,
         SnapshotPurpose::Replicas,
     ];
-    if server.snapshot.cancel(&all) {
-        match server.snapshot.purpose() {
+    if server.persistence.snapshot.cancel(&all) {
+        match server.persistence.snapshot.purpose() {
             Some(SnapshotPurpose::AofBase) => log::warning!("There is a child rewriting the AOF. Killing it!"),
             _ => log::warning!("There is a child saving an .rdb. Killing it!"),
         }
-        if !server.snapshot.wait_for_end(CANCEL_TIMEOUT) {
+        if !server.persistence.snapshot.wait_for_end(CANCEL_TIMEOUT) {
             log::warning!("The running snapshot did not end in time: its temporary files may be left behind.");
         }
     }
@@ -153,30 +163,33 @@ pub fn cancel_for_shutdown(server: &Server) {
 /// Starts a save if one is due, because it was scheduled or a save point is reached. Called by the cron. A background
 /// thread performs the save.
 pub fn start_due_save(server: &Arc<Server>) {
-    let dumps = &server.dumps;
-    if server.snapshot.purpose().is_some() || dumps.is_requested.load(Ordering::Relaxed) || !is_save_due(server) {
+    let dumps = &server.persistence.dumps;
+    if server.persistence.snapshot.purpose().is_some()
+        || dumps.is_requested.load(Ordering::Relaxed)
+        || !is_save_due(server)
+    {
         return;
     }
     dumps.is_requested.store(true, Ordering::Relaxed);
     let job: Job = Box::new(|server, _| {
         // If another snapshot is running, the save stays due. Failures have been logged.
         if start_background_save(server).is_ok() {
-            server.dumps.is_scheduled.store(false, Ordering::Relaxed);
+            server.persistence.dumps.is_scheduled.store(false, Ordering::Relaxed);
         }
-        server.dumps.is_requested.store(false, Ordering::Relaxed);
+        server.persistence.dumps.is_requested.store(false, Ordering::Relaxed);
     });
     // The receiving threads end only at shutdown.
-    let _ = server.background.send(job);
+    let _ = server.background.long_commands.send(job);
 }
 
 fn is_save_due(server: &Server) -> bool {
-    let dumps = &server.dumps;
+    let dumps = &server.persistence.dumps;
     let now_s = unix_ms() / 1000;
     let since_try_s = now_s.saturating_sub(dumps.last_try_s.load(Ordering::Relaxed));
     if dumps.has_last_save_failed.load(Ordering::Relaxed) && since_try_s <= RETRY_S {
         return false;
     }
-    let changes = dumps.unsaved_changes(server.metrics.sum(Counter::Dirty));
+    let changes = dumps.unsaved_changes(server.stats.metrics.sum(Counter::Dirty));
     let since_save_s = now_s.saturating_sub(dumps.last_save_s.load(Ordering::Relaxed));
     let points = server.config.save_points();
     let is_reached = |point: &&SavePoint| {

@@ -53,9 +53,9 @@ pub struct SaveFailed;
 /// If the file cannot be written.
 pub fn save(server: &Server, seat: &mut Seat) -> Result<(), SaveFailed> {
     // Scripts are excluded first, because a running script could delay the closing of the gate for as long as it runs.
-    server.scripts.running.exclude_runs();
+    server.scripting.running.exclude_runs();
     let written = write(server, &mut seat.exclusive());
-    server.scripts.running.end_exclusion();
+    server.scripting.running.end_exclusion();
     written
 }
 
@@ -65,15 +65,16 @@ fn write(server: &Server, all: &mut Exclusive<'_>) -> Result<(), SaveFailed> {
     write_file(server, all, &rdb_path(&server.config), &notes)?;
     log::notice!("DB saved on disk");
     server
+        .persistence
         .dumps
-        .record_save(unix_ms() / 1000, server.metrics.sum(Counter::Dirty));
+        .record_save(unix_ms() / 1000, server.stats.metrics.sum(Counter::Dirty));
     server.config.invalidate_caches();
     Ok(())
 }
 
 fn write_file(server: &Server, all: &mut Exclusive<'_>, path: &Path, notes: &[AuxField]) -> Result<(), SaveFailed> {
     let now_s = unix_ms() / 1000;
-    let functions = server.scripts.libraries.codes();
+    let functions = server.scripting.libraries.codes();
     let contents = SaveContents {
         slots: WalkAccess::Exclusive(all),
         counts: &server.keyspace.counts,
@@ -100,7 +101,7 @@ fn write_file(server: &Server, all: &mut Exclusive<'_>, path: &Path, notes: &[Au
 /// If the file cannot be written.
 pub fn save_after_flush(server: &Server, seat: &mut Seat) -> Result<(), SaveFailed> {
     // A cancelled background save may be about to rename its file to the same name.
-    server.snapshot.wait_for_cancelled();
+    server.persistence.snapshot.wait_for_cancelled();
     save(server, seat)
 }
 
@@ -165,7 +166,7 @@ impl ExpiredDeletions {
         };
         write_command([delete, name].into_iter(), &mut bytes);
         let most_bytes = config.integer(id::REPL_BACKLOG_SIZE);
-        server.repl.replicas.backlog().append(&bytes, most_bytes);
+        server.replication.replicas.backlog().append(&bytes, most_bytes);
     }
 }
 
@@ -193,7 +194,7 @@ fn resume_replication(
             Ok(())
         }
         None => {
-            server.repl.replicas.backlog().close();
+            server.replication.replicas.backlog().close();
             Ok(())
         }
     }
@@ -201,7 +202,7 @@ fn resume_replication(
 
 /// Records the start of a load of this many bytes, for INFO.
 pub fn reset_load_progress(server: &Server, total_bytes: u64) {
-    let loading = &server.repl.loading;
+    let loading = &server.replication.loading;
     loading.started_s.store(unix_ms() / 1000, Ordering::Relaxed);
     loading.total_bytes.store(total_bytes, Ordering::Relaxed);
     loading.loaded_bytes.store(0, Ordering::Relaxed);
@@ -261,9 +262,9 @@ impl LoadMode<'_> {
 }
 
 fn load(server: &Server, all: &mut Exclusive<'_>, row: usize, how: LoadMode<'_>) -> Result<LoadedFile, RdbLoadError> {
-    server.dumps.is_loading.store(true, Ordering::Relaxed);
+    server.persistence.dumps.is_loading.store(true, Ordering::Relaxed);
     let loaded = load_file(server, &rdb_path(&server.config), all, row, how);
-    server.dumps.is_loading.store(false, Ordering::Relaxed);
+    server.persistence.dumps.is_loading.store(false, Ordering::Relaxed);
     loaded
 }
 
@@ -277,7 +278,7 @@ fn load_file(
 ) -> Result<LoadedFile, RdbLoadError> {
     let replace = how.should_replace;
     let now_ms = unix_ms();
-    let progress = &server.repl.loading;
+    let progress = &server.replication.loading;
     let before = progress.loaded_bytes.load(Ordering::Relaxed);
     let report = |bytes| progress.loaded_bytes.store(before + bytes, Ordering::Relaxed);
     let used_memory = |bytes| progress.used_memory_bytes.store(bytes, Ordering::Relaxed);
@@ -297,7 +298,7 @@ fn load_file(
         },
         // Only at startup do other clients get `-LOADING` meanwhile.
         progress: server
-            .repl
+            .replication
             .state_bits()
             .contains(ReplicationState::LOADING)
             .then_some(ProgressCallback {
@@ -319,7 +320,7 @@ fn load_file(
         loaded.expired,
         loaded.expired_hashes
     );
-    server.dumps.record_load(&loaded);
+    server.persistence.dumps.record_load(&loaded);
     Ok(loaded)
 }
 
@@ -327,8 +328,8 @@ fn load_file(
 /// do.
 fn load_functions(server: &Server, loaded: &LoadedFile, replace: bool) -> Result<(), RdbLoadError> {
     for code in &loaded.functions {
-        let added = load_library(&server.scripts, code, false)
-            .and_then(|library| server.scripts.libraries.add(&library, replace));
+        let added = load_library(&server.scripting, code, false)
+            .and_then(|library| server.scripting.libraries.add(&library, replace));
         if let Err(reason) = added {
             let reason = String::from_utf8_lossy(&reason);
             return Err(RdbLoadError {
@@ -368,9 +369,9 @@ pub enum ReloadError {
 /// # Errors
 /// If writing or loading fails. The reason has been logged.
 pub fn reload(server: &Server, seat: &mut Seat, how: ReloadOptions) -> Result<(), ReloadError> {
-    server.scripts.running.exclude_runs();
+    server.scripting.running.exclude_runs();
     let reloaded = reload_in_exclusive_mode(server, seat, how);
-    server.scripts.running.end_exclusion();
+    server.scripting.running.end_exclusion();
     reloaded
 }
 
@@ -389,13 +390,13 @@ fn reload_in_exclusive_mode(server: &Server, seat: &mut Seat, how: ReloadOptions
         .should_flush
         .then(|| take_databases(&mut WholeKeyspace::Exclusive(&mut all), databases, keyspace, row));
     if how.should_flush {
-        server.scripts.libraries.flush();
+        server.scripting.libraries.flush();
     }
     // Freed before loading, because the memory may not suffice for both.
     drop(taken);
     // Replicas and the append-only file still have the expired keys. They stay until they are deleted, which is logged.
     let is_repeated = keyspace.hooks.current().intersects(Hooks::LOG);
-    let expiry_ms = match server.repl.is_replica() || is_repeated {
+    let expiry_ms = match server.replication.is_replica() || is_repeated {
         true => 0,
         false => unix_ms(),
     };

@@ -164,7 +164,7 @@ impl<'s> SnapshotClaim<'s> {
     /// # Errors
     /// The purpose of the snapshot that is claimed or being written already.
     pub fn new(server: &'s Arc<Server>, purpose: SnapshotPurpose) -> Result<Self, SnapshotPurpose> {
-        server.snapshot.claim(purpose, unix_ms() / 1000)?;
+        server.persistence.snapshot.claim(purpose, unix_ms() / 1000)?;
         server.note_snapshot(true);
         Ok(SnapshotClaim {
             server,
@@ -190,7 +190,7 @@ impl Drop for SnapshotClaim<'_> {
     fn drop(&mut self) {
         if !self.has_started {
             self.server.note_snapshot(false);
-            self.server.snapshot.release();
+            self.server.persistence.snapshot.release();
         }
     }
 }
@@ -236,13 +236,13 @@ fn run(server: &Arc<Server>, mut seat: Seat, order: SnapshotRequest, started: &S
     };
     let ending = match result {
         Ok(()) => SnapshotOutcome::Done,
-        Err(_) if server.snapshot.is_cancelled() => SnapshotOutcome::Cancelled,
+        Err(_) if server.persistence.snapshot.is_cancelled() => SnapshotOutcome::Cancelled,
         Err(error) => SnapshotOutcome::Failed(error),
     };
     at_end(server, &summary, ending);
     drop(seat);
     server.note_snapshot(false);
-    server.snapshot.release();
+    server.persistence.snapshot.release();
 }
 
 /// The state captured at the moment, besides the keys.
@@ -259,7 +259,7 @@ fn take_moment(server: &Server, seat: &mut Seat, at_moment: OnMoment) -> Capture
     let keyspace = &server.keyspace;
     keyspace.before_images.prepare(&keyspace.slots);
     // Scripts are excluded first, because a running script could delay the closing of the gate for as long as it runs.
-    server.scripts.running.exclude_runs();
+    server.scripting.running.exclude_runs();
     let closing = Instant::now();
     let taken = {
         let alone = seat.exclusive();
@@ -274,8 +274,8 @@ fn take_moment(server: &Server, seat: &mut Seat, at_moment: OnMoment) -> Capture
             .collect();
         let numbers: Vec<usize> = databases.iter().map(|database| database.number).collect();
         keyspace.before_images.begin(&alone, &numbers);
-        let changes = server.metrics.sum(Counter::Dirty);
-        let functions = server.scripts.libraries.codes();
+        let changes = server.stats.metrics.sum(Counter::Dirty);
+        let functions = server.scripting.libraries.codes();
         CapturedState {
             databases,
             functions,
@@ -285,7 +285,7 @@ fn take_moment(server: &Server, seat: &mut Seat, at_moment: OnMoment) -> Capture
             began_s: unix_ms() / 1000,
         }
     };
-    server.scripts.running.end_exclusion();
+    server.scripting.running.end_exclusion();
     record_pause(server, closing, &taken);
     taken
 }
@@ -294,17 +294,22 @@ fn take_moment(server: &Server, seat: &mut Seat, at_moment: OnMoment) -> Capture
 fn record_pause(server: &Server, closing: Instant, taken: &CapturedState) {
     let took = closing.elapsed();
     server
+        .persistence
         .snapshot
         .pause_us
         .store(took.as_micros() as u64, Ordering::Relaxed);
-    server.snapshot.snapshots_started.fetch_add(1, Ordering::Relaxed);
+    server
+        .persistence
+        .snapshot
+        .snapshots_started
+        .fetch_add(1, Ordering::Relaxed);
     let threshold_ms = server.config.unsigned(id::LATENCY_MONITOR_THRESHOLD);
     let took_ms = took.as_millis() as u64;
     if threshold_ms > 0 && took_ms >= threshold_ms {
-        server.observed.latency.add("fork", taken.began_s, took_ms);
+        server.stats.history.latency.add("fork", taken.began_s, took_ms);
     }
     let keys = taken.databases.iter().map(|database| database.keys).sum();
-    server.snapshot.keys_total.store(keys, Ordering::Relaxed);
+    server.persistence.snapshot.keys_total.store(keys, Ordering::Relaxed);
 }
 
 /// Writes everything and lets the consumer finish. Returns the number of keys and the result.
@@ -318,7 +323,7 @@ fn write(
     let for_thread = server.clone();
     let consume = move || -> Result<(), ConsumerError> {
         yield_cpu_to_workers(&for_thread);
-        let running = &for_thread.snapshot;
+        let running = &for_thread.persistence.snapshot;
         let mut consumer = consumer()?;
         for chunk in receiver {
             match chunk {
@@ -341,7 +346,7 @@ fn write(
         now_s: taken.began_s,
         used_memory_bytes: crate::observability::memory::used().unwrap_or(0),
         aux_fields: &notes,
-        is_aof_base: server.snapshot.purpose() == Some(SnapshotPurpose::AofBase),
+        is_aof_base: server.persistence.snapshot.purpose() == Some(SnapshotPurpose::AofBase),
     };
     let mut saver = SnapshotSaver::new(server, seat, style, chunks);
     // The consumer's result holds the reason for the stop, or the snapshot was cancelled.
@@ -376,7 +381,7 @@ fn yield_cpu_to_workers(server: &Server) {
     if let Err(error) = lower_priority(NICE_VALUE) {
         log::debug!("cannot lower the priority of the snapshot thread: {error}");
     }
-    let list = server.config.text(match server.snapshot.purpose() {
+    let list = server.config.text(match server.persistence.snapshot.purpose() {
         Some(SnapshotPurpose::AofBase) => id::AOF_REWRITE_CPULIST,
         _ => id::BGSAVE_CPULIST,
     });

@@ -246,6 +246,7 @@ impl<'s> SnapshotSaver<'s> {
         self.save_urgent_keys()?;
         self.delay(self.visited.keys - before)?;
         self.server
+            .persistence
             .snapshot
             .keys_done
             .store(self.visited.keys, Ordering::Relaxed);
@@ -318,7 +319,7 @@ impl<'s> SnapshotSaver<'s> {
     }
 
     fn check_cancelled(&self) -> Result<(), SaveStopped> {
-        if self.server.snapshot.is_cancelled() || !self.visited.is_representable {
+        if self.server.persistence.snapshot.is_cancelled() || !self.visited.is_representable {
             return Err(SaveStopped);
         }
         Ok(())

@@ -181,7 +181,7 @@ fn a_consumer_gets_a_complete_rdb_file() {
     );
     std::fs::remove_file(&path).expect("removes");
     assert_eq!(loaded.expect("loads").keys, 3000);
-    assert!(is_unmarked(&server) && server.snapshot.wait_for_end(TIMEOUT));
+    assert!(is_unmarked(&server) && server.persistence.snapshot.wait_for_end(TIMEOUT));
 }
 
 #[test]
@@ -194,16 +194,16 @@ fn a_second_snapshot_is_refused_and_the_first_may_be_cancelled() {
     assert!(matches!(refused, Err(SnapshotRefusal::Busy(SnapshotPurpose::Replicas))));
     assert!(unheard.recv().is_err(), "no callback of the second order was called");
     assert!(
-        !server.snapshot.cancel(&[SnapshotPurpose::RdbFile]),
+        !server.persistence.snapshot.cancel(&[SnapshotPurpose::RdbFile]),
         "a snapshot for that purpose is not running"
     );
-    assert!(server.snapshot.cancel(&[SnapshotPurpose::Replicas]));
+    assert!(server.persistence.snapshot.cancel(&[SnapshotPurpose::Replicas]));
     let ended = ConsumerEvent::Ended("cancelled".to_owned());
     assert_eq!(
         collect_events(&hears).0,
         [ConsumerEvent::Moment, ConsumerEvent::Dropped, ended]
     );
-    assert!(server.snapshot.wait_for_end(TIMEOUT) && is_unmarked(&server));
+    assert!(server.persistence.snapshot.wait_for_end(TIMEOUT) && is_unmarked(&server));
     let (third, hears, permits) = new_order(SnapshotPurpose::RdbFile);
     (0..1000).for_each(|_| permits.send(Ok(())).expect("is heard"));
     start(&server, third).expect("the next snapshot can start");
@@ -225,7 +225,7 @@ fn a_consumer_that_fails_ends_the_snapshot() {
         collect_events(&hears).0,
         [ConsumerEvent::Moment, ConsumerEvent::Dropped, ended]
     );
-    assert!(server.snapshot.wait_for_end(TIMEOUT) && is_unmarked(&server));
+    assert!(server.persistence.snapshot.wait_for_end(TIMEOUT) && is_unmarked(&server));
 }
 
 #[test]

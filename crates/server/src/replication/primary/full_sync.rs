@@ -239,7 +239,7 @@ impl DumpReceivers {
 
     /// Publishes that the bytes of the dump are being sent.
     fn publish(&self) {
-        for known in self.server.repl.replicas.infos().iter_mut() {
+        for known in self.server.replication.replicas.infos().iter_mut() {
             if self.list.iter().any(|target| target.id == known.id) {
                 known.progress = ReplicaSyncState::ReceivingDump;
             }
@@ -371,9 +371,12 @@ pub fn begin(
         .any(|target| target.announcement == OffsetAnnouncement::OtherConnection);
     // For tests: the part of the work that Valkey does in the parent process stops until the dump is complete. Then the
     // process stops itself.
-    let stands_still = server.repl.pauses_after_fork.load(Ordering::Relaxed);
+    let stands_still = server.replication.pauses_after_fork.load(Ordering::Relaxed);
     if stands_still {
-        server.repl.links_sleep_until_ms.store(u64::MAX, Ordering::Relaxed);
+        server
+            .replication
+            .links_sleep_until_ms
+            .store(u64::MAX, Ordering::Relaxed);
     }
     let (told, place) = mpsc::channel::<HistoryPosition>();
     let for_consumer = server.clone();
@@ -392,37 +395,44 @@ pub fn begin(
                 snapshot::SnapshotOutcome::Failed(error) => log::warning!("Background RDB transfer error: {error}"),
             }
             if stands_still {
-                server.repl.pause_if_requested();
-                server.repl.links_sleep_until_ms.store(0, Ordering::Relaxed);
+                server.replication.pause_if_requested();
+                server.replication.links_sleep_until_ms.store(0, Ordering::Relaxed);
             }
             let served = std::mem::take(&mut *served.lock());
-            server.send_to_primary_thread(PrimaryThreadCommand::DumpEnded {
-                replicas: ids,
-                served,
-                with_mark,
-            });
+            server
+                .background
+                .send_to_primary_thread(PrimaryThreadCommand::DumpEnded {
+                    replicas: ids,
+                    served,
+                    with_mark,
+                });
         }),
     };
     match snapshot::start(server, order) {
         Ok(thread) => {
-            let way = if alone {
-                "direct socket to replica"
-            } else {
-                "pipe through parent process"
-            };
-            match with_mark {
-                true => log::notice!("Background RDB transfer started by pid {thread} to {way}"),
-                false => log::notice!("Background saving started by pid {thread}"),
-            }
+            log_start(thread, with_mark, alone);
             Ok(())
         }
         Err(refused) => {
-            server.repl.links_sleep_until_ms.store(0, Ordering::Relaxed);
+            server.replication.links_sleep_until_ms.store(0, Ordering::Relaxed);
             Err(match refused {
                 SnapshotRefusal::Busy(_) => BeginDumpError::Busy,
                 SnapshotRefusal::System(error) => BeginDumpError::Failed(error.to_string()),
             })
         }
+    }
+}
+
+/// Logs that a dump for replicas has begun. `alone` says that it goes to one replica over its own connection.
+fn log_start(thread: i32, with_mark: bool, alone: bool) {
+    let way = if alone {
+        "direct socket to replica"
+    } else {
+        "pipe through parent process"
+    };
+    match with_mark {
+        true => log::notice!("Background RDB transfer started by pid {thread} to {way}"),
+        false => log::notice!("Background saving started by pid {thread}"),
     }
 }
 
@@ -438,7 +448,7 @@ fn pin_replica_offsets(
     };
     let place = backlog_writer::position_then(moment.server, move |feeds, place| {
         feeds.force_select(backlog_writer::CONSUMER_NAME);
-        let mut backlog = server.repl.replicas.backlog();
+        let mut backlog = server.replication.replicas.backlog();
         for replica in &replicas {
             backlog.pin(*replica, place.offset);
         }
@@ -455,7 +465,7 @@ fn pin_replica_offsets(
                     "Dual channel replication: Add rdb replica {replica} to waiting psync, with cid {replica}, {what}"
                 );
             }
-            server.repl.replicas.awaited_dumps().extend(&replicas);
+            server.replication.replicas.awaited_dumps().extend(&replicas);
         }
         // The receiver may have given up.
         let _ = told.send(place.clone());
@@ -481,7 +491,7 @@ fn make_consumer(
     let place = place
         .recv()
         .map_err(|_| "the replication offset of the dump is unknown")?;
-    let running = &server.snapshot;
+    let running = &server.persistence.snapshot;
     targets.announce(&place, running);
     if with_mark {
         let mark = new_eof_mark();
@@ -519,11 +529,11 @@ fn send_functions(
     let server = server.clone();
     let send = move || {
         let place = HistoryPosition {
-            id: server.repl.state().history.id.clone(),
-            offset: server.repl.offset(),
+            id: server.replication.state().history.id.clone(),
+            offset: server.replication.offset(),
             db: 0,
         };
-        let functions = server.scripts.libraries.codes();
+        let functions = server.scripting.libraries.codes();
         let head = RdbHeader {
             format,
             functions: &functions,
@@ -537,20 +547,22 @@ fn send_functions(
         head.write(&mut gathering.bytes, config.boolean(id::RDBCOMPRESSION));
         let bytes = gathering.finish();
         for target in &targets.list {
-            server.repl.replicas.backlog().pin(target.id, place.offset);
+            server.replication.replicas.backlog().pin(target.id, place.offset);
         }
-        targets.announce(&place, &server.snapshot);
+        targets.announce(&place, &server.persistence.snapshot);
         let mark = new_eof_mark();
         let whole = [format!("$EOF:{mark}\r\n").as_bytes(), &bytes, mark.as_bytes()].concat();
-        if targets.write(&whole, &server.snapshot).is_ok() {
+        if targets.write(&whole, &server.persistence.snapshot).is_ok() {
             targets.record_served();
         }
         let served = std::mem::take(&mut *served.lock());
-        server.send_to_primary_thread(PrimaryThreadCommand::DumpEnded {
-            replicas,
-            served,
-            with_mark: true,
-        });
+        server
+            .background
+            .send_to_primary_thread(PrimaryThreadCommand::DumpEnded {
+                replicas,
+                served,
+                with_mark: true,
+            });
     };
     let spawned = std::thread::Builder::new().name("weft-snap-out".into()).spawn(send);
     spawned

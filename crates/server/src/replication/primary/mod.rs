@@ -68,7 +68,7 @@ pub fn start(server: &Arc<Server>, orders: mpsc::Receiver<PrimaryThreadCommand>)
         .join()
         .ok_or_else(|| std::io::Error::other("the keyspace has no free thread index"))?;
     let reactor = Reactor::new()?;
-    let _ = server.supply_waker.set(reactor.waker());
+    server.background.set_primary_thread_waker(reactor.waker());
     let mut supplier = PrimaryThread {
         server: server.clone(),
         seat,
@@ -81,7 +81,10 @@ pub fn start(server: &Arc<Server>, orders: mpsc::Receiver<PrimaryThreadCommand>)
         last_tick: Instant::now(),
         no_replica_since: None,
     };
-    supplier.server.repl.update_too_few_replicas(&supplier.server.config);
+    supplier
+        .server
+        .replication
+        .update_too_few_replicas(&supplier.server.config);
     std::thread::Builder::new()
         .name("weft-supply".into())
         .spawn(move || supplier.run())?;
@@ -136,7 +139,7 @@ impl PrimaryThread {
         let mut events = Vec::new();
         loop {
             events.clear();
-            self.server.repl.sleep_if_requested();
+            self.server.replication.sleep_if_requested();
             let timeout = self.timeout();
             if let Err(error) = self.reactor.wait(timeout, &mut events, MAX_EVENTS_PER_TURN) {
                 panic!("serving replicas: waiting for events failed: {error}");
@@ -155,7 +158,7 @@ impl PrimaryThread {
             }
             self.send_backlog_to_all();
             self.answer_waits();
-            if self.server.repl.is_failing_over() {
+            if self.server.replication.is_failing_over() {
                 self.advance_failover();
             }
             if self.last_tick.elapsed() >= TICK {
@@ -168,7 +171,7 @@ impl PrimaryThread {
     /// Returns the maximum time to wait for events. It is long while there are no replicas.
     fn timeout(&self) -> Option<Duration> {
         let for_disk = |wait: &crate::replication::ReplicaWait| wait.local_disks.is_some();
-        if self.server.repl.replicas.waits().iter().any(for_disk) {
+        if self.server.replication.replicas.waits().iter().any(for_disk) {
             return Some(DISK_WAIT_TICK);
         }
         let idle = self.replicas.is_empty() && self.no_replica_since.is_none();
@@ -184,7 +187,7 @@ impl PrimaryThread {
                 with_mark,
             } => self.end_dump(&replicas, &served, with_mark),
             PrimaryThreadCommand::DisconnectAll => {
-                let awaited = self.server.repl.replicas.awaited_dumps().clone();
+                let awaited = self.server.replication.replicas.awaited_dumps().clone();
                 awaited.into_iter().for_each(|client| self.release_awaited_dump(client));
                 let tokens: Vec<usize> = self.replicas.keys().copied().collect();
                 tokens.into_iter().for_each(|token| self.close_replica(token));
@@ -242,7 +245,7 @@ impl PrimaryThread {
             Some(tls) => tls.send(&mut self.reactor, token, output),
         };
         output.clear();
-        let replicas = &self.server.repl.replicas;
+        let replicas = &self.server.replication.replicas;
         replicas.output_bytes.fetch_add(length as u64, Ordering::Relaxed);
         if let Some(replica) = self.replicas.get_mut(&token) {
             replica.connection.client.net_output_bytes += length as u64;
@@ -292,7 +295,7 @@ impl PrimaryThread {
             let id = replica.id();
             let mut output = Output::new();
             {
-                let mut backlog = server.repl.replicas.backlog();
+                let mut backlog = server.replication.replicas.backlog();
                 let Some(place) = backlog.reader_offset(id) else {
                     drop(backlog);
                     return self.close_replica(token);
@@ -304,7 +307,7 @@ impl PrimaryThread {
                 return;
             }
             let in_flight: usize = self.replicas.keys().map(|token| self.reactor.in_flight(*token)).sum();
-            let under_way = &server.repl.replicas.in_flight_bytes;
+            let under_way = &server.replication.replicas.in_flight_bytes;
             under_way.store(in_flight as u64, Ordering::Relaxed);
         }
     }
@@ -316,7 +319,7 @@ impl PrimaryThread {
             return;
         };
         let id = replica.id();
-        let mut known = self.server.repl.replicas.infos();
+        let mut known = self.server.replication.replicas.infos();
         if let Some(known) = known.iter_mut().find(|known| known.id == id) {
             change(known);
         }
@@ -325,7 +328,7 @@ impl PrimaryThread {
     /// Replies to the clients whose replicas have acknowledged their writes.
     fn answer_waits(&self) {
         let server = &self.server;
-        let replicas = &server.repl.replicas;
+        let replicas = &server.replication.replicas;
         let mut waits = replicas.waits();
         if waits.is_empty() {
             return;
@@ -339,7 +342,7 @@ impl PrimaryThread {
                     let having = replicas.acknowledged_count(offset);
                     (having >= wait.replicas).then(|| format!(":{having}\r\n").into_bytes())
                 }
-                Some(1..) if server.aof.state() == AofState::Off => Some(WAITAOF_DISABLED_REPLY.to_vec()),
+                Some(1..) if server.persistence.aof.state() == AofState::Off => Some(WAITAOF_DISABLED_REPLY.to_vec()),
                 Some(disk) => {
                     let having = replicas.synced_count(offset);
                     let local = i64::from(server.is_on_disk(wait.log_sequence));
@@ -362,12 +365,12 @@ impl PrimaryThread {
 
     /// Publishes the replicas for CLIENT LIST.
     fn publish_clients(&self) {
-        let backlog = self.server.repl.replicas.backlog();
+        let backlog = self.server.replication.replicas.backlog();
         let end = backlog.range().map_or(0, |extent| extent.end);
         let places: HashMap<u64, i64> = backlog.reader_offsets().collect();
         drop(backlog);
         let place_of = |id: u64| places.get(&id);
-        let mut shown = self.server.linked_clients.lock();
+        let mut shown = self.server.clients.linked.lock();
         for (token, replica) in &self.replicas {
             let client = &replica.connection.client;
             // The bytes that the backlog keeps for the replica are in no buffer of its own, but are reported as if they
@@ -384,7 +387,7 @@ impl PrimaryThread {
     // ---- time -------------------------------------------------------------------------------------------------------
 
     fn tick(&mut self) {
-        self.server.repl.update_too_few_replicas(&self.server.config);
+        self.server.replication.update_too_few_replicas(&self.server.config);
         self.publish_clients();
         self.close_timed_out();
         self.close_over_limit();
@@ -443,7 +446,8 @@ impl PrimaryThread {
     /// Drops the backlog when there has been no replica for `repl-backlog-ttl`.
     fn drop_unused_backlog(&mut self) {
         let ttl_s = self.server.config.unsigned(id::REPL_BACKLOG_TTL);
-        let is_kept = !self.server.repl.is_replica() && self.server.repl.replicas.backlog().range().is_some();
+        let is_kept =
+            !self.server.replication.is_replica() && self.server.replication.replicas.backlog().range().is_some();
         if is_kept && self.replicas.is_empty() {
             // A backlog restored from a dump exists before any replica has connected.
             self.no_replica_since.get_or_insert_with(Instant::now);
@@ -451,13 +455,13 @@ impl PrimaryThread {
         let unused = self
             .no_replica_since
             .is_some_and(|since| since.elapsed() > Duration::from_secs(ttl_s));
-        if ttl_s == 0 || !unused || self.server.repl.is_replica() {
+        if ttl_s == 0 || !unused || self.server.replication.is_replica() {
             return;
         }
         self.no_replica_since = None;
         let server = &self.server;
         server.run_exclusive(&mut self.seat, |all| {
-            if !server.repl.is_replica() {
+            if !server.replication.is_replica() {
                 backlog_writer::close(server, all);
                 log::notice!("Replication backlog freed after {ttl_s} seconds without connected replicas.");
             }
@@ -477,7 +481,7 @@ impl PrimaryThread {
                 role::abort_failover(server, "Replica never caught up before timeout");
             }
             FailoverStep::HandOverTo(replica) => {
-                if server.repl.failover().state == CoordinatedFailoverState::WaitForSync {
+                if server.replication.failover().state == CoordinatedFailoverState::WaitForSync {
                     role::fail_over_to(server, replica);
                 }
             }

@@ -33,7 +33,7 @@ impl PrimaryThread {
         }
         if let Err(error) = self.reactor.adopt(token, registered) {
             log::warning!("Cannot register the connection of a replica: {error}");
-            self.server.connections.fetch_sub(1, Ordering::Relaxed);
+            self.server.clients.connections.fetch_sub(1, Ordering::Relaxed);
             return;
         }
         if let Some(tls) = &connection.tls
@@ -43,7 +43,7 @@ impl PrimaryThread {
         }
         log::notice!("Replica {name} asks for synchronization");
         let now = Instant::now();
-        self.server.repl.replicas.infos().push(ReplicaInfo {
+        self.server.replication.replicas.infos().push(ReplicaInfo {
             id,
             host,
             port: handshake.port,
@@ -58,7 +58,11 @@ impl PrimaryThread {
             last_heard_s: unix_ms() / 1000,
         });
         self.no_replica_since = None;
-        self.server.repl.replicas.has_readers.store(true, Ordering::Relaxed);
+        self.server
+            .replication
+            .replicas
+            .has_readers
+            .store(true, Ordering::Relaxed);
         let mut replica = Replica {
             connection,
             handshake,
@@ -80,7 +84,11 @@ impl PrimaryThread {
                 (true, true) => self.start_stream_during_dump(token),
                 (true, false) => self.mark_online(token, false),
                 (false, _) => {
-                    self.server.repl.replicas.full_syncs.fetch_add(1, Ordering::Relaxed);
+                    self.server
+                        .replication
+                        .replicas
+                        .full_syncs
+                        .fetch_add(1, Ordering::Relaxed);
                     self.log_dump_delay();
                     self.begin_dump_if_due();
                 }
@@ -94,7 +102,7 @@ impl PrimaryThread {
         let Some(resume) = &request.resume else {
             return false;
         };
-        let repl = &self.server.repl;
+        let repl = &self.server.replication;
         if let Err(refusal) = repl.check_partial_sync(resume) {
             refusal.log(&replica.name, &repl.replicas);
             return false;
@@ -127,7 +135,7 @@ impl PrimaryThread {
         replica.awaits_ack = awaits_ack;
         replica.last_heard = Instant::now();
         self.update_info(token, |known| known.progress = ReplicaSyncState::Online);
-        self.server.repl.update_too_few_replicas(&self.server.config);
+        self.server.replication.update_too_few_replicas(&self.server.config);
         self.send_backlog(token);
     }
 
@@ -153,16 +161,16 @@ impl PrimaryThread {
         }
         let id = replica.id();
         let server = self.server.clone();
-        let replicas = &server.repl.replicas;
+        let replicas = &server.replication.replicas;
         if replicas.awaited_dumps().contains(&id) {
             self.start_grace_period(id, &replica.name, replica.description());
         } else {
             replicas.backlog().unpin(id);
         }
         replicas.infos().retain(|known| known.id != id);
-        server.linked_clients.lock().remove(&id);
-        server.directory.remove(id);
-        server.connections.fetch_sub(1, Ordering::Relaxed);
+        server.clients.linked.lock().remove(&id);
+        server.clients.directory.remove(id);
+        server.clients.connections.fetch_sub(1, Ordering::Relaxed);
         if self.replicas.is_empty() {
             self.no_replica_since = Some(Instant::now());
             replicas.has_readers.store(false, Ordering::Relaxed);
@@ -173,11 +181,11 @@ impl PrimaryThread {
                 .replicas
                 .values()
                 .any(|replica| dump.replicas.contains(&replica.id()))
-            && server.snapshot.cancel(&[SnapshotPurpose::Replicas])
+            && server.persistence.snapshot.cancel(&[SnapshotPurpose::Replicas])
             && !replica.handshake.is_rdb_channel
         {
             log::notice!("Diskless rdb transfer, last replica dropped, killing fork child.");
         }
-        self.server.repl.update_too_few_replicas(&self.server.config);
+        self.server.replication.update_too_few_replicas(&self.server.config);
     }
 }

@@ -67,7 +67,7 @@ impl PrimaryThread {
     /// Passes the bytes kept for the dump with the client id `dump` to a main channel. Returns `true` if there were
     /// any.
     pub(crate) fn take_over_dump(&mut self, dump: u64, name: &str) -> bool {
-        let replicas = &self.server.repl.replicas;
+        let replicas = &self.server.replication.replicas;
         if !replicas.awaited_dumps().remove(&dump) {
             return false;
         }
@@ -107,7 +107,7 @@ impl PrimaryThread {
         if self.grace_periods.iter().any(|grace| grace.client == client) {
             return;
         }
-        let seconds = self.server.repl.replicas.grace_s.load(Ordering::Relaxed);
+        let seconds = self.server.replication.replicas.grace_s.load(Ordering::Relaxed);
         log::verbose!("Dual channel replication: Postpone RDB client id={client} ({name}) free for {seconds} seconds");
         self.grace_periods.push(AwaitedMainChannel {
             client,
@@ -119,7 +119,7 @@ impl PrimaryThread {
 
     /// Releases what is kept for a dump.
     pub(crate) fn release_awaited_dump(&mut self, client: u64) {
-        let replicas = &self.server.repl.replicas;
+        let replicas = &self.server.replication.replicas;
         replicas.awaited_dumps().remove(&client);
         replicas.backlog().unpin(client);
         self.grace_periods.retain(|grace| grace.client != client);
@@ -130,10 +130,10 @@ impl PrimaryThread {
         if self.grace_periods.is_empty() {
             return;
         }
-        let patience = Duration::from_secs(self.server.repl.replicas.grace_s.load(Ordering::Relaxed));
+        let patience = Duration::from_secs(self.server.replication.replicas.grace_s.load(Ordering::Relaxed));
         let bounds = PendingLimits::of(&self.server.config);
         let mut ended = Vec::new();
-        let backlog = self.server.repl.replicas.backlog();
+        let backlog = self.server.replication.replicas.backlog();
         let end = backlog.range().map_or(0, |extent| extent.end);
         for grace in &mut self.grace_periods {
             let bytes = backlog
@@ -152,7 +152,7 @@ impl PrimaryThread {
                     "Client {} scheduled to be closed ASAP for overcoming of output buffer limits.",
                     String::from_utf8_lossy(&grace.description)
                 );
-                let metrics = &self.server.metrics;
+                let metrics = &self.server.stats.metrics;
                 metrics.add(self.seat.index(), Counter::OutputBufferDisconnections, 1);
                 ended.push(grace.client);
             }
@@ -166,7 +166,7 @@ impl PrimaryThread {
         let bounds = PendingLimits::of(&self.server.config);
         let mut far = Vec::new();
         {
-            let backlog = self.server.repl.replicas.backlog();
+            let backlog = self.server.replication.replicas.backlog();
             let end = backlog.range().map_or(0, |extent| extent.end);
             for (token, replica) in &mut self.replicas {
                 let behind = backlog
@@ -185,7 +185,7 @@ impl PrimaryThread {
                     "Client {} scheduled to be closed ASAP for overcoming of output buffer limits.",
                     String::from_utf8_lossy(&replica.description())
                 );
-                let metrics = &self.server.metrics;
+                let metrics = &self.server.stats.metrics;
                 metrics.add(self.seat.index(), Counter::OutputBufferDisconnections, 1);
                 self.release_awaited_dump(id);
             }
@@ -203,7 +203,7 @@ impl PrimaryThread {
             Some(_) => {
                 log::notice!("Can't attach the replica to the current BGSAVE. Waiting for next BGSAVE for SYNC");
             }
-            None if self.server.snapshot.purpose().is_some() => log::notice!(
+            None if self.server.persistence.snapshot.purpose().is_some() => log::notice!(
                 "No BGSAVE in progress, but another BG operation is active. BGSAVE for replication delayed"
             ),
             None if config.boolean(id::REPL_DISKLESS_SYNC) && config.unsigned(id::REPL_DISKLESS_SYNC_DELAY) > 0 => {

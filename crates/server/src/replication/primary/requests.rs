@@ -137,6 +137,10 @@ impl PrimaryThread {
             }
         }
         self.mark_loaded(token);
-        self.server.repl.replicas.has_readers.store(true, Ordering::Relaxed);
+        self.server
+            .replication
+            .replicas
+            .has_readers
+            .store(true, Ordering::Relaxed);
     }
 }

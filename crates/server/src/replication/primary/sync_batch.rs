@@ -131,11 +131,11 @@ impl PrimaryThread {
     /// Creates the backlog, and with it a history to follow, if there is none.
     fn open_backlog(&mut self) -> Result<(), ()> {
         let server = self.server.clone();
-        if server.repl.is_replica() || server.repl.replicas.backlog().range().is_some() {
+        if server.replication.is_replica() || server.replication.replicas.backlog().range().is_some() {
             return Ok(());
         }
         let opened = server.run_exclusive(&mut self.seat, |all| {
-            let needed = !server.repl.is_replica() && server.repl.replicas.backlog().range().is_none();
+            let needed = !server.replication.is_replica() && server.replication.replicas.backlog().range().is_none();
             if needed {
                 backlog_writer::open(&server, all)
             } else {
@@ -150,10 +150,10 @@ impl PrimaryThread {
         for id in replicas {
             let Some(token) = self.token_of(*id) else {
                 // The replica disconnected before its offset was pinned.
-                let is_awaited = self.server.repl.replicas.awaited_dumps().contains(id);
+                let is_awaited = self.server.replication.replicas.awaited_dumps().contains(id);
                 match is_awaited {
                     true => self.start_grace_period(*id, "gone", Vec::new()),
-                    false => self.server.repl.replicas.backlog().unpin(*id),
+                    false => self.server.replication.replicas.backlog().unpin(*id),
                 }
                 continue;
             };

@@ -35,7 +35,7 @@ pub fn connect(server: &Server, primary: &Endpoint, term: u64) -> Result<TcpStre
     for address in addresses {
         match connect_to_address(server, address, term, deadline) {
             Ok(Some(stream)) => return Ok(stream),
-            Ok(None) if server.repl.role_epoch() != term => return Err(LinkFailure::EpochOver),
+            Ok(None) if server.replication.role_epoch() != term => return Err(LinkFailure::EpochOver),
             Ok(None) => return Err(LinkFailure::Timeout("Timeout connecting to the PRIMARY...")),
             Err(error) => failed = error,
         }
@@ -103,7 +103,7 @@ fn source_address(config: &Config, to: &SocketAddr) -> Option<SocketAddr> {
 
 /// Waits for the connection attempt. Returns `true` if the connection was made or refused in time.
 fn wait_until_connected(server: &Server, descriptor: &OwnedFd, term: u64, deadline: Instant) -> io::Result<bool> {
-    while server.repl.role_epoch() == term && Instant::now() < deadline {
+    while server.replication.role_epoch() == term && Instant::now() < deadline {
         let mut polled = [PollFd::new(descriptor.as_fd(), PollFlags::POLLOUT)];
         match poll(&mut polled, PollTimeout::from(EPOCH_CHECK_INTERVAL_MS)) {
             Ok(0) | Err(Errno::EINTR) => {}

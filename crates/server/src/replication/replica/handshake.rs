@@ -168,7 +168,7 @@ pub fn request_stream_after_dump(link: &mut PrimaryLink, place: &DumpPosition) -
         "Dual channel replication: Trying a partial resynchronization using main channel (request {}:{wanted}).",
         place.id
     );
-    link.server().repl.pause_if_requested();
+    link.server().replication.pause_if_requested();
     link.send(&[b"PSYNC", place.id.as_bytes(), wanted.as_bytes()])?;
     let line = link.read_nonempty_line()?;
     if line != b"+CONTINUE" && !line.starts_with(b"+CONTINUE ") {
@@ -236,18 +236,18 @@ fn send_replconf(link: &mut PrimaryLink, words: &[&[u8]], what: &str) -> Result<
 pub fn send_psync(link: &mut PrimaryLink) -> Result<PsyncReply, LinkFailure> {
     let server = link.server().clone();
     let (history, resumable) = {
-        let state = server.repl.state();
+        let state = server.replication.state();
         (state.history.id.clone(), state.resumable)
     };
     let (id, offset) = if resumable {
-        let offset = (server.repl.offset() + 1).to_string();
+        let offset = (server.replication.offset() + 1).to_string();
         log::notice!("Trying a partial resynchronization (request {history}:{offset}).");
         (history, offset)
     } else {
         log::notice!("Partial resynchronization not possible (no cached primary)");
         ("?".to_owned(), "-1".to_owned())
     };
-    let hands_over = server.repl.failover().state == CoordinatedFailoverState::InProgress;
+    let hands_over = server.replication.failover().state == CoordinatedFailoverState::InProgress;
     let mut request: Vec<&[u8]> = vec![b"PSYNC", id.as_bytes(), offset.as_bytes()];
     if hands_over {
         request.push(b"FAILOVER");

@@ -84,7 +84,7 @@ impl PrimaryLink {
         let timeout = Duration::from_secs(server.config.unsigned(id::REPL_TIMEOUT).max(1));
         socket.set_write_timeout(Some(timeout)).map_err(setup)?;
         let spare = socket.try_clone().map_err(setup)?;
-        if !server.repl.register_socket(term, spare) {
+        if !server.replication.register_socket(term, spare) {
             return Err(LinkFailure::EpochOver);
         }
         let session = match server.config.boolean(id::TLS_REPLICATION) {
@@ -155,7 +155,7 @@ impl PrimaryLink {
     }
 
     fn is_over(&self) -> bool {
-        self.server.repl.role_epoch() != self.term
+        self.server.replication.role_epoch() != self.term
     }
 
     /// Sends a request.
@@ -216,7 +216,10 @@ impl PrimaryLink {
         };
         let count = *received.as_ref().unwrap_or(&0);
         buffer.truncate(filled + count);
-        self.server.repl.input_bytes.fetch_add(count as u64, Ordering::Relaxed);
+        self.server
+            .replication
+            .input_bytes
+            .fetch_add(count as u64, Ordering::Relaxed);
         received
     }
 

@@ -98,11 +98,11 @@ struct ReplicaThread {
 impl ReplicaThread {
     fn run(mut self) {
         loop {
-            let (primary, term) = self.server.repl.wait_for_primary();
+            let (primary, term) = self.server.replication.wait_for_primary();
             // A dump loaded after this thread was started may have recorded the selected database.
-            self.db = self.server.repl.stream_db.load(Ordering::Relaxed);
+            self.db = self.server.replication.stream_db.load(Ordering::Relaxed);
             let was_up = self.follow_until_broken(&primary, term);
-            let repl = &self.server.repl;
+            let repl = &self.server.replication;
             repl.drop_sockets(term);
             let again = repl
                 .in_role_epoch(term, |state| state.phase = LinkState::Connect)
@@ -138,7 +138,9 @@ impl ReplicaThread {
         if begun.is_id_changed {
             // The replicas reconnect and learn the new ID. They are not disconnected earlier, because they would be
             // rejected while there is no link.
-            self.server.send_to_primary_thread(PrimaryThreadCommand::DisconnectAll);
+            self.server
+                .background
+                .send_to_primary_thread(PrimaryThreadCommand::DisconnectAll);
         }
         let failure = self.stream(&mut link, term, begun.buffered);
         failure.log();
@@ -152,7 +154,7 @@ impl ReplicaThread {
 
     fn establish_link(&self, primary: &Endpoint, term: u64) -> Result<PrimaryLink, LinkFailure> {
         let server = &self.server;
-        let repl = &server.repl;
+        let repl = &server.replication;
         log::notice!("PRIMARY <-> REPLICA sync started");
         repl.sleep_if_requested();
         let enter = |phase| {
@@ -179,9 +181,9 @@ impl ReplicaThread {
     /// Sends PSYNC, and performs a full synchronisation if a partial one is not possible.
     fn synchronise(&mut self, link: &mut PrimaryLink, primary: &Endpoint) -> Result<StreamStart, LinkFailure> {
         let term = link.term();
-        self.server.repl.sleep_if_requested();
+        self.server.replication.sleep_if_requested();
         let answer = handshake::send_psync(link);
-        if self.server.repl.failover().state == CoordinatedFailoverState::InProgress {
+        if self.server.replication.failover().state == CoordinatedFailoverState::InProgress {
             match &answer {
                 Ok(_) => role::end_failover(&self.server),
                 Err(_) => self.abort_failover(),
@@ -190,7 +192,7 @@ impl ReplicaThread {
         match answer? {
             PsyncReply::Continue(id) => {
                 log::notice!("Successful partial resynchronization with primary.");
-                let repl = &self.server.repl;
+                let repl = &self.server.replication;
                 let offset = repl.offset();
                 let renamed = repl
                     .in_role_epoch(term, |state| {
@@ -239,7 +241,7 @@ impl ReplicaThread {
 
     /// Marks the link as up, so that clients may rely on the data. Returns `None` if the role epoch is over.
     fn mark_link_up(&self, term: u64) -> Option<()> {
-        let repl = &self.server.repl;
+        let repl = &self.server.replication;
         repl.last_heard_s.store(unix_ms() / 1000, Ordering::Relaxed);
         repl.in_role_epoch(term, |state| {
             state.phase = LinkState::Connected;
@@ -251,7 +253,7 @@ impl ReplicaThread {
 
     /// Marks the link as down.
     fn mark_link_down(&self, term: u64) {
-        let repl = &self.server.repl;
+        let repl = &self.server.replication;
         // In a newer role epoch this state is no longer ours to change.
         let _ = repl.in_role_epoch(term, |state| {
             state.phase = LinkState::Connect;
@@ -263,7 +265,7 @@ impl ReplicaThread {
     /// Executes the buffered stream and the stream from the link until the link breaks. Returns the reason.
     fn stream(&mut self, link: &mut PrimaryLink, term: u64, held: Option<BufferedStream>) -> LinkFailure {
         let server = self.server.clone();
-        let repl = &server.repl;
+        let repl = &server.replication;
         let base = repl.offset();
         repl.set_received_offset(base);
         let mut stream = Stream::new(&server, &self.seat, term, self.client(link), self.db);
@@ -277,7 +279,7 @@ impl ReplicaThread {
             Ok(()) => self.run_stream(link, &mut stream, base, &mut received),
             Err(failure) => failure,
         };
-        server.linked_clients.lock().remove(&stream.client().id);
+        server.clients.linked.lock().remove(&stream.client().id);
         self.db = stream.db();
         if matches!(failure, LinkFailure::Protocol(_)) {
             // The offset at which the stream became invalid is unknown.
@@ -300,7 +302,7 @@ impl ReplicaThread {
         let mut beaten = Instant::now();
         while let Some(mut block) = held.pop_block() {
             *received += block.len() as u64;
-            self.server.repl.set_received_offset(base + *received as i64);
+            self.server.replication.set_received_offset(base + *received as i64);
             stream.input().append(&mut block);
             self.execute_received(stream)?;
             if beaten.elapsed() >= ACK_INTERVAL {
@@ -330,7 +332,7 @@ impl ReplicaThread {
         received: &mut u64,
     ) -> LinkFailure {
         let server = self.server.clone();
-        let repl = &server.repl;
+        let repl = &server.replication;
         let mut acknowledged = Instant::now();
         let mut shown = Instant::now();
         let mut owed: Option<PendingAck> = None;
@@ -390,7 +392,7 @@ impl ReplicaThread {
 
     /// Acknowledges the offset of the data to the primary, and the offset on disk if there is an append-only file.
     fn acknowledge(&self, link: &mut PrimaryLink, stream: &mut Stream) -> Result<(), LinkFailure> {
-        let offset = self.server.repl.offset().to_string();
+        let offset = self.server.replication.offset().to_string();
         match stream.synced().map(|synced| synced.to_string()) {
             None => link.send(&[b"REPLCONF", b"ACK", offset.as_bytes()]),
             Some(synced) => link.send(&[b"REPLCONF", b"ACK", offset.as_bytes(), b"FACK", synced.as_bytes()]),
@@ -399,7 +401,7 @@ impl ReplicaThread {
 
     /// Creates the client that represents the primary.
     fn client(&self, link: &PrimaryLink) -> Client {
-        let id = self.server.next_client_id.fetch_add(1, Ordering::Relaxed);
+        let id = self.server.clients.next_id.fetch_add(1, Ordering::Relaxed);
         let mut client = Client::new(id, unix_ms(), 0);
         client.address = link.peer();
         client.local_address = link.local();
@@ -411,6 +413,6 @@ impl ReplicaThread {
     fn publish_client(&self, stream: &mut Stream) {
         let buffers: BufferFigures = stream.connection().buffers(0);
         let view = stream.client().shown();
-        self.server.linked_clients.lock().insert(view.id, (view, buffers));
+        self.server.clients.linked.lock().insert(view.id, (view, buffers));
     }
 }

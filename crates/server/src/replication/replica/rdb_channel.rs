@@ -43,7 +43,10 @@ pub struct BufferedStream {
 
 impl BufferedStream {
     fn new(server: Arc<Server>, first: Vec<u8>) -> BufferedStream {
-        server.repl.buffered_stream_peak_bytes.store(0, Ordering::Relaxed);
+        server
+            .replication
+            .buffered_stream_peak_bytes
+            .store(0, Ordering::Relaxed);
         let mut held = BufferedStream {
             server,
             blocks: VecDeque::new(),
@@ -67,7 +70,7 @@ impl BufferedStream {
     }
 
     fn publish(&self) {
-        let repl = &self.server.repl;
+        let repl = &self.server.replication;
         repl.buffered_stream_bytes.store(self.bytes(), Ordering::Relaxed);
         repl.buffered_stream_peak_bytes
             .fetch_max(self.bytes(), Ordering::Relaxed);
@@ -99,7 +102,10 @@ impl BufferedStream {
 
 impl Drop for BufferedStream {
     fn drop(&mut self) {
-        self.server.repl.buffered_stream_bytes.store(0, Ordering::Relaxed);
+        self.server
+            .replication
+            .buffered_stream_bytes
+            .store(0, Ordering::Relaxed);
     }
 }
 
@@ -120,14 +126,17 @@ pub fn receive(
     let mut dump = PrimaryLink::new(socket, server.clone(), term, &primary.host)?;
     dump.sends_keepalives = false;
     let begin = |state: &mut RoleState| state.transfer = TransferProgress::default();
-    server.repl.in_role_epoch(term, begin).ok_or(LinkFailure::EpochOver)?;
+    server
+        .replication
+        .in_role_epoch(term, begin)
+        .ok_or(LinkFailure::EpochOver)?;
     let place = handshake::request_dump(&mut dump)?;
     let received = receive_dump_and_stream(server, seat, link, &mut dump, &place);
     drop(dump);
     if received.is_err() {
         log::notice!("Dual channel replication: Aborting dual channel sync");
     }
-    server.repl.drop_dump_socket(term);
+    server.replication.drop_dump_socket(term);
     received
 }
 
@@ -149,7 +158,7 @@ fn receive_dump_and_stream(
                     log::warning!("Dual channel replication: Provisional primary closed connection");
                 }
                 // The dump is useless without the stream.
-                server.repl.shut_link_down();
+                server.replication.shut_link_down();
             }
             kept
         };
@@ -162,7 +171,7 @@ fn receive_dump_and_stream(
         let taken = transfer::receive_in_transfer_phase(server, seat, dump, &place.id, place.offset);
         loaded.store(true, Ordering::Release);
         if taken.is_err() {
-            server.repl.shut_link_down();
+            server.replication.shut_link_down();
         }
         let kept = keeper.join().unwrap_or_else(|_| {
             Err(LinkFailure::from_io_error(
@@ -186,7 +195,7 @@ fn buffer_stream(
 ) -> Result<BufferedStream, LinkFailure> {
     handshake::request_stream_after_dump(link, place)?;
     let server = link.server().clone();
-    let repl = &server.repl;
+    let repl = &server.replication;
     let mut held = BufferedStream::new(server.clone(), std::mem::take(&mut link.unread));
     if loaded.load(Ordering::Acquire) {
         log::debug!("Dual channel replication: Psync established after rdb load");

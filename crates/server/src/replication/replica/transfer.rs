@@ -95,7 +95,7 @@ pub fn receive(
         };
     };
     server
-        .repl
+        .replication
         .in_role_epoch(link.term(), begin)
         .ok_or(LinkFailure::EpochOver)?;
     receive_in_transfer_phase(server, seat, link, id, offset)
@@ -117,7 +117,7 @@ pub fn receive_in_transfer_phase(
     let total_bytes = i64::try_from(extent.bytes().unwrap_or(0)).unwrap_or(i64::MAX);
     // If the role epoch is over, its next check ends the transfer.
     let _ = server
-        .repl
+        .replication
         .in_role_epoch(link.term(), |state| state.transfer.total_bytes = total_bytes);
     let medium = if plan.loads_from_file { "disk" } else { "parser" };
     match extent {
@@ -133,7 +133,7 @@ pub fn receive_in_transfer_phase(
         false => load_from_link(server, seat, link, extent, plan)?,
     };
     let db = loaded.loaded.position.db.unwrap_or(0);
-    server.repl.stream_db.store(db, Ordering::Relaxed);
+    server.replication.stream_db.store(db, Ordering::Relaxed);
     let open_slots = std::mem::take(&mut loaded.loaded.position.open_slots);
     install(server, seat, link.term(), loaded, id, offset)?;
     if let Some(cluster) = &server.cluster {
@@ -146,7 +146,7 @@ fn load_plan(server: &Server, id: &str) -> LoadPlan {
     let is_empty = || (0..server.keyspace.counts.databases()).all(|db| server.keyspace.counts.keys(db) == 0);
     let mode = server.config.choice(crate::config::id::REPL_DISKLESS_LOAD);
     let same_history = || {
-        let state = server.repl.state();
+        let state = server.replication.state();
         state.resumable && state.history.id == id
     };
     LoadPlan {
@@ -221,7 +221,7 @@ impl<'l> DumpSource<'l> {
 
     fn count_bytes(&mut self, count: usize) {
         self.bytes_read += count as u64;
-        let repl = &self.link.server().repl;
+        let repl = &self.link.server().replication;
         if self.is_loading {
             repl.loading.loaded_bytes.store(self.bytes_read, Ordering::Relaxed);
         }
@@ -236,7 +236,7 @@ impl<'l> DumpSource<'l> {
     }
 
     fn send_keepalive(&mut self) -> Result<(), LinkFailure> {
-        if self.link.server().repl.role_epoch() != self.link.term() {
+        if self.link.server().replication.role_epoch() != self.link.term() {
             return Err(LinkFailure::EpochOver);
         }
         if self.link.sends_keepalives && self.last_beat.elapsed() >= KEEPALIVE_INTERVAL {
@@ -307,7 +307,7 @@ fn load_from_link(
     extent: DumpEnd,
     plan: LoadPlan,
 ) -> Result<LoadedDump, LinkFailure> {
-    let total_bytes = &server.repl.loading.total_bytes;
+    let total_bytes = &server.replication.loading.total_bytes;
     total_bytes.store(extent.bytes().unwrap_or(0), Ordering::Relaxed);
     let feed = DumpSource::new(link, extent, true);
     let (brought, mut rest, feed) = load(server, seat, feed, plan, Path::new("(replication link)"))?;
@@ -367,7 +367,7 @@ fn load_from_file(
     let file =
         File::open(&path).map_err(|error| LinkFailure::from_io_error("Opening the DB of the PRIMARY", &error))?;
     let size = file.metadata().map_or(0, |data| data.len());
-    server.repl.loading.total_bytes.store(size, Ordering::Relaxed);
+    server.replication.loading.total_bytes.store(size, Ordering::Relaxed);
     let mut feed = DumpSource::new(link, DumpEnd::Bytes(0), true);
     feed.file = Some(file);
     let brought = load(server, seat, feed, plan, &path).map(|(brought, ..)| brought);
@@ -455,7 +455,7 @@ fn load_into_staging<R: Read>(
     let counts = &server.keyspace.counts;
     let mut data = StagedDatabases::new(counts.databases());
     let used_memory = |bytes| {
-        let told = &server.repl.loading.used_memory_bytes;
+        let told = &server.replication.loading.used_memory_bytes;
         told.store(bytes, Ordering::Relaxed);
     };
     let mut loader = RdbLoader {
@@ -479,7 +479,7 @@ fn load_into_staging<R: Read>(
     };
     let loaded = opened.load(&mut loader)?;
     let library = |code: &Vec<u8>| {
-        load_library(&server.scripts, code, false).map_err(|reason| {
+        load_library(&server.scripting, code, false).map_err(|reason| {
             let reason = String::from_utf8_lossy(&reason).into_owned();
             (0, RdbFault::damaged(format!("Failed creating the library: {reason}")))
         })
@@ -516,13 +516,13 @@ fn run_exclusive<R>(
     change: impl FnOnce(&mut Exclusive<'_>, usize) -> R,
 ) -> Result<R, LinkFailure> {
     let row = seat.index();
-    let in_term = |all: &mut Exclusive<'_>| (server.repl.role_epoch() == term).then(|| change(all, row));
+    let in_term = |all: &mut Exclusive<'_>| (server.replication.role_epoch() == term).then(|| change(all, row));
     server.run_exclusive(seat, in_term).ok_or(LinkFailure::EpochOver)
 }
 
 /// Begins the load: sets the loading state, and drops the old data unless the plan keeps it.
 fn begin_loading(server: &Arc<Server>, seat: &mut Seat, term: u64, plan: LoadPlan) -> Result<(), LinkFailure> {
-    let repl = &server.repl;
+    let repl = &server.replication;
     let loading = &repl.loading;
     loading.started_s.store(unix_ms() / 1000, Ordering::Relaxed);
     loading.loaded_bytes.store(0, Ordering::Relaxed);
@@ -540,7 +540,7 @@ fn begin_loading(server: &Arc<Server>, seat: &mut Seat, term: u64, plan: LoadPla
         repl.state().resumable = false;
         (!plan.keeps_old_until_loaded).then(|| {
             repl.awaits_full_sync.store(true, Ordering::Release);
-            server.scripts.libraries.flush();
+            server.scripting.libraries.flush();
             let databases = 0..server.keyspace.counts.databases();
             take_databases(&mut WholeKeyspace::Exclusive(all), databases, &server.keyspace, row)
         })
@@ -556,7 +556,7 @@ fn begin_loading(server: &Arc<Server>, seat: &mut Seat, term: u64, plan: LoadPla
 
 /// Cancels the snapshots being written, because their data is replaced. The caller must hold exclusive mode.
 fn cancel_snapshots(server: &Server) {
-    if server.snapshot.cancel(&[
+    if server.persistence.snapshot.cancel(&[
         SnapshotPurpose::RdbFile,
         SnapshotPurpose::AofBase,
         SnapshotPurpose::Replicas,
@@ -568,15 +568,31 @@ fn cancel_snapshots(server: &Server) {
 
 /// Clears the loading state after the load has succeeded or failed.
 fn end_loading(server: &Server) {
-    server.repl.set_state_bits(ReplicationState::LOADING, false);
-    server.repl.set_state_bits(ReplicationState::LOADING_IN_STAGING, false);
+    server.replication.set_state_bits(ReplicationState::LOADING, false);
+    server
+        .replication
+        .set_state_bits(ReplicationState::LOADING_IN_STAGING, false);
 }
 
 /// Frees old data: in the background with `replica-lazy-flush`, on this thread otherwise. No worker waits for this
 /// thread.
 fn free_old_data(server: &Server, taken: DetachedTables) {
     if server.config.boolean(id::REPLICA_LAZY_FLUSH) {
-        server.lazyfree.free(taken.keys, 0, Box::new(taken.tables));
+        server.background.lazyfree.free(taken.keys, 0, Box::new(taken.tables));
+    }
+}
+
+/// Adds the keys of the new data that blocked clients wait for to the thread's ready keys.
+fn add_ready_keys(server: &Server, all: &mut Exclusive<'_>, thread: &mut Thread) {
+    if server.clients.blocked.keys() == 0 {
+        return;
+    }
+    let hash = |name: &[u8]| server.keyspace.hasher.hash(name);
+    for slot in 0..SLOTS {
+        for db in 0..server.keyspace.counts.databases() {
+            let cell = all.cell(slot);
+            ready_keys::add_ready_keys_of_slot(cell, db, slot as u16, hash, &mut thread.effects.ready);
+        }
     }
 }
 
@@ -596,27 +612,14 @@ fn install(
     } = brought;
     let mut thread = Thread::new(server.clone(), seat.index());
     let counts = &server.keyspace.counts;
-    let repl = &server.repl;
+    let repl = &server.replication;
     let placed = run_exclusive(server, seat, term, |all, row| {
         cancel_snapshots(server);
         let taken = data.install(all, counts, row, unix_ms());
         // The libraries were loaded without name conflicts among each other, and all others are removed.
-        let restored = server.scripts.libraries.restore(&libraries, RestorePolicy::Flush);
-        if server.blocked.keys() > 0 {
-            for slot in 0..SLOTS {
-                for db in 0..counts.databases() {
-                    let hash = |name: &[u8]| server.keyspace.hasher.hash(name);
-                    ready_keys::add_ready_keys_of_slot(
-                        all.cell(slot),
-                        db,
-                        slot as u16,
-                        hash,
-                        &mut thread.effects.ready,
-                    );
-                }
-            }
-        }
-        if server.aof.mark_data_replaced() {
+        let restored = server.scripting.libraries.restore(&libraries, RestorePolicy::Flush);
+        add_ready_keys(server, all, &mut thread);
+        if server.persistence.aof.mark_data_replaced() {
             // The existing append-only file stays as it is until a base with the new data exists.
             server.keyspace.hooks.set(Hooks::LOG_FILE, false);
         }
@@ -640,18 +643,24 @@ fn install(
     }
     let (taken, restored) = placed?;
     // The data has another history now, so the replicas must synchronise again.
-    server.send_to_primary_thread(PrimaryThreadCommand::DisconnectAll);
+    server
+        .background
+        .send_to_primary_thread(PrimaryThreadCommand::DisconnectAll);
     NotificationSender::new(server, &mut thread.effects, seat.index()).invalidate_everything();
     wake(server, &mut thread.effects);
     thread.keep_ready();
     for unserved in thread.unserved.drain(..) {
         server.workers[0].send(Message::Serve(unserved));
     }
-    server.dumps.record_load(&loaded);
+    server.persistence.dumps.record_load(&loaded);
     free_old_data(server, taken);
     if server.config.boolean(id::APPENDONLY) {
         // The append-only file does not belong to the new data. It is rewritten from the new data.
-        server.aof.is_rewrite_scheduled.store(true, Ordering::Relaxed);
+        server
+            .persistence
+            .aof
+            .is_rewrite_scheduled
+            .store(true, Ordering::Relaxed);
     }
     restored.map_err(|reason| {
         LinkFailure::Other(format!(

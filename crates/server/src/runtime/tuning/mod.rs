@@ -262,19 +262,19 @@ impl Tuner {
 
     /// Returns `true` if there is anything to tune. With one worker or without clients the coordinator sleeps.
     pub fn is_active(&self, server: &Server) -> bool {
-        server.workers.len() > 1 && server.connections.load(Ordering::Relaxed) > 0
+        server.workers.len() > 1 && server.clients.connections.load(Ordering::Relaxed) > 0
     }
 
     /// Evaluates one window and acts on it.
     pub fn sample(&mut self, server: &Server, now: Instant) {
         let elapsed_ns = now.duration_since(self.last_sample).as_nanos().max(1) as f64;
         self.last_sample = now;
-        let active = server.active_workers.load(Ordering::Relaxed);
-        let now_ns = now.duration_since(server.started).as_nanos() as u64;
+        let active = server.lifecycle.active_workers.load(Ordering::Relaxed);
+        let now_ns = now.duration_since(server.lifecycle.started).as_nanos() as u64;
         let mut busy_share = 0.0;
         for (index, last) in self.last_busy_ns.iter_mut().enumerate() {
             // Workers joined the keyspace first, so a worker's seat is its index.
-            let finished_ns = server.metrics.thread_sum(index, Counter::BusyNs);
+            let finished_ns = server.stats.metrics.thread_sum(index, Counter::BusyNs);
             let busy = busy_ns(&server.workers[index], finished_ns, now_ns);
             if index < active {
                 // The two parts are not read at the same moment, so a turn that ends in between may count twice.
@@ -304,7 +304,7 @@ impl Tuner {
         let seen = WindowSample {
             active,
             workers: server.workers.len(),
-            connections: server.connections.load(Ordering::Relaxed),
+            connections: server.clients.connections.load(Ordering::Relaxed),
             busy_share,
             rate,
         };
@@ -325,9 +325,9 @@ fn busy_ns(link: &WorkerLink, finished_turns_ns: u64, now_ns: u64) -> u64 {
 
 /// Sets the number of active workers to `active`, and distributes the connections over them.
 fn change(server: &Server, active: usize) {
-    let before = server.active_workers.swap(active, Ordering::Relaxed);
-    server.tunings.fetch_add(1, Ordering::Relaxed);
-    let total = server.connections.load(Ordering::Relaxed);
+    let before = server.lifecycle.active_workers.swap(active, Ordering::Relaxed);
+    server.lifecycle.tunings.fetch_add(1, Ordering::Relaxed);
+    let total = server.clients.connections.load(Ordering::Relaxed);
     if active > before {
         let keep = total.div_ceil(active);
         for worker in &server.workers[..before] {

@@ -51,14 +51,14 @@ impl Worker {
         };
         let before = std::mem::replace(&mut connection.usage, usage);
         if usage != before {
-            self.thread.server.client_memory.update(self.id, before, usage);
+            self.thread.server.clients.memory.update(self.id, before, usage);
         }
     }
 
     /// A client is not this worker's any more.
     pub(crate) fn uncount_client(&mut self, before: ClientUsage) {
         if before != ClientUsage::default() {
-            let memory = &self.thread.server.client_memory;
+            let memory = &self.thread.server.clients.memory;
             memory.update(self.id, before, ClientUsage::default());
         }
     }
@@ -75,7 +75,7 @@ impl Worker {
     #[inline]
     pub(crate) fn evict_clients(&mut self) {
         let limit = self.thread.tunables.client_memory;
-        if limit != 0 && self.thread.server.client_memory.bytes() >= limit {
+        if limit != 0 && self.thread.server.clients.memory.bytes() >= limit {
             self.evict_largest(limit);
         }
     }
@@ -83,8 +83,8 @@ impl Worker {
     #[cold]
     fn evict_largest(&mut self, limit: u64) {
         let server = self.thread.server.clone();
-        while server.client_memory.bytes() >= limit {
-            let Some(bucket) = server.client_memory.largest_bucket() else {
+        while server.clients.memory.bytes() >= limit {
+            let Some(bucket) = server.clients.memory.largest_bucket() else {
                 return;
             };
             let is_in = |worker: &mut Worker, token| {
@@ -95,7 +95,8 @@ impl Worker {
                 Some(token) => self.evict_client(token),
                 None => {
                     for owner in server
-                        .client_memory
+                        .clients
+                        .memory
                         .workers_in(bucket)
                         .filter(|owner| *owner != self.id)
                     {
@@ -118,7 +119,7 @@ impl Worker {
         // A connection in a batch is closed at the batch's end.
         let before = std::mem::take(&mut connection.usage);
         self.uncount_client(before);
-        let metrics = &self.thread.server.metrics;
+        let metrics = &self.thread.server.stats.metrics;
         metrics.add(self.thread.seat, Counter::EvictedClients, 1);
         self.close(token);
     }

@@ -38,7 +38,7 @@ impl Clients {
                 self.push_invalid(redirected.client, keys.as_deref());
             }
             ClientNotification::MonitorLine(line) => {
-                for client in server.monitors.of_worker(own) {
+                for client in server.clients.monitors.of_worker(own) {
                     self.push(client, |_, output| output.bytes.extend_from_slice(line));
                 }
             }
@@ -50,7 +50,7 @@ impl Clients {
 
     fn publish(&mut self, server: &Server, own: WorkerId, publication: &Publication) {
         let mut recipients = std::mem::take(&mut self.recipients);
-        server.pubsub.recipients(own, publication, &mut recipients);
+        server.clients.pubsub.recipients(own, publication, &mut recipients);
         self.give(publication, &recipients);
         recipients.clear();
         self.recipients = recipients;
@@ -115,7 +115,7 @@ impl Clients {
             return;
         }
         let target = tracking.redirect;
-        match server.directory.worker_of(target) {
+        match server.clients.directory.worker_of(target) {
             Some(worker) if worker == own => self.push_invalid(target, keys.as_deref()),
             Some(worker) => {
                 let redirected = RedirectedInvalidation {
@@ -181,7 +181,12 @@ impl Clients {
 
 /// The client has moved while mail for it was under way.
 fn forward(server: &Server, own: WorkerId, client: u64, invalid: &InvalidKeys) {
-    if let Some(worker) = server.directory.worker_of(client).filter(|worker| *worker != own) {
+    if let Some(worker) = server
+        .clients
+        .directory
+        .worker_of(client)
+        .filter(|worker| *worker != own)
+    {
         let invalidation = crate::notify::tracking::Invalidation {
             clients: vec![client],
             invalid: invalid.clone(),

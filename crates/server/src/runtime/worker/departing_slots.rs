@@ -78,6 +78,7 @@ impl Worker {
         let mut told = Vec::new();
         for name in &lost {
             server
+                .clients
                 .pubsub
                 .unsubscribe(subscriptions, SubscriptionKind::ShardChannel, name, who);
             let left = subscriptions.shard_channels.len();

@@ -25,12 +25,15 @@ const LISTENERS: ClientFlags = ClientFlags::PUBSUB.union(ClientFlags::MONITOR);
 
 impl Worker {
     pub(crate) fn housekeeping(&mut self) {
-        if self.expiring && self.thread.server.repl.is_replica() {
+        if self.expiring && self.thread.server.replication.is_replica() {
             self.expiring = false;
             self.expire_local();
         }
         let server = &self.thread.server;
-        let waits = || server.dumps.is_loading.load(Ordering::Relaxed) || server.pause.holds_writes(self.thread.now_ms);
+        let waits = || {
+            server.persistence.dumps.is_loading.load(Ordering::Relaxed)
+                || server.clients.pause.holds_writes(self.thread.now_ms)
+        };
         if self.expiring && !waits() {
             self.expire_slice();
         }
@@ -70,7 +73,7 @@ impl Worker {
         thread.keep_ready();
         thread
             .effects
-            .add_to_metrics(&server.keyspace, &server.metrics, thread.seat);
+            .add_to_metrics(&server.keyspace, &server.stats.metrics, thread.seat);
     }
 
     pub(crate) fn expire_slice(&mut self) {
@@ -79,7 +82,7 @@ impl Worker {
         let row = thread.seat;
         let start = Instant::now();
         let slice = expiry::ExpirySlice {
-            queue: &server.due_slots,
+            queue: &server.background.due_slots,
             now_ms: thread.now_ms,
             budget: EXPIRY_SLICE,
             may_delete: &|| server.may_delete_expired(thread.now_ms),
@@ -96,15 +99,17 @@ impl Worker {
         thread.keep_ready();
         thread
             .effects
-            .add_to_metrics(&server.keyspace, &server.metrics, thread.seat);
+            .add_to_metrics(&server.keyspace, &server.stats.metrics, thread.seat);
         let elapsed = start.elapsed();
         server
+            .stats
             .metrics
             .add(thread.seat, Counter::ExpiryNs, elapsed.as_nanos() as u64);
         if elapsed.as_nanos() as u64 >= thread.tunables.latency_event_ns {
             let spike_ms = elapsed.as_millis() as u64;
             server
-                .observed
+                .stats
+                .history
                 .latency
                 .add("expire-cycle", thread.now_ms / 1000, spike_ms);
         }
@@ -168,7 +173,12 @@ impl Worker {
             return self.close(token);
         }
         let server = self.server();
-        if let Some(worker) = server.directory.worker_of(client).filter(|worker| *worker != self.id) {
+        if let Some(worker) = server
+            .clients
+            .directory
+            .worker_of(client)
+            .filter(|worker| *worker != self.id)
+        {
             server.workers[worker].send(Message::Close(client));
         }
     }
@@ -200,7 +210,7 @@ impl Worker {
         if let Some(mut connection) = self.clients.remove(token) {
             self.uncount_client(connection.usage);
             leave(self.server(), &mut connection.client);
-            self.server().directory.remove(connection.client.id);
+            self.server().clients.directory.remove(connection.client.id);
             self.abandon(connection.client.id);
             self.abandon_parts(connection.client.id);
             self.again.retain(|other| *other != token);
@@ -217,7 +227,7 @@ impl Worker {
     /// A connection of this worker is gone.
     pub(crate) fn uncount_connection(&self) {
         let server = self.server();
-        server.connections.fetch_sub(1, Ordering::Relaxed);
+        server.clients.connections.fetch_sub(1, Ordering::Relaxed);
         server.workers[self.id].connections.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -73,7 +73,7 @@ impl Worker {
         let pending = connection.unexecuted_bytes() + queued.map_or(0, |transaction| transaction.queued_bytes());
         let over_limit = pending > self.thread.tunables.query_buffer_limit
             || (pending > STRANGER_QUERY_BYTES && must_log_in(&self.thread.server, &connection.client));
-        let metrics = &self.thread.server.metrics;
+        let metrics = &self.thread.server.stats.metrics;
         metrics.add(self.thread.seat, Counter::NetInputBytes, count as u64);
         metrics.add(self.thread.seat, Counter::Reads, 1);
         if over_limit {

@@ -120,7 +120,7 @@ impl Worker {
         };
         let socket = arrival.socket;
         let server = self.server().clone();
-        let id = server.next_client_id.fetch_add(1, Ordering::Relaxed);
+        let id = server.clients.next_id.fetch_add(1, Ordering::Relaxed);
         let mut client = Client::new(id, self.thread.now_ms, self.id);
         client.login = server.acl.new_login();
         client.address = socket.peer_name();
@@ -130,7 +130,7 @@ impl Worker {
             client.flags.set(ClientFlags::UNIX_SOCKET, true);
         }
         client.flags.set(ClientFlags::TLS, tls.is_some());
-        server.directory.put(id, self.id);
+        server.clients.directory.put(id, self.id);
         let mut connection = Box::new(Connection::new(client));
         connection.tls = tls;
         let unsent = Default::default();
@@ -175,7 +175,7 @@ impl Worker {
     /// Gives connections that are between requests, or wait for keys, to another worker.
     pub(crate) fn shed(&mut self, to: Range<WorkerId>, keep: usize) {
         // The order may have waited, see `Moves`.
-        let active = self.server().active_workers.load(Ordering::Relaxed);
+        let active = self.server().lifecycle.active_workers.load(Ordering::Relaxed);
         if to.end > active || (keep == 0 && self.id < active) {
             return;
         }
@@ -196,7 +196,7 @@ impl Worker {
             if !movable {
                 continue;
             }
-            if !self.server().moves.begin(self.id, &to, keep) {
+            if !self.server().clients.moving.begin(self.id, &to, keep) {
                 return;
             }
             let Some(registered) = self.reactor.deregister(token) else {

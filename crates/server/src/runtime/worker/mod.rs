@@ -220,13 +220,13 @@ impl Worker {
             self.wait(self.timeout());
             let start = Instant::now();
             let server = &self.thread.server;
-            let began_ns = start.duration_since(server.started).as_nanos() as u64;
+            let began_ns = start.duration_since(server.lifecycle.started).as_nanos() as u64;
             server.workers[self.id].turn_began_ns.store(began_ns, Ordering::Relaxed);
             self.turn();
             let busy_ns = start.elapsed().as_nanos() as u64;
             let server = &self.thread.server;
             server.workers[self.id].turn_began_ns.store(0, Ordering::Relaxed);
-            let metrics = &server.metrics;
+            let metrics = &server.stats.metrics;
             metrics.add(self.thread.seat, Counter::BusyNs, busy_ns);
             metrics.raise(Maximum::LongestTurnNs, busy_ns);
             if let Some(patience) = self.stopping {
@@ -290,7 +290,9 @@ impl Worker {
     /// Returns the time that the worker may sleep: zero with work left, otherwise until its next task is due.
     fn timeout(&self) -> Option<Duration> {
         let server = self.server();
-        let waits = || server.dumps.is_loading.load(Ordering::Relaxed) || server.pause.holds_writes(unix_ms());
+        let waits = || {
+            server.persistence.dumps.is_loading.load(Ordering::Relaxed) || server.clients.pause.holds_writes(unix_ms())
+        };
         let paused = self.expiring && waits();
         if !self.again.is_empty() || (self.expiring && !paused) || self.has_surplus || self.thread.room.is_evicting {
             return Some(Duration::ZERO);

@@ -65,7 +65,7 @@ impl Worker {
             };
             connection.client.net_output_bytes += length as u64;
             let buffer = std::mem::take(&mut connection.output.bytes);
-            let metrics = &self.thread.server.metrics;
+            let metrics = &self.thread.server.stats.metrics;
             metrics.add(self.thread.seat, Counter::NetOutputBytes, length as u64);
             metrics.add(self.thread.seat, Counter::Writes, 1);
             self.recycle(buffer);
@@ -180,7 +180,7 @@ impl Worker {
                 String::from_utf8_lossy(&line)
             );
         }
-        let metrics = &self.thread.server.metrics;
+        let metrics = &self.thread.server.stats.metrics;
         metrics.add(self.thread.seat, Counter::OutputBufferDisconnections, 1);
         self.close(token);
     }

@@ -29,7 +29,7 @@ pub(crate) struct PartialReplies {
 impl Worker {
     pub(crate) fn start_after(&mut self, token: usize, after: NextStep) {
         let server = self.server().clone();
-        let ticket = server.next_park_id();
+        let ticket = server.clients.next_park_id();
         let worker = self.id;
         let Some(connection) = self.clients.connection(token) else {
             return;
@@ -43,22 +43,16 @@ impl Worker {
             NextStep::Ask(make) => server.query_all_workers(make(origin)),
             NextStep::Gather => server.collect_clients(origin),
             NextStep::Background(work) => {
-                server.metrics.add(self.thread.seat, Counter::BackgroundCommands, 1);
-                if server.background.send(background_job(*work, origin)).is_err() {
-                    connection.client.flags.set(ClientFlags::CLOSE_ASAP, true);
-                }
+                let sent = server.background.long_commands.send(background_job(*work, origin));
+                self.account_background_command(token, sent.is_ok());
             }
             NextStep::Detached(command) => {
-                server.metrics.add(self.thread.seat, Counter::BackgroundCommands, 1);
-                if server.background.send(command(origin)).is_err() {
-                    connection.client.flags.set(ClientFlags::CLOSE_ASAP, true);
-                }
+                let sent = server.background.long_commands.send(command(origin));
+                self.account_background_command(token, sent.is_ok());
             }
             NextStep::Script(command) => {
-                server.metrics.add(self.thread.seat, Counter::BackgroundCommands, 1);
-                if server.script_jobs.send(command(origin)).is_err() {
-                    connection.client.flags.set(ClientFlags::CLOSE_ASAP, true);
-                }
+                let sent = server.background.scripts.send(command(origin));
+                self.account_background_command(token, sent.is_ok());
             }
             NextStep::ReplyAt(reply) => {
                 let (at_ms, bytes) = *reply;
@@ -71,13 +65,15 @@ impl Worker {
             }
             NextStep::Supply(request) => {
                 if let Some(connection) = self.detach(token) {
-                    server.send_to_primary_thread(PrimaryThreadCommand::Adopt(connection, request));
+                    server
+                        .background
+                        .send_to_primary_thread(PrimaryThreadCommand::Adopt(connection, request));
                 }
             }
             NextStep::Take(take) => {
                 if let Some(connection) = self.detach(token) {
-                    server.directory.remove(connection.client.id);
-                    server.connections.fetch_sub(1, Ordering::Relaxed);
+                    server.clients.directory.remove(connection.client.id);
+                    server.clients.connections.fetch_sub(1, Ordering::Relaxed);
                     take(connection);
                 }
             }
@@ -85,11 +81,11 @@ impl Worker {
                 let (at_ms, mut wait) = *wait;
                 (wait.worker, wait.park_id) = (worker, ticket);
                 self.begin_wait(token, ClientWait::Replicas { at_ms, wait });
-                server.repl.replicas.waits().push(wait);
-                // Somebody may have what is waited for by now.
-                server.repl.replicas.request_acks();
+                server.replication.replicas.waits().push(wait);
+                // A replica may have reached the offset by now.
+                server.replication.replicas.request_acks();
                 server.propagation.wake();
-                server.wake_primary_thread();
+                server.background.wake_primary_thread();
             }
             NextStep::Several(parts) => self.start_part(token, parts.0, parts.1),
             NextStep::Serve(withheld) => {
@@ -97,6 +93,19 @@ impl Worker {
                 let client = connection.client.id;
                 self.withhold(unserved, Some((client, ticket, reply)));
             }
+        }
+    }
+
+    /// Counts a command of connection `token` that went to a background thread. The connection is closed if that thread
+    /// has ended.
+    fn account_background_command(&mut self, token: usize, is_sent: bool) {
+        let server = self.server().clone();
+        server
+            .stats
+            .metrics
+            .add(self.thread.seat, Counter::BackgroundCommands, 1);
+        if !is_sent && let Some(connection) = self.clients.connection(token) {
+            connection.client.flags.set(ClientFlags::CLOSE_ASAP, true);
         }
     }
 
@@ -221,9 +230,9 @@ impl Worker {
         for (after, _) in parts.rest {
             if let NextStep::Background(work) = after {
                 let server = self.server();
-                let origin = (self.id, client, server.next_park_id());
+                let origin = (self.id, client, server.clients.next_park_id());
                 // Without background threads the process is about to end.
-                let _ = server.background.send(background_job(*work, origin));
+                let _ = server.background.long_commands.send(background_job(*work, origin));
             }
         }
     }

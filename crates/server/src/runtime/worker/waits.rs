@@ -136,11 +136,11 @@ impl Waits {
 
 /// Returns WAITAOF's reply as of now, and `true` if its condition is met.
 fn log_reply(server: &Server, wait: LogWait) -> (Vec<u8>, bool) {
-    if server.aof.state() == AofState::Off {
+    if server.persistence.aof.state() == AofState::Off {
         return (WAITAOF_DISABLED_REPLY.to_vec(), !wait.replicas);
     }
     let is_there = server.is_on_disk(wait.ticket);
-    let replicas = server.repl.replicas.synced_sequence_count(wait.ticket);
+    let replicas = server.replication.replicas.synced_sequence_count(wait.ticket);
     let reply = format!("*2\r\n:{}\r\n:{replicas}\r\n", u8::from(is_there));
     (reply.into(), is_there && !wait.replicas)
 }
@@ -181,7 +181,7 @@ impl Worker {
         let client = connection.client.id;
         if let Some(at_ms) = wait.end_ms() {
             self.waits.timers.add(at_ms, wait.ticket(), client);
-            self.server().blocked.add_timeout();
+            self.server().clients.blocked.add_timeout();
         }
         let waiter = match &wait {
             ClientWait::Keys(blocked) => Some(blocked.waiter.clone()),
@@ -239,7 +239,7 @@ impl Worker {
         let wait = self.waits.by_client.remove(&client)?;
         if let Some(at_ms) = wait.end_ms() {
             self.waits.timers.remove(at_ms, wait.ticket());
-            self.server().blocked.remove_timeout();
+            self.server().clients.blocked.remove_timeout();
         }
         if let Some(token) = self.clients.by_id.get(&client).copied()
             && let Some(connection) = self.clients.connection(token)
@@ -332,6 +332,7 @@ impl Worker {
                 if error.is_some() {
                     // Valkey counts it so.
                     self.server()
+                        .stats
                         .metrics
                         .record_rejection(self.thread.seat, blocked.command);
                 }
@@ -343,8 +344,8 @@ impl Worker {
         };
         if let Some(error) = error {
             let server = self.server();
-            server.metrics.add(self.thread.seat, Counter::ErrorReplies, 1);
-            server.errors.count(b"UNBLOCKED");
+            server.stats.metrics.add(self.thread.seat, Counter::ErrorReplies, 1);
+            server.stats.errors.count(b"UNBLOCKED");
             reply = error.to_vec();
         }
         self.unpark(client, ticket, reply);
@@ -365,8 +366,8 @@ impl Worker {
         self.take_out(blocked.waiter.clone());
         self.book(&mut blocked, (0, reply.len()), true, false);
         let server = self.server();
-        server.metrics.add(self.thread.seat, Counter::ErrorReplies, 1);
-        server.errors.count(error.code());
+        server.stats.metrics.add(self.thread.seat, Counter::ErrorReplies, 1);
+        server.stats.errors.count(error.code());
         self.unpark(client, blocked.waiter.ticket, reply);
     }
 
@@ -426,7 +427,7 @@ impl Worker {
     /// Returns the number of replicas that have a client's writes, for a wait that timed out.
     fn count_replicas(&self, wait: &ReplicaWait) -> Vec<u8> {
         let server = self.server();
-        server.repl.replicas.waits().retain(|other| other != wait);
+        server.replication.replicas.waits().retain(|other| other != wait);
         crate::commands::generic::wait::reply(server, wait)
     }
 
@@ -444,7 +445,7 @@ impl Worker {
             Some(ClientWait::Keys(blocked)) => self.abandon_waiter(blocked.waiter),
             Some(ClientWait::Replicas { wait, .. }) => {
                 let server = self.server();
-                server.repl.replicas.waits().retain(|other| *other != wait);
+                server.replication.replicas.waits().retain(|other| *other != wait);
             }
             Some(ClientWait::Time { .. } | ClientWait::Log { .. }) | None => {}
         }
@@ -471,7 +472,11 @@ impl Worker {
             return;
         };
         let thread = &self.thread;
-        thread.server.metrics.record_rejection(thread.seat, blocked.command);
+        thread
+            .server
+            .stats
+            .metrics
+            .record_rejection(thread.seat, blocked.command);
         let line = connection.client.list_line(thread.now_ms, connection.buffers(0));
         permission::note((&thread.server, thread.seat, thread.now_ms), refusal.clone(), line);
     }
@@ -514,7 +519,7 @@ impl Worker {
         server.workers[to].connections.fetch_add(1, Ordering::Relaxed);
         let client = connection.client.id;
         server.workers[to].send(Message::Adopt(connection, wait));
-        server.directory.put(client, to);
+        server.clients.directory.put(client, to);
         // Only now: a thread that reads the new worker mails behind the connection. A thread that has read the old one
         // mails to it, and that worker forwards the mail.
         if let Some(waiter) = waiter {

@@ -70,7 +70,7 @@ fn redirect(ctx: &Context<'_, '_>, before: u64, word: &[u8]) -> Result<u64, Comm
     let id = parse_i64(word).ok_or(CommandError::NOT_AN_INTEGER)?;
     u64::try_from(id)
         .ok()
-        .filter(|id| ctx.server.directory.worker_of(*id).is_some())
+        .filter(|id| ctx.server.clients.directory.worker_of(*id).is_some())
         .ok_or(CommandError::constant(
             "ERR The client ID you want redirect to does not exist",
         ))
@@ -93,7 +93,10 @@ fn start(ctx: &mut Context<'_, '_>, wanted: RequestedTracking<'_>) -> CommandRes
     options.caching_was_called = before.is_some_and(|before| before.caching_was_called);
     let hooks = &ctx.server.keyspace.hooks;
     let first = || hooks.set(Hooks::TRACKING, true);
-    ctx.server.tracking.enable(ctx.client.id, before, &options, first);
+    ctx.server
+        .clients
+        .tracking
+        .enable(ctx.client.id, before, &options, first);
     ctx.client.tracking = Some(Box::new(options));
     Ok(())
 }

@@ -432,11 +432,11 @@ fn settle(
         loop {
             let pass = seat.enter();
             // Another role, and a pause, begin in exclusive mode.
-            if server.repl.is_replica() || server.scripts.running.is_shutting_down() {
+            if server.replication.is_replica() || server.scripting.running.is_shutting_down() {
                 settled.outcome = Err(b"ERR The keys were sent, but this server may not delete them any more".to_vec());
                 break;
             }
-            let fate = match server.pause.holds_writes(weft_reactor::unix_ms()) {
+            let fate = match server.clients.pause.holds_writes(weft_reactor::unix_ms()) {
                 true => None,
                 false => settle_one(server, &pass, row, order, &mut parcel),
             };
@@ -500,7 +500,7 @@ fn settle_one(
     if same && write.delete() {
         write.changed(Event::generic("del"));
     } else {
-        write.unchanged();
+        drop(write);
     }
     if changed.is_none() && effects.dirty > 0 {
         effects.log_also(order.from_db, &[b"DEL", &parcel.name]);
@@ -524,7 +524,7 @@ fn settle_one(
 /// Records the effects of a key.
 fn finish(server: &Arc<Server>, row: usize, mut effects: Effects) {
     use crate::observability::metrics::Counter;
-    let metrics = &server.metrics;
+    let metrics = &server.stats.metrics;
     metrics.add(row, Counter::Dirty, std::mem::take(&mut effects.dirty));
     metrics.add(row, Counter::ExpiredKeys, std::mem::take(&mut effects.expired_keys));
     if !effects.ready.is_empty() {

@@ -351,8 +351,6 @@ fn store(ctx: &mut Context<'_, '_>, result: &Elements) {
         key.changed_times(Event::list("sortstore"), result.len() as u64);
     } else if key.delete() {
         key.changed(Event::generic("del"));
-    } else {
-        key.unchanged();
     }
     ctx.reply.integer(result.len() as i64);
 }

@@ -17,8 +17,9 @@ use crate::state::Server;
 use super::{Lines, replication};
 
 pub(super) fn persistence_lines(server: &Server, lines: &mut Lines) {
-    let state = server.repl.state_bits();
-    let is_loading = state.contains(ReplicationState::LOADING) || server.dumps.is_loading.load(Ordering::Relaxed);
+    let state = server.replication.state_bits();
+    let is_loading =
+        state.contains(ReplicationState::LOADING) || server.persistence.dumps.is_loading.load(Ordering::Relaxed);
     lines.put("loading", u8::from(is_loading));
     lines.put(
         "async_loading",
@@ -34,20 +35,20 @@ pub(super) fn persistence_lines(server: &Server, lines: &mut Lines) {
 
 /// Adds the fields of RDB files and of the running snapshot.
 fn snapshot_lines(server: &Server, lines: &mut Lines) {
-    let dumps = &server.dumps;
+    let dumps = &server.persistence.dumps;
     // A snapshot's before-images take the place of Valkey's copy-on-write memory.
     let kept_bytes = server.keyspace.before_images.kept_bytes();
     lines.put("current_cow_peak", kept_bytes);
     lines.put("current_cow_size", kept_bytes);
     lines.put("current_cow_size_age", 0);
-    let running = &server.snapshot;
+    let running = &server.persistence.snapshot;
     let keys_done = running.keys_done.load(Ordering::Relaxed);
     let keys_total = running.keys_total.load(Ordering::Relaxed);
     let percent = 100.0 * keys_done as f64 / keys_total.max(1) as f64;
     lines.put("current_fork_perc", format!("{percent:.2}"));
     lines.put("current_save_keys_processed", keys_done);
     lines.put("current_save_keys_total", keys_total);
-    let changes = dumps.unsaved_changes(server.metrics.sum(Counter::Dirty));
+    let changes = dumps.unsaved_changes(server.stats.metrics.sum(Counter::Dirty));
     lines.put("rdb_changes_since_last_save", changes);
     let dumping = matches!(
         running.purpose(),
@@ -78,7 +79,7 @@ fn snapshot_lines(server: &Server, lines: &mut Lines) {
 
 /// Adds the fields of the append-only file that are there whether it is on or off.
 fn append_only_lines(server: &Server, lines: &mut Lines) {
-    let aof = &server.aof;
+    let aof = &server.persistence.aof;
     let number = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
     let word = |failed: &AtomicBool| if failed.load(Ordering::Relaxed) { "err" } else { "ok" };
     lines.put("aof_enabled", u8::from(aof.state() != AofState::Off));
@@ -110,7 +111,7 @@ fn append_only_lines(server: &Server, lines: &mut Lines) {
 
 /// Adds the sizes of the append-only file, if it is on.
 fn append_only_size_lines(server: &Server, lines: &mut Lines) {
-    let aof = &server.aof;
+    let aof = &server.persistence.aof;
     let number = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
     if aof.state() == AofState::Off {
         return;
@@ -129,16 +130,22 @@ pub(super) fn stats_lines(server: &Server, lines: &mut Lines) {
     key_lines(server, lines);
     lines.put(
         "pubsub_channels",
-        server.pubsub.channel_count(ChannelNamespace::Channels),
+        server.clients.pubsub.channel_count(ChannelNamespace::Channels),
     );
-    lines.put("pubsub_patterns", server.pubsub.pattern_count());
+    lines.put("pubsub_patterns", server.clients.pubsub.pattern_count());
     lines.put(
         "pubsubshard_channels",
-        server.pubsub.channel_count(ChannelNamespace::ShardChannels),
+        server.clients.pubsub.channel_count(ChannelNamespace::ShardChannels),
     );
     // Nothing forks; what a fork is to clients is the moment of a snapshot.
-    lines.put("latest_fork_usec", server.snapshot.pause_us.load(Ordering::Relaxed));
-    lines.put("total_forks", server.snapshot.snapshots_started.load(Ordering::Relaxed));
+    lines.put(
+        "latest_fork_usec",
+        server.persistence.snapshot.pause_us.load(Ordering::Relaxed),
+    );
+    lines.put(
+        "total_forks",
+        server.persistence.snapshot.snapshots_started.load(Ordering::Relaxed),
+    );
     lines.put("migrate_cached_sockets", crate::commands::generic::migrate::kept());
     lines.put("slave_expires_tracked_keys", server.keyspace.local_expiry.len());
     lines.zeroes(&[
@@ -149,13 +156,13 @@ pub(super) fn stats_lines(server: &Server, lines: &mut Lines) {
         "total_active_defrag_time",
         "current_active_defrag_time",
     ]);
-    lines.put("tracking_total_keys", server.tracking.key_count());
-    lines.put("tracking_total_items", server.tracking.pair_count());
-    lines.put("tracking_total_prefixes", server.tracking.prefix_count());
-    let unexpected = &server.repl.unexpected_errors;
+    lines.put("tracking_total_keys", server.clients.tracking.key_count());
+    lines.put("tracking_total_items", server.clients.tracking.pair_count());
+    lines.put("tracking_total_prefixes", server.clients.tracking.prefix_count());
+    let unexpected = &server.replication.unexpected_errors;
     lines.put("unexpected_error_replies", unexpected.load(Ordering::Relaxed));
     loop_lines(server, lines);
-    let denied = |counter| server.metrics.sum(counter);
+    let denied = |counter| server.stats.metrics.sum(counter);
     lines.put("acl_access_denied_auth", denied(Counter::DeniedAuth));
     lines.put("acl_access_denied_cmd", denied(Counter::DeniedCommand));
     lines.put("acl_access_denied_key", denied(Counter::DeniedKey));
@@ -165,8 +172,8 @@ pub(super) fn stats_lines(server: &Server, lines: &mut Lines) {
 }
 
 fn traffic_lines(server: &Server, lines: &mut Lines) {
-    let metrics = &server.metrics;
-    let rates = &server.observed.rates;
+    let metrics = &server.stats.metrics;
+    let rates = &server.stats.history.rates;
     let kilobytes = |rate| format!("{:.2}", rates.per_second(rate) / 1024.0);
     lines.put("total_connections_received", metrics.sum(Counter::ConnectionsReceived));
     lines.put("total_commands_processed", metrics.commands_processed());
@@ -178,11 +185,11 @@ fn traffic_lines(server: &Server, lines: &mut Lines) {
     lines.put("total_net_output_bytes", metrics.sum(Counter::NetOutputBytes));
     lines.put(
         "total_net_repl_input_bytes",
-        server.repl.input_bytes.load(Ordering::Relaxed),
+        server.replication.input_bytes.load(Ordering::Relaxed),
     );
     lines.put(
         "total_net_repl_output_bytes",
-        server.repl.replicas.output_bytes.load(Ordering::Relaxed),
+        server.replication.replicas.output_bytes.load(Ordering::Relaxed),
     );
     lines.zeroes(&[
         "total_net_cluster_slot_import_bytes",
@@ -193,7 +200,7 @@ fn traffic_lines(server: &Server, lines: &mut Lines) {
     lines.put("instantaneous_input_repl_kbps", "0.00");
     lines.put("instantaneous_output_repl_kbps", "0.00");
     lines.put("rejected_connections", metrics.sum(Counter::ConnectionsRejected));
-    let replicas = &server.repl.replicas;
+    let replicas = &server.replication.replicas;
     lines.put("sync_full", replicas.full_syncs.load(Ordering::Relaxed));
     lines.put("sync_partial_ok", replicas.partial_syncs.load(Ordering::Relaxed));
     lines.put(
@@ -203,7 +210,7 @@ fn traffic_lines(server: &Server, lines: &mut Lines) {
 }
 
 fn key_lines(server: &Server, lines: &mut Lines) {
-    let metrics = &server.metrics;
+    let metrics = &server.stats.metrics;
     lines.put("expired_keys", metrics.sum(Counter::ExpiredKeys));
     lines.put("expired_fields", metrics.sum(Counter::ExpiredFields));
     // Due keys are found by an index, so none is missed and no share of stale ones is estimated.
@@ -216,7 +223,7 @@ fn key_lines(server: &Server, lines: &mut Lines) {
     );
     lines.put("evicted_keys", metrics.sum(Counter::EvictedKeys));
     lines.put("evicted_clients", metrics.sum(Counter::EvictedClients));
-    lines.put("evicted_scripts", server.scripts.cache.evicted());
+    lines.put("evicted_scripts", server.scripting.cache.evicted());
     let (total_us, current_us) = server.memory.exceeded_us();
     lines.put("total_eviction_exceeded_time", total_us / 1000);
     lines.put("current_eviction_exceeded_time", current_us / 1000);
@@ -225,8 +232,8 @@ fn key_lines(server: &Server, lines: &mut Lines) {
 }
 
 fn loop_lines(server: &Server, lines: &mut Lines) {
-    let metrics = &server.metrics;
-    let rates = &server.observed.rates;
+    let metrics = &server.stats.metrics;
+    let rates = &server.stats.history.rates;
     let (reads, writes) = (metrics.sum(Counter::Reads), metrics.sum(Counter::Writes));
     lines.put("total_error_replies", metrics.sum(Counter::ErrorReplies));
     lines.put("dump_payload_sanitizations", 0);
@@ -277,13 +284,13 @@ pub(super) fn cpu_lines(server: &Server, lines: &mut Lines) {
     put("used_cpu_sys_main_thread", main.system_s);
     put("used_cpu_user_main_thread", main.user_s);
     // The workers do the work of Valkey's main thread.
-    let busy_s = server.metrics.sum(Counter::BusyNs) as f64 / 1e9;
+    let busy_s = server.stats.metrics.sum(Counter::BusyNs) as f64 / 1e9;
     put("used_active_time_main_thread", busy_s);
 }
 
 pub(super) fn command_lines(server: &Server, lines: &mut Lines) {
     for command in registry().commands() {
-        let figures = server.metrics.command(command.id as usize);
+        let figures = server.stats.metrics.command(command.id as usize);
         if figures.calls + figures.rejected + figures.failed == 0 {
             continue;
         }
@@ -303,7 +310,7 @@ pub(super) fn command_lines(server: &Server, lines: &mut Lines) {
 }
 
 pub(super) fn error_lines(server: &Server, lines: &mut Lines) {
-    for (code, count) in server.errors.all() {
+    for (code, count) in server.stats.errors.all() {
         let name = format!("errorstat_{}", String::from_utf8_lossy(&code));
         lines.put(&name, format_args!("count={count}"));
     }
@@ -312,7 +319,7 @@ pub(super) fn error_lines(server: &Server, lines: &mut Lines) {
 pub(super) fn latency_lines(server: &Server, lines: &mut Lines) {
     let percentiles = server.config.percentiles();
     for command in registry().commands() {
-        let Some(histogram) = server.metrics.histogram(command.id as usize) else {
+        let Some(histogram) = server.stats.metrics.histogram(command.id as usize) else {
             continue;
         };
         let values: Vec<String> = percentiles
@@ -330,15 +337,18 @@ pub(super) fn latency_lines(server: &Server, lines: &mut Lines) {
 }
 
 pub(super) fn weft_lines(server: &Server, lines: &mut Lines) {
-    let metrics = &server.metrics;
+    let metrics = &server.stats.metrics;
     lines.put("weft_workers", server.workers.len());
-    lines.put("weft_workers_active", server.active_workers.load(Ordering::Relaxed));
+    lines.put(
+        "weft_workers_active",
+        server.lifecycle.active_workers.load(Ordering::Relaxed),
+    );
     let clients = server.workers.iter();
     let clients: Vec<String> = clients
         .map(|worker| worker.connections.load(Ordering::Relaxed).to_string())
         .collect();
     lines.put("weft_worker_clients", clients.join(","));
-    lines.put("weft_tunings", server.tunings.load(Ordering::Relaxed));
+    lines.put("weft_tunings", server.lifecycle.tunings.load(Ordering::Relaxed));
     lines.put("weft_batches", metrics.sum(Counter::Batches));
     lines.put("weft_prefetch_batches", metrics.sum(Counter::PrefetchBatches));
     lines.put("weft_prefetch_entries", metrics.sum(Counter::PrefetchEntries));
@@ -360,7 +370,7 @@ pub(super) fn weft_lines(server: &Server, lines: &mut Lines) {
 }
 
 pub(super) fn debug_lines(server: &Server, lines: &mut Lines) {
-    let metrics = &server.metrics;
+    let metrics = &server.stats.metrics;
     // No worker writes an append-only file.
     lines.put("eventloop_duration_aof_sum", 0);
     lines.put("eventloop_duration_cron_sum", metrics.sum(Counter::CronNs) / 1000);

@@ -53,21 +53,21 @@ pub fn allocator_figures(server: &Server) -> memory::AllocatorFigures {
 impl MemoryFigures {
     /// The figures of the moment at which the allocator told its own, with `client_bytes` in connections.
     pub fn of(server: &Server, allocator: memory::AllocatorFigures, client_bytes: u64) -> Self {
-        let held = server.repl.replicas.backlog_bytes();
+        let held = server.replication.replicas.backlog_bytes();
         let size = server.config.unsigned(id::REPL_BACKLOG_SIZE);
         // Without replicas all of it is backlog, also the rest of its last block.
-        let within = if server.repl.replicas.infos().is_empty() {
+        let within = if server.replication.replicas.infos().is_empty() {
             held
         } else {
             held.min(size)
         };
         let backlog_bytes = (within, held - within);
-        let aof_bytes = server.aof.buffered_bytes.load(Ordering::Relaxed);
+        let aof_bytes = server.persistence.aof.buffered_bytes.load(Ordering::Relaxed);
         let counts = &server.keyspace.counts;
         let keys = (0..counts.databases()).map(|db| counts.keys(db)).sum();
-        let startup_bytes = server.observed.startup_memory.load(Ordering::Relaxed);
-        let script_bytes = server.scripts.cache.bytes();
-        let library_bytes = server.scripts.libraries.bytes();
+        let startup_bytes = server.stats.history.startup_memory.load(Ordering::Relaxed);
+        let script_bytes = server.scripting.cache.bytes();
+        let library_bytes = server.scripting.libraries.bytes();
         let link_bytes = server.cluster.as_ref().map_or(0, |cluster| cluster.link_bytes() as u64);
         let buffers = client_bytes + held + aof_bytes + link_bytes;
         let overhead_bytes = startup_bytes + buffers + script_bytes + library_bytes + keys * BUCKET.0 / BUCKET.1;
@@ -143,7 +143,7 @@ pub(super) fn memory_lines(server: &Server, clients: &ClientFigures, lines: &mut
     lines.put("mem_total_replication_buffers", backlog + beyond);
     lines.put(
         "mem_replicas_repl_buffer",
-        server.repl.buffered_stream_bytes.load(Ordering::Relaxed),
+        server.replication.buffered_stream_bytes.load(Ordering::Relaxed),
     );
     lines.put("mem_clients_slaves", beyond + clients.replica_bytes);
     lines.put("mem_clients_normal", clients.memory_bytes);
@@ -153,12 +153,12 @@ pub(super) fn memory_lines(server: &Server, clients: &ClientFigures, lines: &mut
     lines.put("mem_allocator", "jemalloc");
     lines.put("mem_overhead_db_hashtable_rehashing", 0);
     lines.put("active_defrag_running", 0);
-    lines.put("lazyfree_pending_objects", server.lazyfree.pending());
-    lines.put("lazyfreed_objects", server.lazyfree.freed());
+    lines.put("lazyfree_pending_objects", server.background.lazyfree.pending());
+    lines.put("lazyfreed_objects", server.background.lazyfree.freed());
 }
 
 fn script_memory_lines(server: &Server, lines: &mut Lines) {
-    let scripts = &server.scripts;
+    let scripts = &server.scripting;
     let eval_bytes = scripts.interpreter_bytes(ScriptKind::Eval);
     let function_bytes = scripts.interpreter_bytes(ScriptKind::Function);
     let libraries = scripts.libraries.current();
@@ -180,7 +180,7 @@ pub(super) const SCRIPT_ENGINE: &str = "name=lua,ver=1,api=1,filters=0,usedby=[]
                              options=[handle-repl-async-load|handle-atomic-slot-migration]";
 
 pub(super) fn engine_lines(server: &Server, lines: &mut Lines) {
-    let scripts = &server.scripts;
+    let scripts = &server.scripting;
     let bytes = scripts.interpreter_bytes(ScriptKind::Eval) + scripts.interpreter_bytes(ScriptKind::Function);
     lines.put("engines_count", 1);
     lines.put("engines_total_used_memory", bytes);

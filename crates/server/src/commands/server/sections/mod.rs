@@ -265,7 +265,7 @@ pub fn render_asked(server: &Server, section: Section, clients: &ClientFigures) 
 
 fn server_lines(server: &Server, lines: &mut Lines) {
     let config = &server.config;
-    let uptime_s = server.started.elapsed().as_secs();
+    let uptime_s = server.lifecycle.started.elapsed().as_secs();
     let now_us = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .map_or(0, |since| since.as_micros());
@@ -293,7 +293,7 @@ fn server_lines(server: &Server, lines: &mut Lines) {
     lines.put("gcc_version", "0.0.0");
     lines.put("process_id", std::process::id());
     lines.put("process_supervised", config.choice(id::SUPERVISED));
-    lines.put("run_id", &server.run_id);
+    lines.put("run_id", &server.lifecycle.run_id);
     lines.put("tcp_port", config.port());
     lines.put("server_time_usec", now_us);
     lines.put("uptime_in_seconds", uptime_s);
@@ -307,11 +307,11 @@ fn server_lines(server: &Server, lines: &mut Lines) {
         "config_file",
         config.file().unwrap_or(std::path::Path::new("")).display(),
     );
-    let active = server.active_workers.load(Ordering::Relaxed);
+    let active = server.lifecycle.active_workers.load(Ordering::Relaxed);
     lines.put("io_threads_active", u8::from(active > 1));
     lines.put_bytes("availability_zone", &config.text(id::AVAILABILITY_ZONE));
     listener_lines(server, lines);
-    match server.shutdown.waits_until_ms.load(Ordering::Relaxed) {
+    match server.lifecycle.shutdown.waits_until_ms.load(Ordering::Relaxed) {
         0 => {}
         until_ms => lines.put(
             "shutdown_in_milliseconds",
@@ -358,11 +358,19 @@ fn tls_lines(server: &Server, lines: &mut Lines) {
 
 fn client_lines(server: &Server, clients: &ClientFigures, lines: &mut Lines) {
     let now_ms = unix_ms();
-    let holds = |writes| server.pause.holds(now_ms, writes);
-    let left_ms = server.pause.end_ms().map_or(0, |end_ms| end_ms.saturating_sub(now_ms));
-    let replicas = server.repl.replicas.infos().len();
+    let holds = |writes| server.clients.pause.holds(now_ms, writes);
+    let left_ms = server
+        .clients
+        .pause
+        .end_ms()
+        .map_or(0, |end_ms| end_ms.saturating_sub(now_ms));
+    let replicas = server.replication.replicas.infos().len();
     let others = replicas + clients.closing as usize;
-    let clients_alone = server.connections.load(Ordering::Relaxed).saturating_sub(others);
+    let clients_alone = server
+        .clients
+        .connections
+        .load(Ordering::Relaxed)
+        .saturating_sub(others);
     lines.put("connected_clients", clients_alone);
     let links = server
         .cluster
@@ -373,13 +381,13 @@ fn client_lines(server: &Server, clients: &ClientFigures, lines: &mut Lines) {
     lines.put("client_recent_max_input_buffer", clients.max_input_bytes);
     lines.put("client_recent_max_output_buffer", clients.max_output_bytes);
     lines.put("blocked_clients", clients.blocked);
-    lines.put("tracking_clients", server.tracking.client_count());
-    lines.put("pubsub_clients", server.pubsub.clients.load(Ordering::Relaxed));
+    lines.put("tracking_clients", server.clients.tracking.client_count());
+    lines.put("pubsub_clients", server.clients.pubsub.clients.load(Ordering::Relaxed));
     lines.put("watching_clients", clients.watching);
-    lines.put("clients_in_timeout_table", server.blocked.timeouts());
-    lines.put("total_watched_keys", server.watched.keys());
-    lines.put("total_blocking_keys", server.blocked.keys());
-    lines.put("total_blocking_keys_on_nokey", server.blocked.keys_of_groups());
+    lines.put("clients_in_timeout_table", server.clients.blocked.timeouts());
+    lines.put("total_watched_keys", server.clients.watched.keys());
+    lines.put("total_blocking_keys", server.clients.blocked.keys());
+    lines.put("total_blocking_keys_on_nokey", server.clients.blocked.keys_of_groups());
     let (reason, actions) = match (holds(false), holds(true)) {
         (true, _) => ("client_pause", "all"),
         (false, true) => ("client_pause", "write"),

@@ -11,7 +11,7 @@ use crate::state::Server;
 
 /// The whole section.
 pub(super) fn lines(server: &Server, lines: &mut Lines) {
-    let repl = &server.repl;
+    let repl = &server.replication;
     let state = repl.state();
     lines.put("role", if state.primary.is_some() { "slave" } else { "master" });
     if let Some(primary) = &state.primary {
@@ -39,7 +39,7 @@ pub(super) fn lines(server: &Server, lines: &mut Lines) {
 
 /// The replicas of this server.
 fn replica_lines(server: &Server, lines: &mut Lines) {
-    let replicas = &server.repl.replicas;
+    let replicas = &server.replication.replicas;
     let now_s = unix_ms() / 1000;
     let known = replicas.infos().clone();
     lines.put("connected_slaves", known.len());
@@ -68,7 +68,7 @@ fn replica_lines(server: &Server, lines: &mut Lines) {
 
 /// What a replica tells about the link to its primary.
 fn link_lines(server: &Server, state: &RoleState, primary: &Endpoint, lines: &mut Lines) {
-    let repl = &server.repl;
+    let repl = &server.replication;
     let now_s = unix_ms() / 1000;
     let is_up = state.phase == LinkState::Connected;
     let silent_s = is_up.then(|| now_s.saturating_sub(repl.last_heard_s.load(Ordering::Relaxed)) as i64);
@@ -127,7 +127,7 @@ fn link_lines(server: &Server, state: &RoleState, primary: &Endpoint, lines: &mu
 
 /// How far a load is. A size that nobody knows is taken to be that of the memory that the writer of the dump used.
 pub(super) fn loading_lines(server: &Server, lines: &mut Lines) {
-    let loading = &server.repl.loading;
+    let loading = &server.replication.loading;
     let started_s = loading.started_s.load(Ordering::Relaxed);
     let loaded = loading.loaded_bytes.load(Ordering::Relaxed);
     let total = loading.total_bytes.load(Ordering::Relaxed);

@@ -80,7 +80,7 @@ impl Runner<'_, '_, '_> {
             return refuse("ERR Wrong number of args calling command from script");
         }
         let runs_script = command.handler.is_some_and(|binding| binding.mode == Mode::Script);
-        let permitted = self.thread.server.scripts.permits_denied_commands() && !runs_script;
+        let permitted = self.thread.server.scripting.permits_denied_commands() && !runs_script;
         if flags.contains(CommandFlags::NOSCRIPT) && !permitted {
             return refuse("ERR This Valkey command is not allowed from script");
         }
@@ -319,7 +319,7 @@ impl Runner<'_, '_, '_> {
         loop {
             match answer.recv_timeout(ASKING) {
                 Ok(reply) => return reply,
-                Err(RecvTimeoutError::Timeout) if !server.scripts.running.check_run(&self.run, true, || None) => {}
+                Err(RecvTimeoutError::Timeout) if !server.scripting.running.check_run(&self.run, true, || None) => {}
                 Err(_) => return b"-ERR The script is about to end\r\n".to_vec(),
             }
         }

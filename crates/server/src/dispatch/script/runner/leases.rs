@@ -66,7 +66,7 @@ impl<'p> Runner<'_, '_, 'p> {
 
     fn take_token(&mut self) -> Option<()> {
         if !self.has_token && matches!(self.held, Slots::Leased(_)) {
-            self.has_token = self.thread.server.scripts.try_take_token();
+            self.has_token = self.thread.server.scripting.try_take_token();
             if !self.has_token {
                 self.run.stop(StopReason::Contended);
                 return None;
@@ -104,7 +104,7 @@ impl<'p> Runner<'_, '_, 'p> {
             if taken.is_some() {
                 return taken;
             }
-            let running = &self.thread.server.scripts.running;
+            let running = &self.thread.server.scripting.running;
             if !self.has_token {
                 self.run.stop(StopReason::Contended);
             } else if running.is_shutting_down() {

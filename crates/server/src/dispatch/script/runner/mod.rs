@@ -184,7 +184,7 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
             Slots::Everything(_) | Slots::Beside(..) => self.run.note_all_slots_held(),
         }
         if self.thread.for_script {
-            self.thread.server.scripts.running.list(&self.run);
+            self.thread.server.scripting.running.list(&self.run);
         }
         self.thread.for_script
     }
@@ -207,9 +207,9 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
             }
         };
         let words = (keys, arguments);
-        let ended = scripting::run(&server.scripts, &prepared.program, (&run, listed), words, host, reply);
+        let ended = scripting::run(&server.scripting, &prepared.program, (&run, listed), words, host, reply);
         if let Some(script) = prepared.program.script() {
-            server.scripts.cache.touch(script);
+            server.scripting.cache.touch(script);
         }
         if !matches!(ended, Ok(Ended::Stopped(_))) {
             self.show_line();
@@ -263,10 +263,10 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
 
     fn count_error(&self, code: &[u8], invented: bool) {
         let server = &self.thread.server;
-        server.metrics.add(self.thread.seat, Counter::ErrorReplies, 1);
+        server.stats.metrics.add(self.thread.seat, Counter::ErrorReplies, 1);
         match invented {
-            true => server.errors.count_from_script(code),
-            false => server.errors.count(code),
+            true => server.stats.errors.count_from_script(code),
+            false => server.stats.errors.count(code),
         }
     }
 
@@ -274,13 +274,13 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
     fn settle_tally(&mut self) {
         for (slot, bytes) in self.slot_tally.drain(..) {
             let Thread { server, seat, .. } = &*self.thread;
-            server.slot_stats.add(*seat, slot, SlotFigure::BytesOut, bytes as u64);
+            server.stats.slots.add(*seat, slot, SlotFigure::BytesOut, bytes as u64);
         }
         for (command, end) in std::mem::take(&mut self.tally) {
             let Thread {
                 server, seat, tunables, ..
             } = &*self.thread;
-            let metrics = &server.metrics;
+            let metrics = &server.stats.metrics;
             match (command, &end) {
                 (Some(command), CallEnd::Done(nanoseconds) | CallEnd::Failed(nanoseconds, _)) => {
                     let failed = matches!(end, CallEnd::Failed(..));

@@ -66,7 +66,7 @@ impl Line {
 
     /// Returns `true` if the process ends, or waits for this session because it is about to end.
     fn process_ends(&self) -> bool {
-        self.server.scripts.running.is_shutting_down() || (self.stays && self.server.shutdown.is_wanted())
+        self.server.scripting.running.is_shutting_down() || (self.stays && self.server.lifecycle.shutdown.is_wanted())
     }
 }
 

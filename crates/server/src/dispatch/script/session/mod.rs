@@ -167,7 +167,7 @@ impl Session {
     /// Runs the script alone with the keyspace.
     fn run_in_place(&self, debugger: &scripting::DebugSession, output: Output) {
         let server = &self.server;
-        let running = &server.scripts.running;
+        let running = &server.scripting.running;
         let Some(mut seat) = self.join() else {
             return;
         };
@@ -196,7 +196,7 @@ impl Session {
         settle_effects(&mut thread);
         drop(all);
         running.end_exclusion();
-        scripting::drop_interpreter(&server.scripts, ScriptKind::Eval);
+        scripting::drop_interpreter(&server.scripting, ScriptKind::Eval);
         self.settle(&mut thread, &mut seat, unserved.map(|unserved| *unserved));
         while server.propagation.must_withhold_reply(client.last_write_sequence) && !running.is_shutting_down() {
             std::thread::sleep(PAUSE);
@@ -208,7 +208,7 @@ impl Session {
     fn join(&self) -> Option<Seat> {
         loop {
             let seat = self.server.keyspace.slots.join();
-            if seat.is_some() || self.server.scripts.running.is_shutting_down() {
+            if seat.is_some() || self.server.scripting.running.is_shutting_down() {
                 return seat;
             }
             std::thread::sleep(PAUSE);
@@ -240,7 +240,7 @@ impl Session {
         // Reads the current permissions, topology and replication state.
         thread.begin(unix_ms());
         let around = &self.server;
-        thread.standing = around.repl.state_bits();
+        thread.standing = around.replication.state_bits();
         thread.view = around.cluster.as_ref().map(crate::cluster::Cluster::view);
         let limit = around.config.unsigned(id::MAXMEMORY);
         thread.room.is_full = limit != 0 && around.counted_memory() > limit;
@@ -268,7 +268,7 @@ impl Session {
         (thread.may_leave, thread.may_block) = (false, false);
         let args = self.args();
         let server = thread.server.clone();
-        let begun = scripting::begin_debugging(&server.scripts, debugger);
+        let begun = scripting::begin_debugging(&server.scripting, debugger);
         let prepared = begun
             .map_err(|text| CommandError::bytes([b"ERR ", &text[..]].concat()))
             .and_then(|()| prepare(thread, self.command, args, false));
@@ -295,18 +295,18 @@ fn server_beside(server: &Server) -> Arc<Server> {
         cluster: None,
         workers: 0,
         metrics: Metrics::new(1, commands),
-        lazyfree: server.lazyfree.clone(),
+        lazyfree: server.background.lazyfree.clone(),
         // Nobody is at the other end: what wants to run elsewhere does not run.
         background: channel().0,
         script_jobs: channel().0,
         supply: channel().0,
         orders: channel().0,
-        run_id: server.run_id.clone(),
-        started: (server.started, server.started_unix_s),
+        run_id: server.lifecycle.run_id.clone(),
+        started: (server.lifecycle.started, server.lifecycle.started_unix_s),
         memory: Arc::new(UsedMemory::new(0)),
     }));
     let myself: Weak<Server> = Arc::downgrade(&beside);
-    let _ = beside.myself.set(myself);
+    let _ = beside.lifecycle.server.set(myself);
     beside
 }
 

@@ -1,0 +1,243 @@
+//! The subsystems of a [`Server`]: what belongs together is one field of it.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak, mpsc};
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use weft_reactor::Waker;
+
+use super::{
+    Acknowledgement, CoordinatorCommand, Directory, Job, MovingConnections, Pause, PrimaryThreadCommand, Replay, Server,
+};
+use crate::clients_waiting::{blocking, watch};
+use crate::keyspace::lazyfree::LazyFree;
+use crate::net::client::{BufferFigures, Client};
+use crate::net::usage::ClientMemory;
+use crate::notify::monitor::Monitors;
+use crate::notify::pubsub::PubSubRegistry;
+use crate::notify::tracking::TrackingTable;
+use crate::observability::ObservedHistory;
+use crate::observability::errors::ErrorCounts;
+use crate::observability::metrics::Metrics;
+use crate::observability::slot_stats::SlotStats;
+use crate::persistence::aof_files::{self, AofFiles};
+use crate::persistence::rdb_file::SaveStatus;
+use crate::persistence::snapshot_state::SnapshotState;
+use crate::runtime::shutdown::ShutdownRequest;
+
+/// The clients of all workers: where they are, and what they wait for, watch and subscribed to.
+pub struct Clients {
+    /// The counts of waits for keys.
+    pub blocked: blocking::Counts,
+    /// The counts of watched keys.
+    pub watched: watch::Counts,
+    /// The subscriptions.
+    pub pubsub: PubSubRegistry,
+    /// The keys that tracking clients may have cached.
+    pub tracking: TrackingTable,
+    /// The clients in MONITOR mode.
+    pub monitors: Monitors,
+    /// The worker of each client.
+    pub directory: Directory,
+    /// The connections that move between two workers.
+    pub moving: MovingConnections,
+    /// The primary and the replicas as clients, by ID, for commands that report on all clients.
+    pub linked: Mutex<BTreeMap<u64, (Client, BufferFigures)>>,
+    /// The pause of clients.
+    pub pause: Pause,
+    /// The memory of the clients, counted while `maxmemory-clients` sets a limit.
+    pub memory: ClientMemory,
+    /// The number of connections.
+    pub connections: AtomicUsize,
+    /// The next client ID.
+    pub next_id: AtomicU64,
+    next_park_id: AtomicU64,
+}
+
+impl Clients {
+    /// Creates the state for this number of workers.
+    pub(super) fn new(workers: usize) -> Clients {
+        Clients {
+            blocked: Default::default(),
+            watched: Default::default(),
+            pubsub: Default::default(),
+            tracking: Default::default(),
+            monitors: Default::default(),
+            directory: Default::default(),
+            moving: Default::default(),
+            linked: Mutex::default(),
+            pause: Pause::default(),
+            // Without workers no client is counted.
+            memory: ClientMemory::new(workers.max(1)),
+            connections: AtomicUsize::new(0),
+            next_id: AtomicU64::new(1),
+            next_park_id: AtomicU64::new(1),
+        }
+    }
+
+    /// Returns a new ID for a connection that parks.
+    pub fn next_park_id(&self) -> u64 {
+        self.next_park_id.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+/// RDB files, the append-only file and snapshots.
+#[derive(Default)]
+pub struct Persistence {
+    /// The status of RDB files.
+    pub dumps: SaveStatus,
+    /// The status of the append-only file.
+    pub aof: Arc<aof_files::AofStatus>,
+    /// The files of the append-only file.
+    pub aof_files: Mutex<AofFiles>,
+    /// Executes the commands of a file. Set at the start, since command execution is a layer above.
+    pub replay: OnceLock<Replay>,
+    /// The snapshot that is being written.
+    pub snapshot: SnapshotState,
+}
+
+/// Work for the threads that are no workers.
+pub struct Background {
+    /// Takes long commands.
+    pub long_commands: mpsc::Sender<Job>,
+    /// Takes scripts that may be long.
+    pub scripts: mpsc::Sender<Job>,
+    /// Frees large values.
+    pub lazyfree: LazyFree,
+    /// The slots with due keys, in the order they were found.
+    pub due_slots: Mutex<Vec<u16>>,
+    /// Set while keys expire without being accessed (`DEBUG SET-ACTIVE-EXPIRE`).
+    pub active_expire: AtomicBool,
+    /// Commands that wait for replicas before they are carried out.
+    pub acknowledgements: Mutex<Vec<Acknowledgement>>,
+    primary_thread: ThreadLink<PrimaryThreadCommand>,
+    coordinator: ThreadLink<CoordinatorCommand>,
+}
+
+/// The sending end of a thread's commands, and its waker once it runs.
+struct ThreadLink<Command> {
+    commands: mpsc::Sender<Command>,
+    waker: OnceLock<Waker>,
+}
+
+impl<Command> ThreadLink<Command> {
+    fn new(commands: mpsc::Sender<Command>) -> Self {
+        ThreadLink {
+            commands,
+            waker: OnceLock::new(),
+        }
+    }
+
+    /// Sends a command and wakes the thread. Returns `false` if the thread ended.
+    fn send(&self, command: Command) -> bool {
+        let is_sent = self.commands.send(command).is_ok();
+        self.wake();
+        is_sent
+    }
+
+    fn wake(&self) {
+        if let Some(waker) = self.waker.get() {
+            waker.wake();
+        }
+    }
+}
+
+impl Background {
+    /// Creates the links to the threads with these receivers.
+    pub(super) fn new(
+        long_commands: mpsc::Sender<Job>,
+        scripts: mpsc::Sender<Job>,
+        lazyfree: LazyFree,
+        primary_thread: mpsc::Sender<PrimaryThreadCommand>,
+        coordinator: mpsc::Sender<CoordinatorCommand>,
+    ) -> Background {
+        Background {
+            long_commands,
+            scripts,
+            lazyfree,
+            due_slots: Mutex::default(),
+            active_expire: AtomicBool::new(true),
+            acknowledgements: Mutex::default(),
+            primary_thread: ThreadLink::new(primary_thread),
+            coordinator: ThreadLink::new(coordinator),
+        }
+    }
+
+    /// Sends a command to the thread that serves replicas, and wakes it.
+    pub fn send_to_primary_thread(&self, command: PrimaryThreadCommand) {
+        // The thread ends only at shutdown.
+        self.primary_thread.send(command);
+    }
+
+    /// Sends the coordinator a command, and wakes it. Returns `false` if the coordinator ended.
+    pub fn send_to_coordinator(&self, command: CoordinatorCommand) -> bool {
+        self.coordinator.send(command)
+    }
+
+    /// Wakes the thread that serves replicas.
+    pub fn wake_primary_thread(&self) {
+        self.primary_thread.wake();
+    }
+
+    /// Wakes the coordinator.
+    pub fn wake_coordinator(&self) {
+        self.coordinator.wake();
+    }
+
+    /// Sets the waker of the thread that serves replicas. Called once, by that thread.
+    pub fn set_primary_thread_waker(&self, waker: Waker) {
+        let _ = self.primary_thread.waker.set(waker);
+    }
+
+    /// Sets the waker of the coordinator. Called once, at the start.
+    pub fn set_coordinator_waker(&self, waker: Waker) {
+        let _ = self.coordinator.waker.set(waker);
+    }
+}
+
+/// Counters and recorded history.
+pub struct Stats {
+    /// The counters.
+    pub metrics: Metrics,
+    /// The costs of the cluster's slots.
+    pub slots: SlotStats,
+    /// The error replies, by code.
+    pub errors: ErrorCounts,
+    /// The command log, latency events and rates.
+    pub history: ObservedHistory,
+}
+
+/// The process: its identity, start, active workers and shutdown.
+pub struct Lifecycle {
+    /// 40 hexadecimal digits, new at each start.
+    pub run_id: String,
+    /// The start of the process.
+    pub started: Instant,
+    /// The start of the process, in seconds since the Unix epoch.
+    pub started_unix_s: u64,
+    /// The request to end the process.
+    pub shutdown: ShutdownRequest,
+    /// The number of workers that take connections.
+    pub active_workers: AtomicUsize,
+    /// The number of changes of `active_workers`.
+    pub tunings: AtomicU64,
+    /// This server, for closures that outlive a call.
+    pub server: OnceLock<Weak<Server>>,
+}
+
+impl Lifecycle {
+    /// Creates the state of a process that started at this time.
+    pub(super) fn new(run_id: String, (started, started_unix_s): (Instant, u64), active_workers: usize) -> Lifecycle {
+        Lifecycle {
+            run_id,
+            started,
+            started_unix_s,
+            shutdown: ShutdownRequest::default(),
+            active_workers: AtomicUsize::new(active_workers),
+            tunings: AtomicU64::new(0),
+            server: OnceLock::new(),
+        }
+    }
+}
