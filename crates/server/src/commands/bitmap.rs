@@ -1,4 +1,4 @@
-//! The bitmap commands: strings as arrays of bits and of integers of any width.
+//! The bitmap commands: strings as arrays of bits and as arrays of integers of any width.
 
 use weft_resp::number::parse_i64;
 use weft_table::{Blob, NewValue};
@@ -26,13 +26,12 @@ pub const BINDINGS: &[(&str, Binding)] = &[
 const WRONG_OFFSET: CommandError = CommandError::constant("ERR bit offset is not an integer or out of range");
 const WRONG_BIT: CommandError = CommandError::constant("ERR bit is not an integer or out of range");
 
-/// Bytes that BITCOUNT, BITPOS and BITOP (of all its sources together) read in a nanosecond, from memory.
+/// The number of bytes that BITCOUNT, BITPOS and BITOP (over all its sources) read from memory in a nanosecond.
 const BYTES_PER_NS: u64 = 5;
 
 // ---- single bits --------------------------------------------------------------------------------------
-
-/// Parses the bit offset of an argument, within the limit of `proto-max-bulk-len`. `#n` counts in steps of `width`
-/// bits, if there is a width.
+/// Parses the bit offset of an argument, within the limit of `proto-max-bulk-len`. If a width is given, `#n` means `n`
+/// times `width` bits.
 fn bit_offset(ctx: &Context<'_, '_>, argument: &[u8], width: Option<u32>) -> Result<u64, CommandError> {
     let (digits, unit) = match (argument.strip_prefix(b"#"), width) {
         (Some(digits), Some(width)) => (digits, i64::from(width)),
@@ -46,11 +45,11 @@ fn bit_offset(ctx: &Context<'_, '_>, argument: &[u8], width: Option<u32>) -> Res
         .ok_or(WRONG_OFFSET)
 }
 
-/// The string's bytes, at least `length` of them, for changing; the key is made when it is missing.
+/// Passes the string's bytes, extended to at least `length`, to `change`. Creates the key if it is missing.
 ///
-/// The key must hold a string or nothing.
+/// The key must be missing or hold a string.
 fn string_bytes<R>(key: &mut KeyWrite<'_>, length: usize, change: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
-    /// A longer string is allocated with its exact length, since growing would reserve more.
+    /// The length in bytes above which a new string is allocated with its exact length. Growing it would reserve more.
     const EXACT_BYTES: usize = 1024;
     if !key.exists() {
         let length = if length > EXACT_BYTES { length } else { 0 };
@@ -103,17 +102,16 @@ fn getbit(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 // ---- ranges -------------------------------------------------------------------------------------------
-
-/// The range that BITCOUNT and BITPOS are asked about.
+/// The range argument of BITCOUNT and BITPOS.
 struct Range {
     start: i64,
-    /// `None`: to the end of the string.
+    /// The last position; `None` stands for the end of the string.
     end: Option<i64>,
     in_bits: bool,
 }
 
 impl Range {
-    /// Parses `[start [end [BYTE | BIT]]]` from argument `first` on.
+    /// Parses `[start [end [BYTE | BIT]]]`, which begins at argument `first`.
     fn parse(ctx: &Context<'_, '_>, first: usize) -> Result<Self, CommandError> {
         let given = ctx.argc() - first;
         if given > 3 {
@@ -131,12 +129,12 @@ impl Range {
         Ok(Range { start, end, in_bits })
     }
 
-    /// Returns `true` if both ends count from the end of the string, in the wrong order.
+    /// Returns `true` if both ends count from the end of the string and are in the wrong order.
     fn is_backwards(&self) -> bool {
         self.start < 0 && self.end.is_some_and(|end| end < 0 && self.start > end)
     }
 
-    /// The first and the last bit in a string of `length` bytes; `None` when the range is empty.
+    /// Returns the first and the last bit of the range in a string of `length` bytes; `None` if the range is empty.
     fn resolve(&self, length: usize) -> Option<(u64, u64)> {
         let units = if self.in_bits { length as i64 * 8 } else { length as i64 };
         let from_start = |index: i64| {
@@ -166,13 +164,13 @@ enum RangeScan<R> {
     Missing,
     /// The range is empty.
     Empty,
-    /// The answer.
+    /// The result of the scan.
     At(R),
-    /// The work is too long: it leaves the worker.
+    /// The scan takes too long: it moves to a background thread.
     Left,
 }
 
-/// Runs `look` on the bytes of the first key and the first and last bit of the range.
+/// Calls `look` with the bytes of the first key and the first and last bit of the range.
 fn look_in_range<R>(
     ctx: &mut Context<'_, '_>,
     range: &Range,
@@ -216,7 +214,7 @@ fn bitpos(ctx: &mut Context<'_, '_>) -> CommandResult {
         _ => return Err(CommandError::constant("ERR The bit argument must be 1 or 0.")),
     };
     let range = Range::parse(ctx, 3)?;
-    // Zeros follow a string without end, unless an end is given.
+    // Unless an end is given, zeros follow the string without end.
     let zeros_follow = range.end.is_none();
     let look = |bytes: &[u8], first, last| match bits::find_bit_between(bytes, bit, first, last) {
         Some(at) => at as i64,
@@ -233,7 +231,7 @@ fn bitpos(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-// ---- whole strings ------------------------------------------------------------------------------------
+// ---- whole strings ----------------------------------------------------------------------------------------
 
 fn bitop(ctx: &mut Context<'_, '_>) -> CommandResult {
     let operations = [
@@ -273,7 +271,7 @@ fn bitop(ctx: &mut Context<'_, '_>) -> CommandResult {
             _ => NewValue::Blob(Blob::from(result)),
         };
         key.set(value, ExpiryUpdate::Remove);
-        // A string that was made of bits is raw, however short it is.
+        // As in Valkey, the result of a bit operation has the encoding `literal_byte` even if it is short.
         string_bytes(&mut key, 0, |_| ());
         key.changed(Event::string("set"));
     } else if key.delete() {
@@ -300,7 +298,7 @@ enum Action {
 }
 
 impl FieldOperation {
-    /// Does it; the reply, and whether it changed the bytes.
+    /// Performs the operation. Returns the reply, and `true` if it changed the bytes.
     fn run(&self, bytes: &mut [u8]) -> (Option<i64>, bool) {
         let before = self.form.read(bytes, self.offset);
         let (after, reply) = match self.action {
@@ -325,7 +323,7 @@ fn field_form(argument: &[u8]) -> Result<IntegerType, CommandError> {
         Some(b'u') => Some(false),
         _ => None,
     };
-    // The width ends at a zero byte.
+    // As in Valkey, the width ends at a zero byte.
     let width = argument.get(1..).and_then(|rest| rest.split(|byte| *byte == 0).next());
     signed
         .zip(width.and_then(parse_i64))

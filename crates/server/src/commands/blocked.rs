@@ -1,7 +1,7 @@
-//! Blocking commands: how they wait for keys, and how they are served when a key is ready.
+//! Blocking commands: how clients wait for keys, and how they are served when a key becomes ready.
 //!
-//! The two halves meet in [`Operation`]: a handler that found nothing puts one into the queues of its keys, and the
-//! command that makes a key ready performs it. See the essay of [`crate::clients_waiting::blocking`].
+//! Both halves meet in [`Operation`]: a handler that finds no element puts an operation into the queues of its keys,
+//! and the command that makes a key ready performs it. See the essay of [`crate::clients_waiting::blocking`].
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,25 +17,26 @@ use crate::keyspace::access::KeyWrite;
 use crate::keyspace::effects::Effects;
 use crate::state::Blocked;
 
-/// Access to keys for the thread that serves a waiter.
+/// Access to keys for the thread that serves a waiting client.
 pub trait KeyAccess {
-    /// A key of database `db`, for writing. Its slot is held: it is that of the key that is ready, or that of the
-    /// operation's destination.
+    /// Returns a key of database `db` for writing. The thread must hold the key's slot, which is that of the ready key
+    /// or that of the operation's destination.
     fn write<'k>(&'k mut self, db: usize, key: &'k WaitKey) -> KeyWrite<'k>;
-    /// Returns `true` if a key's slot is leased. Other slots are not accessed: their keys are not the ready ones.
+    /// Returns `true` if the thread holds a key's slot. Other slots are not accessed, because their keys are not the
+    /// ready ones.
     fn holds(&mut self, key: &WaitKey) -> bool;
     /// Returns the record of effects, for propagation.
     fn effects(&mut self) -> &mut Effects;
-    /// The time, in ms since the epoch.
+    /// Returns the time in milliseconds since the Unix epoch.
     fn now_ms(&self) -> u64;
-    /// The parameters.
+    /// Returns the configuration.
     fn config(&self) -> &Config;
 }
 
-/// Performs a waiter's operation on one of its keys, which is of the kind it waits for and not empty.
+/// Performs a waiting client's operation on one of its keys. The key exists and has the type that the client waits for.
 ///
 /// # Errors
-/// The reply that the command would get now; the wait ends nevertheless.
+/// The error that the command would reply with now. The wait ends nevertheless.
 pub fn perform(waiter: &Waiter, key: &WaitKey, reach: &mut dyn KeyAccess, reply: &mut Reply<'_>) -> CommandResult {
     match &waiter.operation {
         Operation::ListPop(_) | Operation::ListPopMany(..) | Operation::ListMove { .. } => {
@@ -53,10 +54,11 @@ pub fn perform(waiter: &Waiter, key: &WaitKey, reach: &mut dyn KeyAccess, reply:
     }
 }
 
-/// Returns `true` if a waiter can be served from one of its keys, which is of the kind it waits for. Changes nothing.
+/// Returns `true` if a waiting client can be served from one of its keys, which exists and has the type that the client
+/// waits for. Changes nothing.
 pub fn can_perform(waiter: &Waiter, _key: &WaitKey, reach: &mut dyn KeyAccess) -> bool {
     match &waiter.operation {
-        // An empty list or sorted set does not exist.
+        // A list or sorted set that exists has elements.
         Operation::ListPop(_)
         | Operation::ListPopMany(..)
         | Operation::ListMove { .. }
@@ -68,11 +70,11 @@ pub fn can_perform(waiter: &Waiter, _key: &WaitKey, reach: &mut dyn KeyAccess) -
 }
 
 /// Makes the client wait for the first of some keys (by index in the plan) on which `operation` can be performed. The
-/// handler, which has found none and changed nothing, returns at once. If it was run under read leases, it is run again
-/// under write leases.
+/// handler must have changed nothing, and returns at once. If it ran under read leases, it runs again under write
+/// leases.
 ///
-/// Where blocking is not possible ([`Context::may_block`] is `false`), the client gets the reply of the non-blocking
-/// form of the command.
+/// If blocking is not possible ([`Context::may_block`] is `false`), the client gets the reply of the non-blocking form
+/// of the command.
 pub fn wait(ctx: &mut Context<'_, '_>, operation: Operation, keys: Range<usize>, deadline_ms: Option<u64>) {
     if !ctx.may_block {
         match operation {
@@ -132,11 +134,11 @@ pub fn wait_key(ctx: &Context<'_, '_>, index: usize) -> WaitKey {
     }
 }
 
-/// Returns the end of a wait of this many seconds, which may have a fraction, in milliseconds since the Unix epoch. 0
-/// stands for `None`, a wait without end.
+/// Returns the end of a wait of this many seconds, which may have a fraction, in milliseconds since the Unix epoch. A
+/// timeout of 0 gives `None`, a wait without an end.
 ///
 /// # Errors
-/// If the argument is not such a number, or out of range.
+/// If the argument is not a number, is negative, or is out of range.
 pub fn deadline_ms(seconds: &[u8], now_ms: u64) -> Result<Option<u64>, CommandError> {
     let not_a_float = CommandError::constant("ERR timeout is not a float or out of range");
     let timeout_ms = LongDouble::parse(seconds)
@@ -149,10 +151,11 @@ pub fn deadline_ms(seconds: &[u8], now_ms: u64) -> Result<Option<u64>, CommandEr
     }
 }
 
-/// Returns the end of a wait of this many milliseconds, in the same way.
+/// Returns the end of a wait of this many milliseconds, in milliseconds since the Unix epoch. A timeout of 0 gives
+/// `None`, a wait without an end.
 ///
 /// # Errors
-/// If it is negative, or out of range.
+/// If the timeout is negative or out of range.
 pub fn end_ms(timeout_ms: i64, now_ms: u64) -> Result<Option<u64>, CommandError> {
     if timeout_ms == 0 {
         return Ok(None);

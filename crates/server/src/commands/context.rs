@@ -1,4 +1,4 @@
-//! The context of a handler: arguments, keys, the reply, its client and the server.
+//! The context of a handler: its arguments, keys, reply, client and server.
 
 use weft_reactor::SharedValues;
 use weft_resp::{Args, Protocol, Reply};
@@ -19,46 +19,48 @@ use crate::state::{Job, Server};
 
 pub use crate::state::{BackgroundReply, NextStep};
 
-/// The end of a handler: the reply is written, or an error is.
+/// The result of a handler: the handler has written the reply, or returns the error to reply with.
 pub type CommandResult = Result<(), CommandError>;
 
-/// A handler.
+/// A function that executes a command.
 pub type Handler = for<'a, 'p> fn(&mut Context<'a, 'p>) -> CommandResult;
 
 /// The mode in which a command is executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Under the leases of its keys (none, if it has no keys).
+    /// The worker holds the leases of the command's keys. A command without keys needs no lease.
     Leased,
-    /// With the whole keyspace to itself.
+    /// The thread owns the whole keyspace.
     Exclusive,
-    /// As a script: under the leases of its keys, and of all further keys that it reaches. The handler only reads the
-    /// arguments; the dispatcher runs the script.
+    /// The command runs a script under the leases of its keys and of all further keys that the script accesses. The
+    /// handler only reads the arguments; the dispatcher runs the script.
     Script,
 }
 
-/// A handler and how it is executed.
+/// A handler and the way in which it is executed.
 #[derive(Clone, Copy)]
 pub struct Binding {
     /// The handler.
     pub run: Handler,
-    /// The mode.
+    /// The mode in which it is executed.
     pub mode: Mode,
-    /// `true` if it writes keys that its key specifications call read-only.
+    /// `true` if the handler writes keys that its key specifications call read-only.
     pub writes_all_keys: bool,
     /// The index of the argument that names the member or field to look up; 0 for none. In a large collection, the
-    /// memory that leads to it is prefetched. [`ALL_MEMBERS`], [`HEAD_ELEMENTS`] and [`TAIL_ELEMENTS`] stand for such
-    /// parts of a collection.
+    /// worker prefetches the memory that leads to this member. [`ALL_MEMBERS`], [`HEAD_ELEMENTS`] and [`TAIL_ELEMENTS`]
+    /// stand for such parts of a collection.
     pub member: u8,
-    /// `true` if it reaches keys that no plan knows: a transaction with it needs the whole keyspace.
+    /// `true` if the handler accesses keys that are not in its plan. A transaction with such a command needs the whole
+    /// keyspace.
     pub reaches_further: bool,
-    /// `true` if it reports the offset of the replication stream, which must cover every write answered before.
+    /// `true` if the handler reports the replication offset, which must cover every write that was answered before.
     pub tells_offset: bool,
-    /// `true` if it needs the threads that own the clients. In a transaction their answers are collected beforehand.
+    /// `true` if the handler needs answers from the threads that own the clients. In a transaction the dispatcher
+    /// collects these answers beforehand.
     pub asks: bool,
 }
 
-/// Stands for all members or fields, in the place of an argument's index.
+/// Stands for all members or fields, in place of an argument's index.
 pub const ALL_MEMBERS: u8 = u8::MAX;
 /// Stands for the first elements of a list.
 pub const HEAD_ELEMENTS: u8 = u8::MAX - 1;
@@ -66,19 +68,19 @@ pub const HEAD_ELEMENTS: u8 = u8::MAX - 1;
 pub const TAIL_ELEMENTS: u8 = u8::MAX - 2;
 
 impl Binding {
-    /// Returns the binding of a command that reaches keys which no plan knows.
+    /// Returns the binding of a command that accesses keys that are not in its plan.
     pub const fn reaching_further(mut self) -> Self {
         self.reaches_further = true;
         self
     }
 
-    /// Returns the binding of a command that reports the offset of the replication stream.
+    /// Returns the binding of a command that reports the replication offset.
     pub const fn telling_offset(mut self) -> Self {
         self.tells_offset = true;
         self
     }
 
-    /// Returns the binding of a command about all clients.
+    /// Returns the binding of a command that needs answers from the threads that own the clients.
     pub const fn asking(mut self) -> Self {
         self.asks = true;
         self
@@ -117,7 +119,8 @@ pub const fn leased(run: Handler) -> Binding {
     }
 }
 
-/// Binds a handler that runs under the leases of its keys and writes them all, whatever the key specifications say.
+/// Binds a handler that runs under the leases of its keys and may write all of them, whatever the key specifications
+/// say.
 pub const fn leased_to_write(run: Handler) -> Binding {
     Binding {
         run,
@@ -130,7 +133,7 @@ pub const fn leased_to_write(run: Handler) -> Binding {
     }
 }
 
-/// Binds a command that runs a script. There is no handler to call: the dispatcher sees to it.
+/// Binds a command that runs a script. The dispatcher runs the script and calls no handler.
 pub const fn script() -> Binding {
     Binding {
         run: |_| unreachable!("the dispatcher runs scripts"),
@@ -156,54 +159,55 @@ pub const fn exclusive(run: Handler) -> Binding {
     }
 }
 
-/// Work above this estimate leaves the worker, ns: what its other clients may be made to wait.
+/// The longest estimated time of work that is done on the worker, in nanoseconds. Longer work moves to a background
+/// thread, because the worker's other clients wait meanwhile.
 const LONG_NS: u64 = 200_000;
 
 /// The context of a handler.
 pub struct Context<'a, 'p> {
-    /// Arguments, the command's name first.
+    /// The arguments; the first is the command's name.
     pub args: Args<'a>,
-    /// The keys, under leases.
+    /// The keys of the command, under leases.
     pub keys: Keys<'a, 'p>,
-    /// The reply.
+    /// The reply that the handler writes.
     pub reply: Reply<'a>,
-    /// Big values spliced into the reply by reference.
+    /// Large values that are spliced into the reply by reference.
     pub shared: SharedValues<'a>,
-    /// The client.
+    /// The client that sent the command.
     pub client: &'a mut Client,
     /// The server.
     pub server: &'a Arc<Server>,
-    /// The command itself.
+    /// The command that is executed.
     pub command: &'static Command<Binding>,
     /// The passage through the gate; `None` in exclusive mode.
     pub pass: Option<&'a GatePassage<'p>>,
-    /// Milliseconds since the epoch, the same for a whole batch.
+    /// The current time in milliseconds since the Unix epoch, the same for a whole batch.
     pub now_ms: u64,
-    /// `true` if the handler may move to a background thread; not if it runs on one already, in exclusive mode, or as a
-    /// part of a transaction or script.
+    /// `true` if the handler may move to a background thread. `false` if it already runs on one, in exclusive mode, or
+    /// as a part of a transaction or script.
     pub may_leave: bool,
-    /// `true` if the client may block for keys. Otherwise a blocking command that finds nothing replies as after a
-    /// timeout.
+    /// `true` if the client may block on keys. Otherwise a blocking command that finds no element replies as it does
+    /// after a timeout.
     pub may_block: bool,
-    /// The next step.
+    /// The step that the dispatcher takes after the handler.
     pub after: NextStep,
 }
 
 impl<'a> Context<'a, '_> {
-    /// The n-th argument; empty when there is none.
+    /// Returns the n-th argument; empty if there is none.
     #[inline]
     pub fn arg(&self, index: usize) -> &'a [u8] {
         self.args.argument(index)
     }
 
-    /// Number of arguments, the command's name included.
+    /// Returns the number of arguments, including the command's name.
     #[inline]
     pub fn argc(&self) -> usize {
         self.args.len()
     }
 
-    /// Returns the time at which keys are alive, in milliseconds since the Unix epoch. For a primary's commands this is
-    /// not the current time, because nothing expires for them.
+    /// Returns the time against which the expiration of keys is checked, in milliseconds since the Unix epoch. For
+    /// commands from the primary this is not the current time, because no key expires for them.
     #[inline]
     pub fn alive_ms(&self) -> u64 {
         self.keys.context.now_ms
@@ -218,7 +222,10 @@ impl<'a> Context<'a, '_> {
         Ok(())
     }
 
-    /// Replies with the string value of the n-th key, or null; an error for another type.
+    /// Replies with the string value of the n-th key, or null if there is no such key.
+    ///
+    /// # Errors
+    /// `WRONGTYPE` if the value is not a string.
     #[inline]
     pub fn reply_with_string(&mut self, index: usize) -> CommandResult {
         match self.keys.read(index) {
@@ -230,14 +237,15 @@ impl<'a> Context<'a, '_> {
         }
     }
 
-    /// Returns the time that this handler may take here, in nanoseconds; longer work leaves the worker if possible.
+    /// Returns the longest time that the handler may take on this thread, in nanoseconds. Longer work moves to a
+    /// background thread if possible.
     #[inline]
     pub fn in_place_ns(&self) -> u64 {
         if self.may_leave { LONG_NS } else { u64::MAX }
     }
 
-    /// Decides if work of `estimated_ns` is too long for this worker's other clients. If so, moves it and returns
-    /// `true`.
+    /// Moves the handler to a background thread if `estimated_ns` is too long for the other clients of this worker.
+    /// Returns `true` if it did.
     #[inline]
     pub fn leaves_worker(&mut self, estimated_ns: u64) -> bool {
         let leaves = estimated_ns > self.in_place_ns();
@@ -247,9 +255,9 @@ impl<'a> Context<'a, '_> {
         leaves
     }
 
-    /// Lets a background thread run the handler again from its start: on a snapshot of its keys if possible, otherwise
-    /// under the same leases. The handler, which has changed nothing yet, returns at once. Not for handlers that change
-    /// their client.
+    /// Moves the handler to a background thread, which runs it again from its start: on a snapshot of its keys if
+    /// possible, otherwise under the same leases. The handler must have changed nothing yet, and returns at once.
+    /// Handlers that change their client must not call this.
     #[cold]
     pub fn leave(&mut self) {
         debug_assert!(self.may_leave, "only what may leave leaves");
@@ -260,15 +268,16 @@ impl<'a> Context<'a, '_> {
         };
     }
 
-    /// Lets a background thread run the handler again, under the same leases from start to end, because it reaches keys
-    /// that no plan knows.
+    /// Moves the handler to a background thread, which runs it again under the same leases from start to end, because
+    /// it accesses keys that are not in its plan.
     #[cold]
     pub fn leave_under_leases(&mut self) {
         debug_assert!(self.may_leave, "only what may leave leaves");
         self.after = NextStep::Leave(None);
     }
 
-    /// Returns the command's use of each of its keys, if a snapshot may stand for them; otherwise nothing.
+    /// Returns the use that the command makes of each of its keys, if a snapshot may stand for these keys; otherwise an
+    /// empty list.
     fn uses(&self) -> Vec<KeyUse> {
         let spec = self.command.spec;
         let waits = spec.flags.contains(CommandFlags::BLOCKING);
@@ -284,7 +293,7 @@ impl<'a> Context<'a, '_> {
         self.keys.planned.iter().zip(uses).map(use_of).collect()
     }
 
-    /// Lets a background thread do work that needs no keys. In a transaction or script the work is done at once,
+    /// Does work that needs no keys on a background thread. In a transaction or script the work is done at once,
     /// because other commands follow.
     ///
     /// # Errors
@@ -304,7 +313,7 @@ impl<'a> Context<'a, '_> {
         }
     }
 
-    /// Parks the connection and lets a background thread produce the reply.
+    /// Parks the connection and produces the reply on a background thread.
     pub fn in_background(
         &mut self,
         work: impl FnOnce(&Arc<Server>, &mut crate::keyspace::Seat) -> Vec<u8> + Send + 'static,
@@ -313,10 +322,10 @@ impl<'a> Context<'a, '_> {
     }
 }
 
-/// Writes an entry's string as a bulk reply; a refcounted value is spliced in without copying.
+/// Writes an entry's string as a bulk reply. A large refcounted value is spliced in without copying.
 ///
 /// # Errors
-/// `WRONGTYPE` when the entry is not a string.
+/// `WRONGTYPE` if the entry is not a string.
 #[inline]
 pub fn bulk_of(reply: &mut Reply<'_>, shared: &mut SharedValues<'_>, entry: EntryRef<'_, Value>) -> CommandResult {
     match entry.value() {
@@ -336,10 +345,11 @@ pub fn bulk_of(reply: &mut Reply<'_>, shared: &mut SharedValues<'_>, entry: Entr
     Ok(())
 }
 
-/// Values above this size are sent by reference.
+/// The size in bytes above which a value is sent by reference.
 pub const SPLICE_BYTES: usize = 16 * 1024;
 
-/// Runs a job on a background thread and mails its reply.
+/// Returns a job that does `work` on a background thread and sends the reply to the client's worker. `origin` is the
+/// worker, the client's id and the id under which its connection is parked.
 pub fn background_job(work: BackgroundReply, origin: (usize, u64, u64)) -> Job {
     Box::new(move |server, seat| {
         let bytes = work(server, seat);
@@ -348,13 +358,13 @@ pub fn background_job(work: BackgroundReply, origin: (usize, u64, u64)) -> Job {
             client,
             ticket,
             bytes,
-            // As in Valkey, everything logged by now counts as the client's.
+            // As in Valkey, all that is in the propagation log by now counts as written by this client.
             log_ticket: server.propagation.last_sequence(),
         });
     })
 }
 
-/// The protocol of a client, for replies that are produced elsewhere.
+/// Returns the bytes of a reply that is written outside a handler, in the protocol of the client.
 pub fn reply_bytes(protocol: Protocol, write: impl FnOnce(&mut Reply<'_>)) -> Vec<u8> {
     let mut out = Vec::new();
     let mut reply = Reply {

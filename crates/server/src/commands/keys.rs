@@ -1,8 +1,8 @@
-//! The key walker: finds which arguments of a command are keys, and what the command does with each.
+//! The key walker: finds the arguments of a command that are keys, and the use that the command makes of each.
 //!
 //! There is one walker, so prefetching, leases, cluster redirects, ACL rules, client-side caching and COMMAND GETKEYS
-//! cannot disagree. It needs only the metadata row and the arguments, allocates nothing, and takes one of four ways,
-//! which [`KeyShape`] names and the row holds precomputed:
+//! cannot disagree. It needs only the metadata row and the arguments, and allocates no memory. It has four cases, named
+//! by [`KeyShape`], which is precomputed in the row:
 //!
 //! ```text
 //! None      PING                 nothing to do
@@ -13,17 +13,17 @@
 //!                                3. visit
 //! ```
 //!
-//! A malformed command has no keys here: step 1 finishes before step 3 begins, so a spec that fails cannot leave the
-//! keys of an earlier one behind. The handler reports the error and accesses nothing.
+//! A malformed command has no keys here: step 1 ends before step 3 begins, so the walker visits no key of an earlier
+//! spec if a later one fails. The handler reports the error and accesses no key.
 
 use crate::commands::spec::{BeginSearch, CommandSpec, FindKeys, KeyFlags, KeySpec};
 
-/// The words of a request, the command name being the first.
+/// The words of a request; the first is the command's name.
 pub trait Arguments {
     /// Returns the number of words.
     fn len(&self) -> usize;
 
-    /// The word at `index`; empty if there are fewer.
+    /// Returns the word at `index`; empty if there are fewer words.
     fn arg(&self, index: usize) -> &[u8];
 }
 
@@ -52,31 +52,31 @@ impl Arguments for weft_resp::Args<'_> {
 /// One key among the arguments.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KeyPosition {
-    /// The argument that is the key.
+    /// The index of the argument that is the key.
     pub index: usize,
     /// The use of the key.
     pub flags: KeyFlags,
 }
 
-/// The key specs of a command, condensed to what the hot path needs.
+/// The key specs of a command, condensed for use on the hot path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KeyShape {
     /// The command has no keys.
     None,
     /// Exactly one key, always at the same position.
     One {
-        /// The argument that is the key.
+        /// The index of the argument that is the key.
         index: u8,
-        /// The use of the key; with `VARIABLE_FLAGS`, the options decide.
+        /// The use of the key. With `VARIABLE_FLAGS`, it depends on the options.
         flags: KeyFlags,
     },
     /// Keys at regular distances.
     Range {
-        /// The first key.
+        /// The index of the argument that is the first key.
         first: u8,
-        /// The last key: counted from the first if not negative, else from the end of the arguments.
+        /// The last key: relative to the first if not negative, else to the end of the arguments.
         last: i8,
-        /// The distance of neighbouring keys.
+        /// The distance between neighbouring keys.
         step: u8,
         /// The use of each key.
         flags: KeyFlags,
@@ -86,7 +86,7 @@ pub enum KeyShape {
 }
 
 impl KeyShape {
-    /// The shape that `specs` describe.
+    /// Returns the shape that `specs` describe.
     pub const fn of(specs: &[KeySpec]) -> KeyShape {
         let spec = match specs {
             [] => return KeyShape::None,
@@ -128,33 +128,34 @@ impl KeyShape {
     }
 }
 
-/// The commands whose key specs are incomplete, by the procedure that finds their keys.
+/// The procedures that find the keys of commands whose key specs are incomplete.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SpecialKeys {
-    /// The specs suffice.
+    /// No procedure: the specs suffice.
     None,
-    /// SET: one key, which is also read with the option GET.
+    /// SET: one key, which the option GET reads as well.
     Set,
     /// BITFIELD: one key, which is only read if every operation is a GET.
     BitField,
     /// SORT: the key that is sorted, and the destination of the option STORE.
     Sort,
-    /// SORT_RO: the key that is sorted. What BY and GET lead to is unknown.
+    /// SORT_RO: the key that is sorted. The keys that BY and GET lead to are unknown.
     SortReadOnly,
     /// MIGRATE: one key, or everything after KEYS.
     Migrate,
     /// GEORADIUS and GEORADIUSBYMEMBER: the index, and the destination of STORE or STOREDIST.
     GeoRadius,
-    /// Keys after their count, for a count that the specs refuse as malformed but that begins with digits. Tells which
-    /// argument holds the count.
+    /// Keys after their count, if the specs reject the count as malformed but it begins with digits. Holds the index of
+    /// the argument that is the count.
     Counted(usize),
-    /// The same with the count in argument 2, and a destination key in argument 1 that is visited last.
+    /// Like [`SpecialKeys::Counted`] with the count in argument 2, and a destination key in argument 1 that is visited
+    /// last.
     CountedAndStored,
 }
 
-/// Visits every key among `args` in the order of the key specs and returns how many there were.
+/// Visits every key among `args` in the order of the key specs, and returns their number.
 ///
-/// 0 for a command without keys, and for arguments that make no sense.
+/// Returns 0 for a command without keys and for malformed arguments.
 #[inline]
 pub fn walk<Args: Arguments + ?Sized>(spec: &CommandSpec, args: &Args, visit: &mut impl FnMut(KeyPosition)) -> usize {
     match spec.key_shape {
@@ -196,9 +197,9 @@ pub fn walk<Args: Arguments + ?Sized>(spec: &CommandSpec, args: &Args, visit: &m
     }
 }
 
-/// Like [`walk`], and also visits words that are routed like keys without being keys ([`KeyFlags::NOT_KEY`]).
+/// Like [`walk`], but also visits words that are routed like keys without being keys ([`KeyFlags::NOT_KEY`]).
 ///
-/// For cluster redirects: a shard channel belongs to a slot as a key does.
+/// Cluster redirects need it: a shard channel belongs to a slot as a key does.
 pub fn walk_routed<Args: Arguments + ?Sized>(
     spec: &CommandSpec,
     args: &Args,
@@ -210,7 +211,7 @@ pub fn walk_routed<Args: Arguments + ?Sized>(
     }
 }
 
-/// The most key specs a command may have.
+/// The largest number of key specs that a command may have.
 pub const KEY_SPECS_MAX: usize = 4;
 
 /// Equally spaced keys with the same flags.
@@ -243,7 +244,7 @@ impl KeyRange {
     }
 }
 
-/// The key spec does not describe these arguments completely.
+/// The error that a key spec does not describe these arguments completely.
 struct SpecFailed;
 
 #[inline(never)]
@@ -270,9 +271,9 @@ fn walk_specs<Args: Arguments + ?Sized>(
     ranges.into_iter().map(|range| range.visit(visit)).sum()
 }
 
-/// Returns the arguments that `spec` describes: an empty range if its keyword is missing, or if it extends to the end
-/// and no argument is left. (PFMERGE without sources still creates its destination, which must be leased and permitted.
-/// Valkey's walker finds no key at all there.)
+/// Returns the arguments that `spec` describes. The range is empty if the keyword is missing, or if the spec extends to
+/// the end and no argument is left. (PFMERGE without sources still creates its destination, which must be leased and
+/// permitted. Valkey's walker finds no key in this case.)
 fn locate<Args: Arguments + ?Sized>(spec: &KeySpec, args: &Args) -> Result<KeyRange, SpecFailed> {
     let count = args.len() as i64;
     let begin = match spec.begin {
@@ -308,7 +309,7 @@ fn locate<Args: Arguments + ?Sized>(spec: &KeySpec, args: &Args) -> Result<KeyRa
     })
 }
 
-/// The last key of a range, which may lie outside of the arguments.
+/// Returns the last key of a range, which may be outside the arguments.
 fn range_end(begin: i64, last: i32, limit: i32, count: i64) -> i64 {
     let last = i64::from(last);
     match (last, limit) {
@@ -318,7 +319,7 @@ fn range_end(begin: i64, last: i32, limit: i32, count: i64) -> i64 {
     }
 }
 
-/// The argument after `keyword`. A keyword in the last place introduces nothing and does not count.
+/// Returns the argument after `keyword`. A keyword that is the last argument does not count.
 fn after_keyword<Args: Arguments + ?Sized>(keyword: &[u8], start_from: i64, args: &Args) -> Option<i64> {
     let count = args.len() as i64;
     let is_keyword = |index: &i64| args.arg(*index as usize).eq_ignore_ascii_case(keyword);
@@ -330,7 +331,7 @@ fn after_keyword<Args: Arguments + ?Sized>(keyword: &[u8], start_from: i64, args
     found.map(|index| index + 1)
 }
 
-/// A decimal integer without sign, leading zeros or anything else around it.
+/// Parses a decimal integer without sign, leading zeros or surrounding characters.
 fn strict_integer(word: &[u8]) -> Option<i64> {
     if word.is_empty() || word.len() > 19 || (word[0] == b'0' && word.len() > 1) {
         return None;
@@ -338,13 +339,14 @@ fn strict_integer(word: &[u8]) -> Option<i64> {
     leading_integer(word).filter(|_| word.iter().all(u8::is_ascii_digit))
 }
 
-/// The decimal integer that `word` begins with; none if it does not begin with a digit or is too large.
+/// Parses the decimal integer that `word` begins with. Returns `None` if it does not begin with a digit or the number
+/// is too large.
 fn leading_integer(word: &[u8]) -> Option<i64> {
     let digits = word.iter().take_while(|byte| byte.is_ascii_digit()).count();
     std::str::from_utf8(&word[..digits]).ok()?.parse().ok()
 }
 
-/// Returns the use of a command's only key if it depends on its options.
+/// Returns the use of a command's only key, which depends on the options.
 fn flags_by_options<Args: Arguments + ?Sized>(special: SpecialKeys, args: &Args) -> KeyFlags {
     const READ: KeyFlags = KeyFlags::of(&[KeyFlags::RO, KeyFlags::ACCESS]);
     const READ_AND_UPDATE: KeyFlags = KeyFlags::of(&[KeyFlags::RW, KeyFlags::ACCESS, KeyFlags::UPDATE]);
@@ -359,7 +361,7 @@ fn flags_by_options<Args: Arguments + ?Sized>(special: SpecialKeys, args: &Args)
     }
 }
 
-/// Returns `true` if every operation of a BITFIELD is a GET. A malformed one counts as a write.
+/// Returns `true` if every operation of a BITFIELD is a GET. A malformed operation counts as a write.
 fn bitfield_only_reads<Args: Arguments + ?Sized>(args: &Args) -> bool {
     let mut index = 2;
     while index < args.len() {
@@ -392,7 +394,7 @@ fn walk_special<Args: Arguments + ?Sized>(
     }
 }
 
-/// Visits the key that is sorted, then the destination: of several STORE options the last one counts.
+/// Visits the key that is sorted, then the destination. Of several STORE options the last one counts.
 fn walk_sort<Args: Arguments + ?Sized>(args: &Args, may_store: bool, visit: &mut impl FnMut(KeyPosition)) -> usize {
     if args.len() < 2 {
         return 0;
@@ -425,7 +427,7 @@ fn walk_sort<Args: Arguments + ?Sized>(args: &Args, may_store: bool, visit: &mut
     2
 }
 
-/// The third argument, or, if that is empty, everything after KEYS.
+/// Visits the third argument, or, if it is empty, everything after KEYS.
 fn walk_migrate<Args: Arguments + ?Sized>(args: &Args, visit: &mut impl FnMut(KeyPosition)) -> usize {
     const FLAGS: KeyFlags = KeyFlags::of(&[KeyFlags::RW, KeyFlags::ACCESS, KeyFlags::DELETE]);
     let count = args.len();
@@ -460,7 +462,7 @@ fn walk_migrate<Args: Arguments + ?Sized>(args: &Args, visit: &mut impl FnMut(Ke
     1
 }
 
-/// Visits the index that is searched, then the destination: of several STORE and STOREDIST options the last one counts.
+/// Visits the index that is searched, then the destination. Of several STORE and STOREDIST options the last one counts.
 fn walk_georadius<Args: Arguments + ?Sized>(args: &Args, visit: &mut impl FnMut(KeyPosition)) -> usize {
     if args.len() < 2 {
         return 0;
@@ -487,7 +489,7 @@ fn walk_georadius<Args: Arguments + ?Sized>(args: &Args, visit: &mut impl FnMut(
     2
 }
 
-/// Visits keys that are preceded by their number and followed by anything.
+/// Visits keys that follow their number and may have other arguments behind them.
 fn walk_counted<Args: Arguments + ?Sized>(args: &Args, count: usize, visit: &mut impl FnMut(KeyPosition)) -> usize {
     let first = count + 1;
     let key_count = leading_integer(args.arg(count)).and_then(|number| usize::try_from(number).ok());

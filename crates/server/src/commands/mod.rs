@@ -1,4 +1,4 @@
-//! The commands: one folder per group, with handlers and their bindings, and shared code.
+//! The commands: one folder per group with the handlers and their bindings, and the code that the groups share.
 
 use std::sync::OnceLock;
 
@@ -92,19 +92,20 @@ pub const GROUPS: &[&[(&str, Binding)]] = &[
     generic::wait::BINDINGS,
 ];
 
-/// All commands, under the names they were born with.
+/// Returns the registry of all commands under their original names.
 pub fn all() -> Registry<Binding> {
     let bindings: Vec<(&str, Binding)> = GROUPS.iter().flat_map(|group| group.iter().copied()).collect();
     Registry::new(&bindings)
 }
 
-/// Makes the commands available, with the renames of the configuration. Called once, before any thread starts.
+/// Makes the commands available, with the renames of the configuration. The server calls this once, before it starts
+/// any thread.
 pub fn install(commands: Registry<Binding>) {
-    // A second call could only come from a test in the same process, with the same commands.
+    // Only a test in the same process can call this a second time, and it installs the same commands.
     let _ = REGISTRY.set(commands);
 }
 
-/// The commands.
+/// Returns the registry of commands; without a call of [`install`], the commands under their original names.
 #[inline]
 pub fn registry() -> &'static Registry<Binding> {
     REGISTRY.get_or_init(all)

@@ -1,7 +1,7 @@
-//! Access control for commands: the permissions that a command needs, and the errors when they are missing.
+//! Access control for commands: the permissions that a command needs, and the errors if they are missing.
 //!
-//! [`check`] is called before a command runs, before it is queued, and again when EXEC runs it; [`check_waiter`] before
-//! a blocked client is served. See the essay of [`crate::acl`].
+//! A command must pass [`check`] before it is queued or runs, and again when EXEC runs it. A blocked client must pass
+//! [`check_waiter`] before it is served. See the essay of [`crate::acl`].
 
 use std::collections::HashSet;
 use std::sync::OnceLock;
@@ -24,7 +24,8 @@ use crate::net::client::{BufferFigures, Client};
 use crate::observability::metrics::Counter;
 use crate::state::Server;
 
-/// Returns the commands that rules may name: all of Valkey's; those that exist here have their own numbers.
+/// Returns the commands that ACL rules may name: all commands of Valkey. Those that the server implements keep their
+/// own ids.
 pub fn catalogue() -> &'static CommandCatalogue {
     static CATALOGUE: OnceLock<CommandCatalogue> = OnceLock::new();
     CATALOGUE.get_or_init(|| {
@@ -48,7 +49,7 @@ pub fn catalogue() -> &'static CommandCatalogue {
     })
 }
 
-/// Adds the commands that do not exist here.
+/// Adds Valkey's commands that the server does not implement.
 fn add_missing(specs: &mut Vec<(Box<str>, &'static CommandSpec, Vec<CommandId>)>) {
     let known: HashSet<Box<str>> = specs.iter().map(|(name, ..)| name.clone()).collect();
     let mut add = |name: Box<str>, spec| {
@@ -76,13 +77,12 @@ fn attach_subcommands(specs: &mut [(Box<str>, &'static CommandSpec, Vec<CommandI
     }
 }
 
-// ---- what commands ask for --------------------------------------------------------------------------------
-
-/// A command with its arguments, as it asks for permission.
+// ---- the permissions that commands need -----------------------------------------------------------------------
+/// A command with its arguments, as a request for access.
 pub struct CommandPermission<'a, Args: Arguments + ?Sized> {
     /// The command.
     pub command: &'static Command<Binding>,
-    /// The arguments, the name first.
+    /// The arguments; the first is the command's name.
     pub args: &'a Args,
     /// The client's database.
     pub db: usize,
@@ -91,14 +91,15 @@ pub struct CommandPermission<'a, Args: Arguments + ?Sized> {
 }
 
 impl<Args: Arguments + ?Sized> CommandPermission<'_, Args> {
-    /// Returns the database that an argument names, if it names one.
+    /// Returns `index` and the number of the database that the argument at `index` names, if it names one.
     fn database_at(&self, index: usize) -> Option<(usize, usize)> {
         let number = parse_i64(self.args.arg(index))?;
         let number = usize::try_from(number).ok().filter(|number| *number < self.databases)?;
         Some((index, number))
     }
 
-    /// Returns the destinations of COPY, of which the last one counts, if all of its options are valid.
+    /// Returns the destination databases of COPY (the last one counts), each with the index of its argument. Returns
+    /// `None` if an option is invalid.
     fn copy_destinations(&self) -> Option<Vec<(usize, usize)>> {
         let is = |index: usize, word: &[u8]| self.args.arg(index).eq_ignore_ascii_case(word);
         let mut destinations = Vec::new();
@@ -116,7 +117,8 @@ impl<Args: Arguments + ?Sized> CommandPermission<'_, Args> {
         Some(destinations)
     }
 
-    /// Returns the databases that its arguments name; none if one of them is invalid.
+    /// Returns the databases that the arguments name, each with the index of its argument. The list is empty if one of
+    /// them is invalid.
     fn named_databases(&self) -> Vec<(usize, usize)> {
         let at = |indexes: &[usize]| indexes.iter().map(|index| self.database_at(*index)).collect();
         let named = match self.command.full_name {
@@ -129,7 +131,7 @@ impl<Args: Arguments + ?Sized> CommandPermission<'_, Args> {
         named.unwrap_or_default()
     }
 
-    /// Returns `true` if it uses the client's own database.
+    /// Returns `true` if the command uses the client's own database.
     fn uses_own_database(&self) -> bool {
         let spec = self.command.spec;
         let elsewhere = matches!(self.command.full_name, "select" | "swapdb");
@@ -199,7 +201,7 @@ fn access_of(flags: KeyFlags) -> KeyAccess {
 /// Checks that a user may run a command.
 ///
 /// # Errors
-/// If the user lacks a permission.
+/// The first permission that the user lacks.
 pub fn check<Args: Arguments + ?Sized>(
     user: &UserRules,
     permission: &CommandPermission<'_, Args>,
@@ -211,7 +213,7 @@ pub fn check<Args: Arguments + ?Sized>(
     }
 }
 
-/// Returns `true` if the client of a running command may, by one selector, run it and read every key.
+/// Returns `true` if a single selector lets the client of the running command run it and read every key.
 pub fn reads_every_key(ctx: &Context<'_, '_>) -> bool {
     let login = &ctx.client.login;
     login.is_unrestricted(ctx.server.acl.version()) || {
@@ -246,16 +248,15 @@ pub fn databases(server: &Server) -> usize {
     server.config.databases()
 }
 
-// ---- clients that waited ----------------------------------------------------------------------------------
-
-/// A waiting client's command, as it asks for permission again. Its arguments are gone, but for its keys.
+// ---- blocked clients ------------------------------------------------------------------------------------------
+/// A blocked client's command, as a request for access. Of its arguments only the keys are kept.
 struct WaiterWish<'a> {
     waiter: &'a Waiter,
     spec: &'static CommandSpec,
 }
 
 impl WaiterWish<'_> {
-    /// The names of keys, the destination of a move last, with what is done with them.
+    /// Returns the names of the keys, the destination of a move last, with the access that each needs.
     fn keys(&self) -> impl Iterator<Item = (KeyAccess, &[u8])> {
         let access = |place: usize| {
             let spec = self.spec.key_specs.get(place);
@@ -299,16 +300,16 @@ impl AccessRequest for WaiterWish<'_> {
 
 /// The reason why a blocked client may not be served.
 pub enum Unpermitted {
-    /// Its user is deleted, and its connection will be closed.
+    /// The client's user is deleted, and its connection will be closed.
     Gone,
-    /// Its command is not permitted any more.
+    /// The user may no longer run the command.
     Refused(DeniedAccess, CommandError),
 }
 
-/// Checks that a blocked client may be served; users may have changed since it began to wait.
+/// Checks that a blocked client may still be served, because its user's rules may have changed since it began to wait.
 ///
 /// # Errors
-/// If it may not.
+/// If the client may not be served.
 pub fn check_waiter(server: &Server, waiter: &Waiter) -> Result<(), Unpermitted> {
     if waiter.permit.version == server.acl.version() {
         return Ok(());
@@ -346,9 +347,8 @@ pub fn check_waiter(server: &Server, waiter: &Waiter) -> Result<(), Unpermitted>
     })
 }
 
-// ---- refusals ---------------------------------------------------------------------------------------------
-
-/// The error of a refused command.
+// ---- denials --------------------------------------------------------------------------------------------------
+/// Returns the error of a denied command.
 fn error(reason: DenialReason, user: &[u8], command: &Command<Binding>) -> CommandError {
     match reason {
         DenialReason::Command => CommandError::bytes([b"NOPERM ", &*explain(reason, user, command, b"")].concat()),
@@ -360,7 +360,7 @@ fn error(reason: DenialReason, user: &[u8], command: &Command<Binding>) -> Comma
     }
 }
 
-/// Returns the error that a script gets for a command that its caller may not run.
+/// Returns the error that a script gets for a command that its user may not run.
 pub fn refused_in_script(reason: DenialReason, user: &[u8], command: &Command<Binding>) -> Vec<u8> {
     let text: &[u8] = match reason {
         DenialReason::Command => &explain(reason, user, command, b""),
@@ -371,7 +371,7 @@ pub fn refused_in_script(reason: DenialReason, user: &[u8], command: &Command<Bi
     [b"NOPERM ACL failure in script: ", text].concat()
 }
 
-/// Returns the reply of ACL DRYRUN for a refusal.
+/// Returns the reply of ACL DRYRUN for a denial.
 pub fn explain(reason: DenialReason, user: &[u8], command: &Command<Binding>, object: &[u8]) -> Vec<u8> {
     let name = command.full_name.as_bytes();
     let (what, object, after): (&[u8], &[u8], &[u8]) = match reason {
@@ -385,7 +385,7 @@ pub fn explain(reason: DenialReason, user: &[u8], command: &Command<Binding>, ob
     [b"User ", user, what, object, after].concat()
 }
 
-/// Notes that a client's command was refused; returns the error.
+/// Records that a client's command was denied, and returns the error.
 pub fn refuse<Args: Arguments + ?Sized>(
     (server, seat, now_ms): (&Server, usize, u64),
     (client, buffers): (&Client, BufferFigures),
@@ -397,7 +397,7 @@ pub fn refuse<Args: Arguments + ?Sized>(
     error(denial.reason, client.login.name(), command)
 }
 
-/// A refusal as the log shows it.
+/// Returns a denial in the form in which the ACL log shows it.
 pub fn refusal<Args: Arguments + ?Sized>(
     client: &Client,
     scene: DenialContext,
@@ -416,7 +416,7 @@ pub fn refusal<Args: Arguments + ?Sized>(
     }
 }
 
-/// Returns the error of EXEC for a command that was forbidden after it was queued.
+/// Returns the error of EXEC for a command that was denied after it was queued.
 pub fn changed_since_queued(reason: DenialReason) -> CommandError {
     let reason = match reason {
         DenialReason::Command => "no permission to execute the command or subcommand",
@@ -430,7 +430,7 @@ pub fn changed_since_queued(reason: DenialReason) -> CommandError {
     ))
 }
 
-/// Returns the context of a client's next command, for the ACL log.
+/// Returns the context of a client's next command for the ACL log.
 pub fn scene_of(client: &Client) -> DenialContext {
     match client.transaction {
         Some(_) => DenialContext::Transaction,
@@ -438,7 +438,7 @@ pub fn scene_of(client: &Client) -> DenialContext {
     }
 }
 
-/// Counts a refusal and puts it into the log.
+/// Counts a denial and adds it to the ACL log.
 pub fn note((server, seat, now_ms): (&Server, usize, u64), refusal: DeniedAccess, client: Vec<u8>) {
     let counter = match refusal.reason {
         DenialReason::Command => Counter::DeniedCommand,

@@ -1,4 +1,4 @@
-//! Publish/subscribe: SUBSCRIBE and its kin, PUBLISH, SPUBLISH, PUBSUB. How messages travel is in
+//! Publish/subscribe: SUBSCRIBE and its variants, PUBLISH, SPUBLISH, PUBSUB. For the delivery of messages see
 //! [`crate::notify::pubsub`].
 
 use super::context::{Binding, CommandResult, Context, leased};
@@ -39,7 +39,7 @@ fn psubscribe(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 fn ssubscribe(ctx: &mut Context<'_, '_>) -> CommandResult {
     if !ctx.may_block {
-        // The other two are allowed in transactions for the sake of old clients.
+        // SUBSCRIBE and PSUBSCRIBE are allowed in transactions for backward compatibility, as in Valkey.
         return Err(CommandError::constant(
             "ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client",
         ));
@@ -96,8 +96,8 @@ fn unsubscribe_from(ctx: &mut Context<'_, '_>, kind: SubscriptionKind, word: &[u
     Ok(())
 }
 
-/// Confirms a subscription or its end. A confirmation is a message, so it is sent even if the client has switched
-/// replies off.
+/// Confirms the begin or end of a subscription. A confirmation is a message, so it is sent even if the client has
+/// switched replies off.
 fn confirm(ctx: &mut Context<'_, '_>, kind: SubscriptionKind, word: &[u8], name: Option<&[u8]>) {
     let count = match kind {
         SubscriptionKind::ShardChannel => ctx.client.subscription_count(kind),
@@ -142,7 +142,7 @@ fn publish_to(ctx: &mut Context<'_, '_>, space: ChannelNamespace) -> CommandResu
     let seat = ctx.keys.context.thread_index;
     let receivers = NotificationSender::new(ctx.server, ctx.keys.effects, seat).publish(space, channel, payload);
     match &ctx.server.cluster {
-        // Replicas hear it as all nodes do.
+        // Replicas get the message over the cluster bus, like all nodes.
         Some(cluster) => cluster.queue_published(space == ChannelNamespace::ShardChannels, channel, payload),
         None => ctx.keys.effects.log_for(LogTarget::REPLICAS),
     }
@@ -150,7 +150,7 @@ fn publish_to(ctx: &mut Context<'_, '_>, space: ChannelNamespace) -> CommandResu
     Ok(())
 }
 
-// ---- looking ----------------------------------------------------------------------------------------------
+// ---- introspection ----------------------------------------------------------------------------------------
 
 fn channels(ctx: &mut Context<'_, '_>) -> CommandResult {
     reply_with_active(ctx, ChannelNamespace::Channels)
@@ -174,7 +174,7 @@ fn reply_with_active(ctx: &mut Context<'_, '_>, space: ChannelNamespace) -> Comm
     Ok(())
 }
 
-/// The error of a subcommand with words that it does not take.
+/// Returns the error of a subcommand with too many arguments.
 fn wrong_words(ctx: &Context<'_, '_>) -> CommandError {
     CommandError::about(
         "ERR unknown subcommand or wrong number of arguments for '",
@@ -207,7 +207,7 @@ fn numpat(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Lines that clients and their authors compare and parse.
+/// The lines of PUBSUB HELP. They equal Valkey's, because clients compare and parse them.
 const HELP: &[&str] = &[
     "PUBSUB <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
     "CHANNELS [<pattern>]",

@@ -1,20 +1,20 @@
-//! The commands that clients can use: binds handlers to metadata and finds a command by its name.
+//! The commands that clients can use. The registry binds handlers to metadata and finds a command by its name.
 //!
-//! Looking up a command is on the path of every request, so a name is never lower-cased, copied or compared byte by
-//! byte. It becomes two words, its first and its last eight bytes in lower case (for shorter names one word holds all
-//! bytes), which together with the length *are* the name up to 16 bytes:
+//! Every request looks up a command, so a name is never lower-cased, copied or compared byte by byte. It becomes two
+//! words, its first and its last eight bytes in lower case (for shorter names one word holds all bytes), which together
+//! with the length *are* the name up to 16 bytes:
 //!
 //! ```text
 //! "ZUnionStore"   head "zunionst"   tail "ionstore"   length 11
 //! "get"           head  g e t       tail 0            length 3
 //! ```
 //!
-//! Head, tail and length are mixed into a hash, and the table is open: a slot holds all three and the command's id, so
-//! a lookup reads one cache line, mostly, and compares three numbers. Longer names (no command of one word has one,
-//! but a rename may make one) are compared in full as well.
+//! Head, tail and length are mixed into a hash. The table uses open addressing: a slot holds all three and the
+//! command's id, so most lookups read one cache line and compare three numbers. Longer names are also compared in full.
+//! No command of one word has such a name, but a rename may give it one.
 //!
-//! Names belong to the index, not to the command: `rename-command` moves an entry and leaves the command alone, which
-//! goes on calling itself by its own name in replies and statistics, as in Valkey.
+//! Names belong to the index, not to the command: `rename-command` moves an index entry and does not change the
+//! command. In replies and statistics the command keeps its original name, as in Valkey.
 
 use std::ops::Range;
 
@@ -27,18 +27,19 @@ use crate::commands::keys::Arguments;
 pub struct Command<H: 'static> {
     /// The metadata.
     pub spec: &'static CommandSpec,
-    /// The handler. Only a container without a meaning of its own (CONFIG) has none; its arity of -2 refuses it before
-    /// a handler is needed.
+    /// The handler. Only a container that cannot be called on its own (CONFIG) has none: its arity of -2 rejects such a
+    /// call before a handler is needed.
     pub handler: Option<H>,
-    /// Dense, from 0, in the order of [`Registry::commands`]: an index for statistics and ACL bits.
+    /// The position in [`Registry::commands`]. Ids are dense and start at 0, so they serve as indexes for statistics
+    /// and ACL bits.
     pub id: u16,
-    /// `get`, or `config|get`.
+    /// The full name, such as `get` or `config|get`.
     pub full_name: &'static str,
     /// The ids of the subcommands.
     pub subcommand_ids: Range<u16>,
     /// The subcommands by name; empty if there are none.
     subcommand_index: NameIndex,
-    /// `true` if the first word of a request names it.
+    /// `true` if the first word of a request names the command.
     named_by_one_word: bool,
 }
 
@@ -48,7 +49,7 @@ impl<H> Command<H> {
         !self.subcommand_ids.is_empty()
     }
 
-    /// Returns `true` if the first word of a request names it: it is neither a container nor a subcommand.
+    /// Returns `true` if the first word of a request names the command: it is neither a container nor a subcommand.
     #[inline]
     pub fn is_named_by_one_word(&self) -> bool {
         self.named_by_one_word
@@ -58,11 +59,11 @@ impl<H> Command<H> {
 /// The result of looking up a request's command.
 #[derive(Debug)]
 pub enum Lookup<H: 'static> {
-    /// This command. Its arity is not checked yet: see [`CommandSpec::accepts_arg_count`].
+    /// The command. Its arity is not checked yet: see [`CommandSpec::accepts_arg_count`].
     Found(&'static Command<H>),
     /// No command has the first word as its name.
     UnknownCommand,
-    /// The first word is a container, and the second none of its subcommands.
+    /// The first word names a container, and the second word none of its subcommands.
     UnknownSubcommand {
         /// The container.
         parent: &'static Command<H>,
@@ -72,7 +73,7 @@ pub enum Lookup<H: 'static> {
 /// The reason why a command was not renamed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RenameError {
-    /// No command has that name, or only a subcommand.
+    /// No command has that name, or only a subcommand has it.
     NoSuchCommand,
     /// Another command has the new name.
     NameTaken,
@@ -80,13 +81,13 @@ pub enum RenameError {
 
 /// All commands that have a handler.
 ///
-/// Commands live as long as the process: a plan, a statistic or a queued transaction may keep a reference.
+/// Commands live as long as the process, so plans, statistics and queued transactions may keep references to them.
 #[derive(Debug)]
 pub struct Registry<H: 'static> {
     commands: Vec<&'static Command<H>>,
     /// Top-level commands by the names that clients use.
     index: NameIndex,
-    /// Top-level commands by the names they were born with, for ACL rules and for what the server runs itself.
+    /// Top-level commands by their original names, for ACL rules and for commands that the server itself runs.
     original_index: NameIndex,
 }
 
@@ -97,8 +98,8 @@ impl<H: Copy> Registry<H> {
     ///
     /// # Panics
     ///
-    /// If a name has no row, is bound twice, or a bound command leaves its container without a way to be refused.
-    /// The bindings are part of the program, so this is a mistake in it.
+    /// If a name has no metadata row, if a name is bound twice, or if a container without a handler has an arity other
+    /// than -2. The bindings are part of the program, so each of these is a bug.
     pub fn new(bindings: &[(&'static str, H)]) -> Registry<H> {
         let mut bindings = bindings.to_vec();
         bindings.sort_unstable_by_key(|(name, _)| *name);
@@ -133,7 +134,7 @@ impl<H: Copy> Registry<H> {
         registry
     }
 
-    /// Adds a command and, right behind it, its subcommands.
+    /// Adds a command and, directly after it, its subcommands.
     fn add(&mut self, spec: &'static CommandSpec, handler: Option<H>, subcommands: &[(&str, &&'static str, H)]) {
         assert!(
             handler.is_some() || spec.arity == -2,
@@ -175,7 +176,7 @@ impl<H: Copy> Registry<H> {
 }
 
 impl<H> Registry<H> {
-    /// Finds what the words of a request ask for.
+    /// Finds the command that the words of a request name.
     #[inline]
     pub fn lookup<Args: Arguments + ?Sized>(&self, args: &Args) -> Lookup<H> {
         let Some(command) = self.command(args.arg(0)) else {
@@ -190,7 +191,7 @@ impl<H> Registry<H> {
         }
     }
 
-    /// The top-level command that clients call `name`, in any case.
+    /// Returns the top-level command that clients call `name`, in any case.
     #[inline]
     pub fn command(&self, name: &[u8]) -> Option<&'static Command<H>> {
         self.index
@@ -199,18 +200,18 @@ impl<H> Registry<H> {
             .copied()
     }
 
-    /// The subcommand of `container` with that name, in any case.
+    /// Returns the subcommand of `container` with that name, in any case.
     pub fn subcommand(&self, container: &Command<H>, name: &[u8]) -> Option<&'static Command<H>> {
         let id = container.subcommand_index.find(name)?;
         self.commands.get(usize::from(id)).copied()
     }
 
-    /// The command with that full name, such as `get` or `config|get`, in any case.
+    /// Returns the command with that full name, such as `get` or `config|get`, in any case.
     pub fn by_full_name(&self, full_name: &[u8]) -> Option<&'static Command<H>> {
         self.by_full_name_in(&self.index, full_name)
     }
 
-    /// The command that had that full name before any was renamed.
+    /// Returns the command that had that full name before commands were renamed, in any case.
     pub fn by_original_name(&self, full_name: &[u8]) -> Option<&'static Command<H>> {
         self.by_full_name_in(&self.original_index, full_name)
     }
@@ -225,22 +226,22 @@ impl<H> Registry<H> {
         }
     }
 
-    /// Every command and subcommand by id, disabled ones included.
+    /// Returns every command and subcommand by id, including disabled ones.
     pub fn commands(&self) -> &[&'static Command<H>] {
         &self.commands
     }
 
-    /// The top-level commands that clients can call, by id.
+    /// Returns the top-level commands that clients can call, by id.
     pub fn top_level(&self) -> impl Iterator<Item = &'static Command<H>> + Clone {
         self.index.names.iter().map(|(_, id)| self.commands[usize::from(*id)])
     }
 
-    /// The number of top-level commands that clients can call.
+    /// Returns the number of top-level commands that clients can call.
     pub fn top_level_count(&self) -> usize {
         self.index.names.len()
     }
 
-    /// The subcommands of `container`, by id.
+    /// Returns the subcommands of `container`, by id.
     pub fn subcommands(&self, container: &Command<H>) -> &[&'static Command<H>] {
         let ids = &container.subcommand_ids;
         &self.commands[usize::from(ids.start)..usize::from(ids.end)]
@@ -250,8 +251,8 @@ impl<H> Registry<H> {
     ///
     /// # Errors
     ///
-    /// If there is no such top-level command, or if the new name is taken. The old name is removed then nevertheless,
-    /// which does not matter to a server that refuses to start with such a configuration.
+    /// If there is no such top-level command, or if another command has the new name. In the second case the old name
+    /// is removed nevertheless, because the server refuses to start with such a configuration.
     pub fn rename(&mut self, name: &[u8], new_name: &[u8]) -> Result<(), RenameError> {
         let id = self.index.find(name).ok_or(RenameError::NoSuchCommand)?;
         let mut names = std::mem::take(&mut self.index.names);
@@ -271,10 +272,10 @@ fn handler_of<H: Copy>(bindings: &[(&'static str, H)], name: &str) -> Option<H> 
     Some(bindings[position].1)
 }
 
-/// An open hash table from names to ids.
+/// An open-addressing hash table from names to ids.
 #[derive(Clone, Debug)]
 struct NameIndex {
-    /// A power of two, or empty; at most a quarter is used.
+    /// The slots. Their number is zero or a power of two, and at most a quarter of them is used.
     slots: Vec<Slot>,
     /// The names in lower case with their ids, by id.
     names: Vec<(Vec<u8>, u16)>,
@@ -284,12 +285,12 @@ struct NameIndex {
 struct Slot {
     name: PackedName,
     id: u16,
-    /// The index among the names, for comparing a name that is too long to be packed.
+    /// The index into `names`, for comparing a name that is too long to be packed.
     position: u16,
 }
 
 impl Slot {
-    /// No name is empty, so a length of zero marks free slots.
+    /// A free slot. No name is empty, so a length of zero marks it.
     const FREE: Slot = Slot {
         name: PackedName {
             head: 0,
@@ -311,7 +312,7 @@ impl NameIndex {
         names: Vec::new(),
     };
 
-    /// Indexes names in lower case, none of which may occur twice or be empty.
+    /// Indexes names in lower case. No name may be empty or occur twice.
     fn new(names: Vec<(Vec<u8>, u16)>) -> NameIndex {
         if names.is_empty() {
             return NameIndex::EMPTY;
@@ -333,7 +334,7 @@ impl NameIndex {
         NameIndex { slots, names }
     }
 
-    /// The id of `name`, in any case.
+    /// Returns the id of `name`, in any case.
     #[inline]
     fn find(&self, name: &[u8]) -> Option<u16> {
         let packed = PackedName::of(name);
@@ -357,7 +358,7 @@ impl NameIndex {
     }
 }
 
-/// A name in lower case: everything there is to it up to 16 bytes, its ends beyond.
+/// A name in lower case: all its bytes up to 16 bytes, otherwise its first and last eight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct PackedName {
     head: u64,

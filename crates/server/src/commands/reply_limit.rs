@@ -1,7 +1,7 @@
 //! The limit of a reply while it is written, for replies whose length is not bounded by the data.
 //!
-//! The worker closes a client whose output exceeds its class's limit, but only once the reply is complete. HRANDFIELD
-//! with a count of minus a billion would take gigabytes until then.
+//! The worker closes a client whose output exceeds the limit of its class, but only after the reply is complete. Until
+//! then HRANDFIELD with a count of minus a billion would take gigabytes of memory.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use crate::config::ClientClass;
 use crate::net::client::{Client, ClientFlags};
 use crate::state::Server;
 
-/// The output up to which the limit is not checked, in bytes: the worker only checks longer ones.
+/// The output size up to which the limit is not checked, in bytes. The worker, too, checks only longer outputs.
 pub const FREE_OUTPUT_BYTES: usize = 16 * 1024;
 /// The number of elements written between two checks of the limit.
 pub const ELEMENTS_A_LOOK: usize = 1024;
 
-/// The limit of a reply. Beyond it the client gets no part of the reply: the connection is closed.
+/// The limit of a reply. Above it, the connection is closed and the client gets no part of the reply.
 pub struct ReplyLimit {
     server: Arc<Server>,
     client: u64,
@@ -22,7 +22,7 @@ pub struct ReplyLimit {
 }
 
 impl ReplyLimit {
-    /// The limit of a client. What a script or the log repeats has none.
+    /// Returns the limit of a client. Scripts, the primary and the replay of the append-only file have no limit.
     pub fn of(server: &Arc<Server>, client: &Client) -> ReplyLimit {
         let is_client = !client.flags.intersects(
             ClientFlags::SCRIPT
@@ -44,7 +44,8 @@ impl ReplyLimit {
         }
     }
 
-    /// Returns `true` if a reply of so many bytes is in vain.
+    /// Returns `true` if a reply of `bytes` bytes will not be sent: it exceeds the limit, its client is closed, or the
+    /// server shuts down.
     pub fn is_passed(&self, bytes: usize) -> bool {
         bytes > self.bytes
             || (self.client != 0 && self.server.clients.directory.worker_of(self.client).is_none())

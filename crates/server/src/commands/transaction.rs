@@ -1,4 +1,4 @@
-//! Transactions: MULTI, DISCARD, WATCH, UNWATCH. What EXEC does is the dispatcher's: see `dispatch/transaction.rs`.
+//! Transactions: MULTI, DISCARD, WATCH, UNWATCH. The dispatcher executes EXEC: see `dispatch/transaction.rs`.
 
 use super::context::{Binding, CommandResult, Context, leased, leased_to_write};
 use super::error::CommandError;
@@ -24,7 +24,7 @@ fn multi(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// EXEC of a client that has no transaction; the others never come here.
+/// Replies to an EXEC outside a transaction. The dispatcher executes every other EXEC.
 fn exec_outside(_: &mut Context<'_, '_>) -> CommandResult {
     Err(CommandError::constant("ERR EXEC without MULTI"))
 }
@@ -38,7 +38,7 @@ fn discard(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Ends the client's transaction, if it has one, and forgets what it watches.
+/// Ends the client's transaction, if it has one, and removes its watches.
 pub fn discard_all(ctx: &mut Context<'_, '_>) {
     ctx.client.transaction = None;
     ctx.client.flags.set(ClientFlags::MULTI, false);
@@ -60,7 +60,7 @@ fn unwatch(ctx: &mut Context<'_, '_>) -> CommandResult {
 fn watch(ctx: &mut Context<'_, '_>) -> CommandResult {
     ctx.client.flags.set(ClientFlags::TRANSACTED, true);
     ctx.reply.ok();
-    // EXEC will fail: nothing more is worth watching.
+    // EXEC will fail in any case, so further keys need no watch.
     if ctx.client.is_dirty() {
         return Ok(());
     }

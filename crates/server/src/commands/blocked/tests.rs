@@ -1,4 +1,4 @@
-//! Timeouts are read as Valkey reads them.
+//! Tests that timeouts are parsed as in Valkey.
 
 use super::{deadline_ms, end_ms};
 

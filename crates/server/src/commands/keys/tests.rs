@@ -1,5 +1,5 @@
-//! What the recordings of COMMAND GETKEYS do not show: routing, hostile arguments, and agreement of the fast ways with
-//! the general one.
+//! Tests of the key walker that the recordings of COMMAND GETKEYS do not cover: routing, hostile arguments, and
+//! agreement of the fast cases with the general one.
 
 use super::*;
 use crate::commands::tables::TABLES;

@@ -1,4 +1,4 @@
-//! What commands ask for.
+//! Tests of the permissions that commands need.
 
 use super::*;
 use crate::commands::registry;

@@ -1,6 +1,6 @@
-//! ACL: the users, their rules, and the log of what was refused.
+//! ACL: the users, their rules, and the log of denied access.
 //!
-//! What narrows permissions runs in exclusive mode; the essay of [`crate::acl`] says why.
+//! Commands that narrow permissions run in exclusive mode. For the reason see the essay of [`crate::acl`].
 
 use std::sync::Arc;
 
@@ -35,11 +35,11 @@ pub const BINDINGS: &[(&str, Binding)] = &[
     ("acl|whoami", leased(who_am_i)),
 ];
 
-/// The most bits of a generated password.
+/// The largest size of a generated password, in bits.
 const PASSWORD_BITS_MAX: i64 = 4096;
-/// The default number of bits.
+/// The default size of a generated password, in bits.
 const PASSWORD_BITS: i64 = 256;
-/// The default number of entries shown.
+/// The default number of log entries shown.
 const LOG_ENTRIES: i64 = 10;
 
 const NO_FILE: CommandError = CommandError::constant(
@@ -48,7 +48,7 @@ const NO_FILE: CommandError = CommandError::constant(
      configuration.",
 );
 
-/// The error of a subcommand with too many words.
+/// Returns the error of a subcommand with too many words.
 fn too_many_words(ctx: &Context<'_, '_>) -> CommandError {
     let mut text = b"ERR unknown subcommand or wrong number of arguments for '".to_vec();
     text.extend_from_slice(shown_name(ctx.arg(1)));
@@ -133,7 +133,7 @@ fn user(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Four fields with their values.
+/// Writes the four fields of a selector with their values.
 fn describe_selector(reply: &mut Reply<'_>, selector: &Selector) {
     reply.bulk(b"commands");
     reply.bulk(&selector.describe_commands());
@@ -234,7 +234,7 @@ fn cat(ctx: &mut Context<'_, '_>) -> CommandResult {
             let name = shown(ctx.arg(2));
             let unknown = || CommandError::about("ERR Unknown category '", &name[..name.len().min(128)], "'");
             let category = catalogue.category(name).ok_or_else(unknown)?;
-            // Only commands that exist are shown.
+            // Only commands that the server implements are shown.
             let exists = |id: &&u16| usize::from(**id) < crate::commands::registry().commands().len();
             ctx.reply.array(category.members.iter().filter(exists).count());
             for id in category.members.iter().filter(exists) {

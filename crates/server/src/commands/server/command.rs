@@ -1,4 +1,4 @@
-//! COMMAND: what the commands are, from their metadata.
+//! COMMAND: describes the commands by their metadata.
 
 use crate::commands::context::{Binding, CommandResult, Context, leased};
 use crate::commands::registry;

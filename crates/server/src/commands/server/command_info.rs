@@ -1,7 +1,7 @@
-//! The replies of COMMAND and its subcommands: the metadata as clients see it.
+//! The replies of COMMAND and its subcommands: the commands' metadata in the form that clients see.
 //!
-//! Only commands that are bound to a handler exist here. Each function writes one complete reply. It gets the words of
-//! the request, so that `COMMAND INFO get` has its first name in word 2.
+//! They show only commands that have a handler. Each function writes one complete reply. It gets all words of the
+//! request, so that the first name of `COMMAND INFO get` is word 2.
 
 use weft_resp::{Reply, glob};
 
@@ -9,7 +9,7 @@ use crate::commands::keys::{Arguments, KeyPosition, walk};
 use crate::commands::registry::{Command, Lookup, Registry};
 use crate::commands::spec::{Arg, ArgType, BeginSearch, Categories, CommandSpec, FindKeys, Flags, KeySpec};
 
-/// COMMAND: describes every command.
+/// Replies to COMMAND: describes every command.
 pub fn all<H>(registry: &Registry<H>, out: &mut Reply<'_>) {
     out.array(registry.top_level_count());
     for command in registry.top_level() {
@@ -17,12 +17,12 @@ pub fn all<H>(registry: &Registry<H>, out: &mut Reply<'_>) {
     }
 }
 
-/// COMMAND COUNT: the number of commands, not counting subcommands.
+/// Replies to COMMAND COUNT: the number of commands without subcommands.
 pub fn count<H>(registry: &Registry<H>, out: &mut Reply<'_>) {
     out.integer(registry.top_level_count() as i64);
 }
 
-/// COMMAND INFO: describes the named commands, or all.
+/// Replies to COMMAND INFO: describes the named commands, or all.
 pub fn info<H, Args: Arguments + ?Sized>(registry: &Registry<H>, args: &Args, out: &mut Reply<'_>) {
     if args.len() <= 2 {
         return all(registry, out);
@@ -36,7 +36,7 @@ pub fn info<H, Args: Arguments + ?Sized>(registry: &Registry<H>, args: &Args, ou
     }
 }
 
-/// COMMAND DOCS: the documentation of the named commands, unknown ones left out, or of all.
+/// Replies to COMMAND DOCS: the documentation of the named commands except unknown ones, or of all.
 pub fn docs<H, Args: Arguments + ?Sized>(registry: &Registry<H>, args: &Args, out: &mut Reply<'_>) {
     let commands: Vec<&Command<H>> = if args.len() <= 2 {
         registry.top_level().collect()
@@ -52,7 +52,7 @@ pub fn docs<H, Args: Arguments + ?Sized>(registry: &Registry<H>, args: &Args, ou
     }
 }
 
-/// COMMAND LIST: the names of all commands and subcommands that pass the filter, if one is given.
+/// Replies to COMMAND LIST: the names of all commands and subcommands that match the filter, if there is one.
 pub fn list<H, Args: Arguments + ?Sized>(registry: &Registry<H>, args: &Args, out: &mut Reply<'_>) {
     let Some(filter) = Filter::parse(args) else {
         return out.error("ERR syntax error");
@@ -78,9 +78,9 @@ pub fn list<H, Args: Arguments + ?Sized>(registry: &Registry<H>, args: &Args, ou
 /// The filter of COMMAND LIST.
 enum Filter<'a> {
     None,
-    /// Only the commands of a module. There are none.
+    /// Only the commands of a module. No module has commands.
     Module,
-    /// Only the commands in a category; an unknown one is the empty set.
+    /// Only the commands in a category. An unknown category is the empty set.
     Category(Categories),
     Pattern(&'a [u8]),
 }
@@ -105,14 +105,14 @@ impl<'a> Filter<'a> {
     }
 }
 
-/// COMMAND GETKEYS: the keys in the command that follows.
+/// Replies to COMMAND GETKEYS: the keys of the command that follows.
 pub fn keys<H, Args: Arguments + ?Sized>(registry: &Registry<H>, args: &Args, out: &mut Reply<'_>) {
     reply_keys(registry, args, out, |request, key, out| {
         out.bulk(request.arg(key.index))
     });
 }
 
-/// COMMAND GETKEYSANDFLAGS: the keys in the command that follows, and what it does with each.
+/// Replies to COMMAND GETKEYSANDFLAGS: the keys of the command that follows, and the use that it makes of each.
 pub fn keys_and_flags<H, Args: Arguments + ?Sized>(registry: &Registry<H>, args: &Args, out: &mut Reply<'_>) {
     reply_keys(registry, args, out, |request, key, out| {
         out.array(2);
@@ -121,7 +121,7 @@ pub fn keys_and_flags<H, Args: Arguments + ?Sized>(registry: &Registry<H>, args:
     });
 }
 
-/// The words after COMMAND GETKEYS: a request of its own.
+/// The words after COMMAND GETKEYS, as a request.
 struct Quoted<'a, Args: ?Sized>(&'a Args);
 
 impl<Args: Arguments + ?Sized> Arguments for Quoted<'_, Args> {
@@ -259,7 +259,7 @@ fn describe_key_spec(spec: &KeySpec, out: &mut Reply<'_>) {
     }
 }
 
-/// The type of a search and its numbers.
+/// Writes the type of a search and its numbers.
 fn reply_rule(kind: &str, numbers: &[(&str, i32)], out: &mut Reply<'_>) {
     out.map(2);
     field("type", kind, out);
@@ -350,7 +350,7 @@ fn document_args(args: &[Arg], out: &mut Reply<'_>) {
     }
 }
 
-/// A keyword may be the empty string and is shown nevertheless.
+/// Returns `true` if the argument has a keyword. A pure token's keyword is shown even if it is empty.
 fn has_token(arg: &Arg) -> bool {
     !arg.token.is_empty() || arg.kind == ArgType::PureToken
 }
@@ -365,7 +365,7 @@ fn document_arg(arg: &Arg, out: &mut Reply<'_>) {
         !arg.deprecated_since.is_empty(),
         has_flags,
     ];
-    // Name, type, and either the display text or the nested arguments are always there.
+    // Name, type, and either the display text or the nested arguments are always present.
     out.map(3 + fields.into_iter().filter(|is_present| *is_present).count());
     field("name", arg.name, out);
     field("type", arg.kind.name(), out);

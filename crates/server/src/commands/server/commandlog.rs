@@ -1,4 +1,4 @@
-//! COMMANDLOG, and SLOWLOG, the older name of one of its logs.
+//! COMMANDLOG, and SLOWLOG, the older command for one of its logs.
 
 use weft_resp::number::parse_i64;
 
@@ -6,7 +6,7 @@ use crate::commands::context::{Binding, CommandResult, Context, leased};
 use crate::commands::error::{CommandError, shown_name};
 use crate::observability::commandlog::CommandLogKind;
 
-/// The subcommands of both.
+/// The subcommands of COMMANDLOG and SLOWLOG.
 pub const BINDINGS: &[(&str, Binding)] = &[
     ("commandlog|get", leased(get)),
     ("commandlog|help", leased(help)),

@@ -30,7 +30,8 @@ fn get(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Parameters change one command at a time. Applying them may open ports and files, so this does not run on a worker.
+/// Executes CONFIG SET. Commands change parameters one after another. Applying the changes may open ports and files, so
+/// it does not run on a worker.
 fn set(ctx: &mut Context<'_, '_>) -> CommandResult {
     if !ctx.argc().is_multiple_of(2) {
         return Err(CommandError::SYNTAX);
@@ -72,12 +73,12 @@ fn rewrite(ctx: &mut Context<'_, '_>) -> CommandResult {
     rewrite_to(ctx, RewriteScope::ChangedOnly, "")
 }
 
-/// DEBUG CONFIG-REWRITE-FORCE-ALL: a rewrite that writes defaults down too.
+/// Executes DEBUG CONFIG-REWRITE-FORCE-ALL, which writes defaults to the file, too.
 pub fn rewrite_all(ctx: &mut Context<'_, '_>) -> CommandResult {
     rewrite_to(ctx, RewriteScope::All, "CONFIG-REWRITE-FORCE-ALL failed: ")
 }
 
-/// Rewrites the file; errors begin with `what_failed`.
+/// Rewrites the configuration file. Error texts begin with `what_failed`.
 fn rewrite_to(ctx: &mut Context<'_, '_>, extent: RewriteScope, what_failed: &'static str) -> CommandResult {
     if ctx.server.config.file().is_none() {
         return Err(CommandError::text(format!(
@@ -103,7 +104,7 @@ fn rewrite_file(server: &Server, extent: RewriteScope) -> Result<(), String> {
     result
 }
 
-/// Counters that CONFIG RESETSTAT leaves alone, because they describe a state, or the age of the data.
+/// Counters that CONFIG RESETSTAT does not reset, because they describe a state or the age of the data.
 const KEPT: &[Counter] = &[Counter::Dirty, Counter::BusyNs];
 
 fn reset_statistics(ctx: &mut Context<'_, '_>) -> CommandResult {

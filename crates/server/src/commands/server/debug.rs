@@ -1,7 +1,7 @@
-//! DEBUG: subcommands for tests and developers, behind `enable-debug-command`.
+//! DEBUG: subcommands for tests and developers, which `enable-debug-command` permits.
 //!
 //! Subcommands for internals that Weft does not have (the resizing of one big table, list nodes, reply buffers) are
-//! accepted if their arguments are valid: the mechanisms that they switch do not exist here.
+//! accepted if their arguments are valid, but have no effect.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -83,7 +83,7 @@ fn debug(ctx: &mut Context<'_, '_>) -> CommandResult {
         }),
         (b"populate", 3..=5) => populate::populate(ctx),
         (b"leak", 3) => {
-            // Leaked on purpose.
+            // The memory is leaked on purpose.
             std::mem::forget(ctx.arg(2).to_vec());
             done(ctx)
         }
@@ -157,11 +157,11 @@ fn debug(ctx: &mut Context<'_, '_>) -> CommandResult {
     }
 }
 
-/// The double that DEBUG PROTOCOL shows, in as many digits as clients' tests expect.
+/// The double that DEBUG PROTOCOL shows, with as many digits as the tests of clients expect.
 #[expect(clippy::approx_constant, reason = "the value is that of Valkey, not the circle's")]
 const PROTOCOL_DOUBLE: f64 = 3.141;
 
-/// The error of a subcommand that does not exist with these arguments.
+/// Returns the error of a subcommand that does not exist with these arguments.
 fn unknown(ctx: &Context<'_, '_>) -> CommandError {
     CommandError::about(
         "ERR unknown subcommand or wrong number of arguments for '",
@@ -178,7 +178,7 @@ fn change_faults(ctx: &mut Context<'_, '_>, change: impl FnOnce(&mut InjectedFau
     done(ctx)
 }
 
-/// CLUSTERLINK KILL TO|FROM|ALL node: ends links to or from a node.
+/// Executes CLUSTERLINK KILL TO|FROM|ALL node: closes links to or from a node.
 fn end_cluster_links(ctx: &mut Context<'_, '_>) -> CommandResult {
     let Some(cluster) = &ctx.server.cluster else {
         return Err(CommandError::constant(
@@ -211,7 +211,7 @@ fn done(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// A switch, read as the number it starts with: anything but zero is on.
+/// Parses a switch. Any number but 0 is on; a word that is not a number is off.
 fn is_on(word: &[u8]) -> bool {
     parse_i64(word).is_some_and(|number| number != 0)
 }
@@ -221,7 +221,7 @@ fn crash(why: &str) -> ! {
     std::process::abort();
 }
 
-/// Puts a command that did not run here into the stream of the replicas.
+/// Propagates a command to the replicas without executing it here.
 fn replicate(ctx: &mut Context<'_, '_>) -> CommandResult {
     let words: Vec<&[u8]> = ctx.args.iter().skip(2).collect();
     let (db, effects) = (ctx.client.db, &mut *ctx.keys.effects);
@@ -231,7 +231,7 @@ fn replicate(ctx: &mut Context<'_, '_>) -> CommandResult {
     done(ctx)
 }
 
-/// Stops the links to replicas and to the primary for this time.
+/// Stops the links to replicas and to the primary for `duration`.
 fn stop_links(server: &Server, duration: Duration) {
     let until_ms = unix_ms().saturating_add(duration.as_millis() as u64);
     server
@@ -240,12 +240,12 @@ fn stop_links(server: &Server, duration: Duration) {
         .store(until_ms, Ordering::Relaxed);
 }
 
-/// Stops all commands of all clients, as the only thread of Valkey would.
+/// Stops all commands of all clients, as in Valkey, which executes them on a single thread.
 fn sleep(ctx: &mut Context<'_, '_>) -> CommandResult {
     let seconds = parse_f64(ctx.arg(2)).filter(|seconds| *seconds > 0.0).unwrap_or(0.0);
     let duration = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
     if !ctx.may_block {
-        // A transaction or a script already holds up all commands.
+        // A transaction or a script already blocks all commands.
         stop_links(ctx.server, duration);
         std::thread::sleep(duration);
         return done(ctx);
@@ -299,7 +299,7 @@ fn protocol(ctx: &mut Context<'_, '_>) -> CommandResult {
             if !resp3 {
                 return Err(CommandError::constant("ERR RESP2 is not supported by this command"));
             }
-            // Messages come behind the reply of the command that caused them.
+            // Messages follow the reply of the command that caused them.
             reply.bulk(b"Some real reply following the push reply");
             reply.push(2);
             reply.bulk(b"server-cpu-usage");
@@ -319,14 +319,18 @@ fn protocol(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Shows the entry of the key that is the n-th argument. The key is in no plan: DEBUG's metadata names none.
+/// Calls `show` with the entry of the key that is the n-th argument. DEBUG's metadata names no keys, so the key is not
+/// in the plan.
+///
+/// # Errors
+/// If the key does not exist, or the error of `show`.
 fn with_entry(
     ctx: &mut Context<'_, '_>,
     argument: usize,
     show: impl FnOnce(&mut Context<'_, '_>, EntryRef<'_, Value>) -> CommandResult,
 ) -> CommandResult {
     let hash = ctx.server.keyspace.hasher.hash(ctx.arg(argument));
-    // Lent for the time of the look: the handler needs the rest.
+    // The leases are taken out of the context for the time of the access, because the handler needs the rest of it.
     let held = std::mem::replace(&mut ctx.keys.held, HeldLeases::Nothing);
     let shown = WalkAccess::for_command(&held, ctx.pass).read_slot(KeyHasher::slot(hash), |slot| {
         show_entry(ctx, argument, hash, slot, show)
@@ -346,7 +350,7 @@ fn show_entry(
     show: impl FnOnce(&mut Context<'_, '_>, EntryRef<'_, Value>) -> CommandResult,
 ) -> CommandResult {
     let key = ctx.arg(argument);
-    // Expired keys that still exist are shown, too.
+    // Expired keys that have not been deleted yet are shown, too.
     let entry = slot.table(ctx.client.db).and_then(|table| table.find(hash, key));
     match entry {
         Some(entry) => show(ctx, entry),
@@ -358,7 +362,7 @@ fn object(ctx: &mut Context<'_, '_>) -> CommandResult {
     let fast = ctx.argc() == 4 && ctx.arg(3).eq_ignore_ascii_case(b"fast");
     let now_s = ctx.now_ms / 1000;
     with_entry(ctx, 2, |ctx, entry| {
-        /// Type, version and checksum of a dumped value are no part of its length.
+        /// The size of a dumped value's type, version and checksum in bytes. They are not part of its length.
         const FRAME_BYTES: usize = 11;
         let length = match fast {
             true => String::new(),
@@ -454,9 +458,10 @@ fn table_statistics(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Describes the tables of one database, one per slot, summed up in Valkey's words for its single table.
+/// Describes the tables of one database, one per slot. Their sums are shown in the format that Valkey has for its
+/// single table.
 fn describe_tables(server: &Server, db: usize, walk: impl FnOnce(&mut dyn FnMut(&Slot))) -> String {
-    /// Entries that fit into a bucket, and its size in bytes.
+    /// The number of entries that fit into a bucket, and its size in bytes.
     const BUCKET: (usize, usize) = (7, 64);
     let (mut bytes, mut slots, mut longest) = (0, 0, 0);
     walk(&mut |slot| {
@@ -483,10 +488,10 @@ fn describe_tables(server: &Server, db: usize, walk: impl FnOnce(&mut dyn FnMut(
     text
 }
 
-/// Data that is being loaded cannot be replaced meanwhile.
+/// The reply while data is loaded, because it cannot be replaced during the load.
 const LOADING: &[u8] = b"-LOADING Valkey is loading the dataset in memory\r\n";
 
-/// DEBUG LOADAOF: what is in memory gives way to what is in the append-only file.
+/// Executes DEBUG LOADAOF, which replaces the data in memory by the contents of the append-only file.
 fn load_aof(ctx: &mut Context<'_, '_>) -> CommandResult {
     if !ctx.may_block {
         return Err(CommandError::constant(
@@ -506,7 +511,7 @@ fn load_aof(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// `DEBUG RELOAD [MERGE] [NOFLUSH] [NOSAVE]`: writes all data to the dump and loads it again.
+/// Executes `DEBUG RELOAD [MERGE] [NOFLUSH] [NOSAVE]`, which writes all data to the dump and loads it again.
 fn reload(ctx: &mut Context<'_, '_>) -> CommandResult {
     let mut how = ReloadOptions {
         should_save: true,
@@ -542,7 +547,8 @@ fn reload(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Random patterns against random strings: none may crash, and a string without wildcards matches itself.
+/// Matches random patterns against random strings. None may crash, and a pattern without wildcards must match only
+/// itself.
 fn match_patterns(ctx: &mut Context<'_, '_>) -> CommandResult {
     const ROUNDS: usize = 200_000;
     const LENGTH: usize = 32;
@@ -586,13 +592,13 @@ fn nodes_of(value: ValueRef<'_, Value>) -> String {
     }
 }
 
-/// The error that the allocator answered with.
+/// Returns the error for an error code of the allocator.
 fn allocator_error(errno: i32) -> CommandError {
     let text = nix::errno::Errno::from_raw(errno).desc();
     CommandError::text(format!("ERR {text}"))
 }
 
-/// `DEBUG MALLCTL name [number]`.
+/// Executes `DEBUG MALLCTL name [number]`.
 fn allocator_number(ctx: &mut Context<'_, '_>) -> CommandResult {
     let new = match ctx.argc() {
         4 => Some(parse_i64(ctx.arg(3)).ok_or(CommandError::NOT_AN_INTEGER)?),
@@ -603,7 +609,7 @@ fn allocator_number(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// `DEBUG MALLCTL-STR name [VOID]`: a text, or a command. Texts are not changed.
+/// Executes `DEBUG MALLCTL-STR name [VOID]`, where the name is that of a text or of a command. Texts cannot be changed.
 fn allocator_text(ctx: &mut Context<'_, '_>) -> CommandResult {
     if ctx.argc() == 4 {
         if ctx.arg(3) != b"VOID" {

@@ -1,7 +1,7 @@
-//! DEBUG DIGEST and DIGEST-VALUE: a fingerprint of data that does not depend on its order in memory.
+//! DEBUG DIGEST and DIGEST-VALUE: a digest of data that does not depend on its order in memory.
 //!
-//! The fingerprint of a key is a chain: each part is hashed into what came before it. The fingerprint of a
-//! database is the exclusive or over its keys. Both are those of Valkey, so that data can be compared across.
+//! The digest of a key is a chain: each part is hashed into the parts before it. The digest of a database is the
+//! exclusive or of its keys' digests. Both equal Valkey's, so that the data of both servers can be compared.
 
 use std::ops::ControlFlow;
 
@@ -21,7 +21,7 @@ use weft_values::stream::{Stream, StreamId};
 
 use crate::keyspace::access::{KeyCounts, is_expired};
 
-/// Marks a key that expires; when it does is left out, as it differs between copies.
+/// Marks a key that expires. The time is left out, because it differs between copies.
 const EXPIRES: &[u8] = b"!!expire!!";
 /// Valkey's number of the type string.
 const TYPE_STRING: u32 = 0;
@@ -36,18 +36,18 @@ const TYPE_HASH: u32 = 4;
 /// Valkey's number of the type stream.
 const TYPE_STREAM: u32 = 6;
 
-/// A fingerprint under way.
+/// A digest that is being computed.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Fingerprint([u8; 20]);
 
 impl Fingerprint {
-    /// Adds a part whose place does not matter.
+    /// Adds a part. The order of parts that are added in this way does not matter.
     fn add(&mut self, part: &[u8]) {
         let hash = Sha1::digest(part);
         self.0.iter_mut().zip(hash).for_each(|(byte, other)| *byte ^= other);
     }
 
-    /// Adds a part at this place.
+    /// Adds a part and hashes the result, so that the order of parts matters.
     fn chain(&mut self, part: &[u8]) {
         self.add(part);
         self.0 = Sha1::digest(self.0).into();
@@ -94,7 +94,7 @@ impl Fingerprint {
         }
     }
 
-    /// The expiry of fields is left out, like all times, and those that have expired are.
+    /// The expiry of fields is left out, like all times. Expired fields are left out, too.
     fn add_hash(&mut self, hash: HashRef<'_>, now_ms: u64) {
         self.chain(&TYPE_HASH.to_be_bytes());
         hash.for_each(now_ms, |field| {
@@ -143,23 +143,23 @@ impl Fingerprint {
         }
     }
 
-    /// 40 hexadecimal digits.
+    /// Returns the digest as 40 hexadecimal digits.
     pub fn text(&self) -> String {
         hex::encode(self.0)
     }
 }
 
-/// The fingerprint of a value with its expiry.
+/// Returns the digest of a value with its expiry.
 pub fn of_value(entry: EntryRef<'_, Value>, now_ms: u64) -> Fingerprint {
     let mut fingerprint = Fingerprint::default();
     fingerprint.add_value(entry, now_ms);
     fingerprint
 }
 
-/// Shows all keys of a database.
+/// Calls a function with each key of a database.
 pub type Walk<'a> = dyn FnMut(usize, &mut dyn FnMut(u16, EntryRef<'_, Value>)) + 'a;
 
-/// The fingerprint of all databases.
+/// Returns the digest of all databases.
 pub fn of_everything(counts: &KeyCounts, now_ms: u64, walk: &mut Walk<'_>) -> Fingerprint {
     let mut all = Fingerprint::default();
     for db in 0..counts.databases() {

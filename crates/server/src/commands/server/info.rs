@@ -1,4 +1,4 @@
-//! INFO: which sections a client wants, and the question to the workers that some of them need.
+//! INFO: the choice of sections, and the worker query that some of them need.
 
 use crate::commands::context::{Binding, CommandResult, Context, NextStep, leased, reply_bytes};
 use crate::keyspace::{GatePassage, SLOTS};
@@ -33,7 +33,8 @@ fn info(ctx: &mut Context<'_, '_>) -> CommandResult {
         true => mean_ttls_ms(ctx),
         false => Vec::new(),
     };
-    // Now, and not when the answers are in: a command's own metrics are left out.
+    // The sections are rendered before the query, not when the answers have arrived, so that they do not include the
+    // metrics of this command.
     let texts: Vec<Text> = wanted
         .iter()
         .map(|section| match section {
@@ -66,7 +67,7 @@ fn info(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// The text of a section, or what needs the workers' answers first.
+/// The text of a section, or a section that needs the answers of the workers first.
 enum Text {
     Ready(Vec<u8>),
     Asked(Section),
@@ -83,7 +84,7 @@ fn join(server: &Server, texts: &[Text], clients: &ClientFigures) -> Vec<u8> {
     texts.join(&b"\r\n"[..])
 }
 
-/// The sections that the words name, in the order in which they are shown.
+/// Returns the sections that the words name, in the order in which they are shown.
 fn wanted<'a>(words: impl Iterator<Item = &'a [u8]>) -> Vec<Section> {
     let mut named = Vec::new();
     let mut any = false;
@@ -104,7 +105,7 @@ fn wanted<'a>(words: impl Iterator<Item = &'a [u8]>) -> Vec<Section> {
     named
 }
 
-/// One worker's part: its clients' figures, eight bytes each.
+/// Returns the figures of one worker's clients, eight bytes each.
 fn figures(clients: &mut dyn ClientVisitor) -> TransactionPart {
     let mut figures = ClientFigures {
         closing: clients.closing(),
@@ -155,10 +156,10 @@ fn total(parts: &[TransactionPart]) -> ClientFigures {
     total
 }
 
-/// Slots whose keys are looked at to estimate a mean, and keys of each.
+/// The number of slots to sample for estimating a mean, and the number of keys of each.
 const SAMPLED: (usize, usize) = (16, 32);
 
-/// An estimate of the mean time to live of the keys with an expiry, by database.
+/// Returns the estimated mean time to live of the keys with an expiry, in milliseconds by database.
 fn mean_ttls_ms(ctx: &Context<'_, '_>) -> Vec<u64> {
     let counts = &ctx.server.keyspace.counts;
     (0..counts.databases())
@@ -169,7 +170,8 @@ fn mean_ttls_ms(ctx: &Context<'_, '_>) -> Vec<u64> {
         .collect()
 }
 
-/// Samples keys of a few slots from a random one on. A slot that is leased by a writer is left out.
+/// Returns the mean time to live of some keys, in milliseconds. It samples keys of a few slots that begin at a random
+/// one, and skips slots that are leased by a writer.
 fn mean_ttl_ms(pass: &GatePassage<'_>, db: usize, now_ms: u64) -> u64 {
     let first = fastrand::usize(..SLOTS);
     let (mut slots, mut keys, mut sum_ms) = (0, 0, 0);

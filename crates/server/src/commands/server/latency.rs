@@ -1,4 +1,4 @@
-//! LATENCY: spikes of the latency monitor, and histograms of commands.
+//! LATENCY: latency spikes of the latency monitor, and latency histograms of commands.
 
 use std::fmt::Write as _;
 
@@ -90,7 +90,7 @@ fn histogram(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Writes a command's name and histogram, if it has one.
+/// Writes a command's name and histogram. Returns `false` if it has no histogram.
 fn reply_histogram(ctx: &mut Context<'_, '_>, metrics: &Metrics, full_name: &str, id: u16) -> bool {
     let Some(histogram) = metrics.histogram(id as usize) else {
         return false;
@@ -110,7 +110,7 @@ fn reply_histogram(ctx: &mut Context<'_, '_>, metrics: &Metrics, full_name: &str
     true
 }
 
-/// Width and height of a graph, characters.
+/// The width and height of a graph, in characters.
 const GRAPH: (usize, u64) = (80, 4);
 
 fn graph(ctx: &mut Context<'_, '_>) -> CommandResult {
@@ -138,7 +138,7 @@ fn draw(name: &str, series: &LatencySeries, now_s: u64) -> String {
     text.push_str(&"-".repeat(GRAPH.0));
     text.push('\n');
     let range = (high - low).max(1);
-    // Each row has three strengths of ink.
+    // Each row has three levels.
     let inks = GRAPH.1 * 3;
     let heights: Vec<u64> = shown
         .iter()
@@ -175,7 +175,7 @@ fn draw(name: &str, series: &LatencySeries, now_s: u64) -> String {
     text
 }
 
-/// An age in its largest unit.
+/// Formats an age in its largest unit.
 fn age(seconds: u64) -> String {
     match seconds {
         0..60 => format!("{seconds}s"),

@@ -1,4 +1,4 @@
-//! LOLWUT: a piece of woven cloth, and the version.
+//! LOLWUT: draws a piece of woven cloth and shows the version.
 
 use weft_resp::number::{parse_f64, parse_i64};
 
@@ -9,15 +9,15 @@ use crate::config::COMPATIBLE_VERSION;
 /// LOLWUT.
 pub const BINDINGS: &[(&str, Binding)] = &[("lolwut", leased(lolwut))];
 
-/// Columns and rows, when none are asked for, and the most there can be.
+/// The default number of columns and rows, and the largest.
 const SIZE: (usize, usize) = (66, 20);
 const LARGEST: (usize, usize) = (160, 64);
 
-/// The version that is drawn when none is asked for.
+/// The version that is drawn by default.
 const NEWEST_VERSION: i64 = 9;
 
-/// `LOLWUT [VERSION n] [columns rows] [real imaginary]`: the version chooses the weave, further numbers add to its
-/// seed.
+/// Executes `LOLWUT [VERSION n] [columns rows] [real imaginary]`. The version selects the weave; further numbers add to
+/// its seed.
 fn lolwut(ctx: &mut Context<'_, '_>) -> CommandResult {
     let has_version = ctx.argc() > 2 && ctx.arg(1).eq_ignore_ascii_case(b"version");
     let first = if has_version { 3 } else { 1 };
@@ -44,8 +44,8 @@ struct CanvasOptions {
 }
 
 impl CanvasOptions {
-    /// The versions that Valkey draws for differ in the number of words they read (90 is the ninth, too); other
-    /// versions read none.
+    /// Parses the arguments. The versions that Valkey has drawings for differ in the number of words that they read (90
+    /// is the ninth version, too). Other versions read none.
     fn read(version: i64, words: &[&[u8]]) -> Result<CanvasOptions, CommandError> {
         let (integers, floats) = match (version, words) {
             (5, _) => (&words[..words.len().min(3)], &[][..]),
@@ -79,8 +79,8 @@ impl CanvasOptions {
     }
 }
 
-/// Warp threads hang down, the weft passes over one and under the next; where it lies on top and how far it
-/// floats follows a twill that drifts with the seed.
+/// Draws vertical warp threads that the weft crosses, over one and under the next. A twill pattern that depends on the
+/// seed decides where the weft is on top and over how many threads it goes.
 fn weave(seed: u64, columns: usize, rows: usize) -> String {
     const OVER: [char; 3] = ['─', '═', '╌'];
     const UNDER: [char; 3] = ['│', '║', '╎'];
@@ -89,7 +89,7 @@ fn weave(seed: u64, columns: usize, rows: usize) -> String {
     let mut text = String::with_capacity(rows * (columns * 3 + 1));
     for row in 0..rows as u64 {
         for column in 0..columns as u64 {
-            // Diamonds: the diagonal turns round every float squared rows.
+            // Diamonds: the diagonal changes its direction every `float * float` rows.
             let turn = float * float;
             let slope = if (row / turn).is_multiple_of(2) {
                 row

@@ -1,4 +1,4 @@
-//! MEMORY: what memory is used for.
+//! MEMORY: reports the use of memory.
 
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
@@ -48,7 +48,8 @@ fn usage(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// The bytes that a key and its value take from the allocator. Collections keep count, so there is nothing to sample.
+/// Returns the number of bytes that a key and its value take from the allocator. Collections count their bytes, so
+/// sampling is not necessary.
 fn bytes_of(entry: EntryRef<'_, Value>) -> usize {
     let behind = match entry.value() {
         ValueRef::Object(object) => object.allocated_bytes(),
@@ -76,7 +77,7 @@ fn allocator_statistics(ctx: &mut Context<'_, '_>) -> CommandResult {
     })
 }
 
-/// Bytes of the tables of each database that was ever used, if `walk` shows all slots.
+/// Returns the number of bytes of the tables of each database that was ever used. `walk` must visit all slots.
 fn table_bytes(server: &Server, walk: impl FnOnce(&mut dyn FnMut(&Slot))) -> Vec<(usize, u64)> {
     let counts = &server.keyspace.counts;
     let mut bytes = vec![0u64; counts.databases()];
@@ -94,7 +95,7 @@ fn table_bytes(server: &Server, walk: impl FnOnce(&mut dyn FnMut(&Slot))) -> Vec
 fn statistics(ctx: &mut Context<'_, '_>) -> CommandResult {
     let protocol = ctx.client.protocol;
     if let Some(whole) = WalkAccess::for_whole_keyspace(&ctx.keys.held) {
-        // In a transaction or script, which has the whole keyspace, the figures are those of this moment.
+        // A transaction or script owns the whole keyspace, so these are its current figures.
         let tables = table_bytes(ctx.server, |visit| whole.for_each_slot(visit));
         statistics_of(ctx.server, &tables, &mut ctx.reply);
         return Ok(());
@@ -181,7 +182,7 @@ fn write_statistics(reply: &mut Reply<'_>, figures: &MemoryFigures, client_bytes
     for (db, bytes) in tables {
         reply.bulk(format!("db.{db}").as_bytes());
         reply.map(2);
-        // Expiries lie in the entries, and their index in the buckets.
+        // Expiries are stored in the entries, and their index in the buckets.
         write_figures(
             reply,
             &[
@@ -209,7 +210,7 @@ fn bytes_per_key(figures: &MemoryFigures) -> u64 {
     grown.checked_div(figures.keys).unwrap_or(0)
 }
 
-/// Below this, ratios say nothing.
+/// The allocated memory in bytes below which ratios have no meaning.
 const TOO_LITTLE_BYTES: u64 = 5 << 20;
 
 fn doctor(ctx: &mut Context<'_, '_>) -> CommandResult {

@@ -22,7 +22,7 @@ pub mod time;
 
 use super::context::{CommandResult, Context};
 
-/// Replies with a container's HELP: its usage line, then pairs of a usage and what it does.
+/// Replies with a container's HELP: its usage line, then each topic's usage and description.
 pub fn help(ctx: &mut Context<'_, '_>, container: &str, topics: &[(&str, &str)]) -> CommandResult {
     let lines = topics.iter().map(|(_, text)| 1 + text.lines().count()).sum::<usize>();
     ctx.reply.array(lines + 3);

@@ -1,4 +1,4 @@
-//! MODULE: the only module is the built-in script engine, and none can be loaded.
+//! MODULE: the only module is the built-in script engine, and no other can be loaded.
 
 use crate::commands::context::{Binding, CommandResult, Context, leased};
 use crate::commands::error::CommandError;
@@ -13,7 +13,7 @@ pub const BINDINGS: &[(&str, Binding)] = &[
     ("module|unload", leased(unload)),
 ];
 
-/// The engine of scripts, which Valkey lists as a module.
+/// The script engine, which Valkey lists as a module.
 const ENGINE: &[u8] = b"lua";
 
 fn help(ctx: &mut Context<'_, '_>) -> CommandResult {
@@ -50,7 +50,7 @@ fn list(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Fails as in a Valkey that finds no library it can load.
+/// Fails as Valkey does if it cannot load a library.
 fn load(ctx: &mut Context<'_, '_>) -> CommandResult {
     let path = String::from_utf8_lossy(ctx.arg(2));
     log::warning!("Module {path} failed to load: this server has no modules");

@@ -9,7 +9,7 @@ pub const BINDINGS: &[(&str, Binding)] = &[("monitor", leased(monitor))];
 
 fn monitor(ctx: &mut Context<'_, '_>) -> CommandResult {
     if ctx.client.flags.contains(ClientFlags::MONITOR) {
-        // Valkey does not answer a second time.
+        // As in Valkey, a second MONITOR has no reply.
         return Ok(());
     }
     if !ctx.may_block {

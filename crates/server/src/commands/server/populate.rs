@@ -1,4 +1,4 @@
-//! DEBUG POPULATE: many keys at once, for tests and benchmarks.
+//! DEBUG POPULATE: creates many keys at once, for tests and benchmarks.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::keyspace::hash::KeyHasher;
 use crate::keyspace::{Seat, Slot, SlotHeader, publish_header};
 use crate::state::Server;
 
-/// The time for which a slot that is leased by another thread is left alone.
+/// The pause before another attempt to lease a slot that another thread holds.
 const RETRY: Duration = Duration::from_micros(50);
 
 /// The arguments of DEBUG POPULATE.
@@ -20,11 +20,11 @@ struct PopulateOptions {
     db: usize,
     count: u64,
     prefix: Vec<u8>,
-    /// 0: as long as its text.
+    /// The length of the values in bytes; 0 for the length of their text.
     value_bytes: usize,
 }
 
-/// `DEBUG POPULATE count [prefix] [size]`.
+/// Executes `DEBUG POPULATE count [prefix] [size]`.
 pub fn populate(ctx: &mut Context<'_, '_>) -> CommandResult {
     let number = |argument: &[u8]| -> Result<u64, CommandError> {
         match parse_i64(argument) {
@@ -65,7 +65,7 @@ pub fn populate(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Creates the keys that do not exist, one lease each, and leaves the gate at intervals.
+/// Creates the keys that do not exist, under one lease each, and leaves the gate at intervals.
 fn make(server: &Server, seat: &mut Seat, order: &PopulateOptions) {
     let row = seat.index();
     let mut next = 0;
@@ -91,7 +91,7 @@ fn make(server: &Server, seat: &mut Seat, order: &PopulateOptions) {
     }
 }
 
-/// One of the keys.
+/// A key to create.
 struct Key {
     number: u64,
     name: Vec<u8>,
@@ -106,8 +106,8 @@ impl Key {
     }
 }
 
-/// Creates one key if it does not exist, in its slot; returns the memory to free. As in Valkey, this does not count as
-/// a change.
+/// Creates one key in its slot if it does not exist, and returns the memory to free. As in Valkey, this does not count
+/// as a change.
 fn make_one(
     server: &Server,
     row: usize,
@@ -132,7 +132,7 @@ fn make_one(
     if order.value_bytes > 0 {
         value.resize(order.value_bytes, 0);
     }
-    // Used now, in the coarse sense of the access clock.
+    // The current time on the access clock, which counts seconds.
     let clock = (weft_reactor::unix_ms() / 1000) as u32 & ((1 << 24) - 1);
     let freed = table.insert(hash, name, NewValue::Bytes(&value), None, clock);
     publish_header(header, slot);

@@ -1,4 +1,4 @@
-//! ROLE, REPLICAOF, and the commands between servers about replication.
+//! ROLE, REPLICAOF, FAILOVER, and the replication commands that servers send to each other.
 
 use std::sync::atomic::Ordering;
 
@@ -76,7 +76,10 @@ fn psync(ctx: &mut Context<'_, '_>) -> CommandResult {
     supply(ctx, Some((id, offset)), true)
 }
 
-/// The primary asks this replica to take over.
+/// Makes this replica a primary, as its primary requested in a coordinated failover.
+///
+/// # Errors
+/// If this server is not a replica, or has another replication id.
 fn take_over(ctx: &mut Context<'_, '_>, id: &str) -> CommandResult {
     let repl = &ctx.server.replication;
     if !repl.is_replica() {
@@ -93,6 +96,9 @@ fn take_over(ctx: &mut Context<'_, '_>, id: &str) -> CommandResult {
 }
 
 /// Moves the replica's connection to the thread that serves replicas.
+///
+/// # Errors
+/// If this server cannot serve replicas now, or if the replica's capabilities do not suffice.
 fn supply(ctx: &mut Context<'_, '_>, resume: Option<(String, i64)>, is_psync: bool) -> CommandResult {
     let repl = &ctx.server.replication;
     if repl.is_failing_over() {
@@ -220,7 +226,10 @@ fn replconf(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Notes what a replica says about itself.
+/// Records an option of REPLCONF in the replica's handshake.
+///
+/// # Errors
+/// If the option is unknown or its value is invalid.
 fn note(server: &Server, handshake: &mut ReplicaHandshake, option: &[u8], value: &[u8]) -> CommandResult {
     let is_on = || match parse_i64(value) {
         Some(number @ (0 | 1)) => Ok(number == 1),
@@ -240,7 +249,7 @@ fn note(server: &Server, handshake: &mut ReplicaHandshake, option: &[u8], value:
                 value.len()
             )));
         }
-        // Others are for primaries that know them.
+        // Unknown capabilities are ignored.
         b"capa" => match value.to_ascii_lowercase().as_slice() {
             b"eof" => handshake.supports_eof_mark = true,
             b"psync2" => handshake.supports_psync2 = true,
@@ -250,7 +259,7 @@ fn note(server: &Server, handshake: &mut ReplicaHandshake, option: &[u8], value:
         b"rdb-channel" => handshake.is_rdb_channel = is_on()?,
         b"set-rdb-client-id" => {
             let id = parse_i64(value).ok_or(CommandError::NOT_AN_INTEGER)?;
-            // While tests stop the links, requests for the stream wait too.
+            // While tests stop the links, requests for the replication stream wait, too.
             server.replication.sleep_if_requested();
             let client = u64::try_from(id).ok();
             let client = client.filter(|client| server.replication.replicas.awaited_dumps().contains(client));
@@ -281,7 +290,7 @@ fn note(server: &Server, handshake: &mut ReplicaHandshake, option: &[u8], value:
     Ok(())
 }
 
-/// A replica can take the dump over a second connection.
+/// Records that a replica can receive the dump over a second connection, if the configuration allows it.
 fn note_dual_channel(server: &Server, handshake: &mut ReplicaHandshake) {
     if !server.config.boolean(id::DUAL_CHANNEL_REPLICATION_ENABLED) {
         return;
@@ -292,7 +301,10 @@ fn note_dual_channel(server: &Server, handshake: &mut ReplicaHandshake) {
     }
 }
 
-/// Notes which node of the cluster a replica is.
+/// Records the cluster node that a replica is.
+///
+/// # Errors
+/// If cluster mode is off or the node is unknown.
 fn note_node(server: &Server, handshake: &mut ReplicaHandshake, name: &[u8]) -> CommandResult {
     let Some(cluster) = &server.cluster else {
         return Err(CommandError::constant("ERR This instance has cluster support disabled"));
@@ -306,7 +318,7 @@ fn note_node(server: &Server, handshake: &mut ReplicaHandshake, name: &[u8]) -> 
 /// The maximum length of a replica's address in bytes, plus one.
 const LONGEST_ADDRESS: usize = 256;
 
-/// `1.2.3` as a number.
+/// Parses a version such as `1.2.3` to a number with one byte for each part.
 fn version_number(text: &[u8]) -> Option<u32> {
     let parts: Vec<u32> = text
         .split(|byte| *byte == b'.')

@@ -24,7 +24,7 @@ const IN_PROGRESS: &str = "ERR Background save already in progress";
 const OTHER_IN_PROGRESS: &str = "ERR Another child process is active (AOF?): can't BGSAVE right now. Use BGSAVE SCHEDULE \
                                  in order to schedule a BGSAVE whenever possible.";
 
-/// All other commands wait while the dump is written.
+/// Executes SAVE on a background thread. All other commands wait while the dump is written.
 fn save(ctx: &mut Context<'_, '_>) -> CommandResult {
     if is_dumping(ctx.server) {
         return Err(CommandError::constant(IN_PROGRESS));
@@ -93,7 +93,7 @@ fn bgrewriteaof(ctx: &mut Context<'_, '_>) -> CommandResult {
             .aof
             .is_rewrite_scheduled
             .store(true, Ordering::Relaxed);
-        // A requested rewrite does not wait because earlier ones have failed.
+        // A requested rewrite is not delayed by earlier failures.
         server.persistence.aof.failures.store(0, Ordering::Relaxed);
         log::notice!("Background append only file rewriting scheduled.");
     };
@@ -129,7 +129,7 @@ fn bgrewriteaof(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// The cron begins it.
+/// Schedules a background save, which the cron then begins.
 fn schedule(server: &Server, after_transaction: bool) {
     server.persistence.dumps.is_scheduled.store(true, Ordering::Relaxed);
     if after_transaction {
@@ -149,7 +149,7 @@ fn cancel(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Before the first dump, the time of the start.
+/// Executes LASTSAVE. Before the first dump, the reply is the start time of the server.
 fn last_save(ctx: &mut Context<'_, '_>) -> CommandResult {
     let at_s = ctx.server.persistence.dumps.last_save_s.load(Ordering::Relaxed);
     ctx.reply.integer(at_s as i64);

@@ -54,7 +54,7 @@ fn shutdown(ctx: &mut Context<'_, '_>) -> CommandResult {
         ctx.reply.ok();
         return Ok(());
     }
-    // A dump would wait for the script.
+    // A save would wait for the script.
     let no_save_alone = options.no_save && ctx.argc() == 2;
     if let Some(run) = ctx
         .server

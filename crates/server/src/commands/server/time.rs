@@ -15,7 +15,7 @@ fn time(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// What TIME answers at this time since the epoch.
+/// Writes the reply of TIME for a time since the Unix epoch.
 pub fn write(reply: &mut Reply<'_>, now: Duration) {
     reply.array(2);
     reply.bulk_integer(now.as_secs() as i64);

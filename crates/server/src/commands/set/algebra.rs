@@ -1,8 +1,8 @@
 //! Unions, intersections and differences of sets.
 //!
-//! What is computed for a reply is written while it is found, wherever that can be done without remembering it. A
-//! result that is to be stored is a set of its own until all of it is known: the key it goes to may be one of those it
-//! is made of. Encodings of stored results are those of Valkey: they follow from the order in which members are added.
+//! A result for a reply is written while it is computed, wherever its members need not be remembered. A result to be
+//! stored is a separate set until it is complete, because the destination key may be one of the sources. Stored results
+//! have the same encodings as in Valkey, which depend on the order in which members are added.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -28,13 +28,13 @@ pub const BINDINGS: &[(&str, Binding)] = &[
     ("sunionstore", leased(sunionstore)),
 ];
 
-/// What adding a member to a result, or taking it out again, takes, ns.
+/// The time for adding a member to a result, or for removing it from the result, in nanoseconds.
 const COLLECT_NS: u64 = 100;
 
-/// The sets of some keys, in the order of the keys; a missing key gives `None`.
+/// Returns the sets of some keys, in the order of the keys; `None` for a missing key.
 ///
 /// # Errors
-/// `WRONGTYPE` when one of the keys holds something else.
+/// `WRONGTYPE` if one of the keys holds another type.
 fn sets_of<'k>(keys: &'k mut Keys<'_, '_>, indices: Range<usize>) -> Result<Vec<Option<SetView<'k>>>, CommandError> {
     for index in indices.clone() {
         keys.prefetch_ahead(index);
@@ -61,14 +61,14 @@ fn store_result(ctx: &mut Context<'_, '_>, result: Set, event: &'static str) {
     ctx.reply.integer(members as i64);
 }
 
-/// What all of some sets have in common.
+/// The intersection of some sets.
 struct Intersection<'a> {
     smallest: SetView<'a>,
     others: Vec<SetView<'a>>,
 }
 
 impl<'a> Intersection<'a> {
-    /// `None` if it is empty because one of the sets is missing.
+    /// Returns `None` if the intersection is empty because one of the sets is missing.
     fn of(sets: Vec<Option<SetView<'a>>>) -> Option<Self> {
         let mut sets: Vec<SetView<'a>> = sets.into_iter().collect::<Option<_>>()?;
         sets.sort_by_key(SetView::len);
@@ -137,7 +137,7 @@ fn sinterstore(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// The number of keys and the limit of SINTERCARD; 0 is none.
+/// Parses the number of keys and the limit of SINTERCARD. A limit of 0 stands for no limit.
 fn cardinality_options(ctx: &Context<'_, '_>) -> Result<(usize, usize), CommandError> {
     let keys = parse_i64(ctx.arg(1))
         .and_then(|keys| usize::try_from(keys).ok())
@@ -180,7 +180,7 @@ fn sintercard(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// An empty set for members of these sets that are shown and forgotten: one that is fast to search.
+/// Returns an empty set for members of these sets that are only written to a reply. Its encoding is fast to search.
 fn result_for_reply(sets: &[SetView<'_>]) -> Set {
     match largest(sets) {
         Some(largest) if !sets.iter().all(|set| matches!(set, SetView::Integers(_))) => {
@@ -190,8 +190,8 @@ fn result_for_reply(sets: &[SetView<'_>]) -> Set {
     }
 }
 
-/// An empty set for all members of these sets, to be stored. It begins as one of integers, unless it is sure to become
-/// a table.
+/// Returns an empty set for storing the union of these sets. It begins as a set of integers, unless it is certain to
+/// become a table.
 fn result_for_union(sets: &[SetView<'_>], limits: SetLimits) -> Set {
     match largest(sets) {
         Some(largest) if largest.len() > limits.integers.max(limits.run_members) => {
@@ -258,14 +258,14 @@ fn sunionstore(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// What one set has that others have not.
+/// The members of one set that are in none of the other sets.
 struct Difference<'a> {
     first: SetView<'a>,
     others: Vec<SetView<'a>>,
 }
 
 impl<'a> Difference<'a> {
-    /// `None` if it is empty because the first set is missing, or is among the others.
+    /// Returns `None` if the difference is empty because the first set is missing or is also one of the others.
     fn of(keys: &'a mut Keys<'_, '_>, indices: Range<usize>) -> Result<Option<Self>, CommandError> {
         let name = keys.name(indices.start);
         let others = indices.start + 1..indices.end;
@@ -279,8 +279,9 @@ impl<'a> Difference<'a> {
         }))
     }
 
-    /// Whether to look up each of the first set's members in all others, rather than to go through all sets. It gets
-    /// some advantage, for it often ends early, and it needs no memory.
+    /// Returns `true` if each of the first set's members should be looked up in all other sets, and `false` if all sets
+    /// should be iterated. The estimate favours lookups by a factor of two, because they often end early and need no
+    /// memory.
     fn by_lookups(&self) -> bool {
         let (first, sets) = (self.first.len() as u64, 1 + self.others.len() as u64);
         first * sets / 2 <= first + members_of_all(&self.others)
@@ -300,7 +301,7 @@ impl<'a> Difference<'a> {
         self.first.iter().filter(in_none)
     }
 
-    /// The difference, put into an empty set.
+    /// Adds the difference to `result`, which must be empty, and returns it.
     fn collect(&self, mut result: Set, limits: SetLimits) -> Set {
         if self.by_lookups() {
             self.members().for_each(|member| result.add_new(member, limits));

@@ -1,4 +1,4 @@
-//! The commands on sets.
+//! The set commands.
 
 pub mod algebra;
 use std::cell::Cell;
@@ -33,21 +33,21 @@ pub const BINDINGS: &[(&str, Binding)] = &[
     ("sscan", leased(sscan)),
 ];
 
-/// What adding or removing a member takes, ns, where the set is far from the cache.
+/// The time for adding or removing a member, in nanoseconds, if the set is not in the cache.
 const CHANGE_NS: u64 = 120;
-/// What showing a member takes, ns.
+/// The time for writing a member to a reply, in nanoseconds.
 pub const SHOW_NS: u64 = 30;
-/// What drawing a member at random takes, ns.
+/// The time for choosing a random member, in nanoseconds.
 const DRAW_NS: u64 = 100;
-/// The header and the line ends of a member in a reply, bytes, if it has less than 100 bytes.
+/// The size of a member's header and line ends in a reply, in bytes, if the member is shorter than 100 bytes.
 const BULK_OVERHEAD_BYTES: usize = 7;
 
 const NOT_POSITIVE: CommandError = CommandError::constant("ERR value is out of range, must be positive");
 
-/// The set that a value is.
+/// Returns a view of the set in a value.
 ///
 /// # Errors
-/// `WRONGTYPE` when the value is none.
+/// `WRONGTYPE` if the value is not a set.
 #[inline]
 pub fn set_view(value: ValueRef<'_, Value>) -> Result<SetView<'_>, CommandError> {
     match value {
@@ -59,17 +59,17 @@ pub fn set_view(value: ValueRef<'_, Value>) -> Result<SetView<'_>, CommandError>
     }
 }
 
-/// Draws a number below `bound`.
+/// Returns a random number below `bound`.
 pub fn random(bound: usize) -> usize {
     fastrand::usize(..bound)
 }
 
 thread_local! {
-    /// Room for packed sets while they change, kept for the next.
+    /// A buffer for packed sets that are changed. It is kept for reuse by the next change.
     static ROOM: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Stores a set that is not empty under a key.
+/// Stores a non-empty set under a key.
 pub fn store(key: &mut KeyWrite<'_>, set: Set, expiry: ExpiryUpdate) {
     match set.packed() {
         Some(packed) => {
@@ -80,11 +80,11 @@ pub fn store(key: &mut KeyWrite<'_>, set: Set, expiry: ExpiryUpdate) {
     }
 }
 
-/// Changes the set that a key holds; `work` tells how many members it added or took out. An emptied set goes with its
-/// key. Returns what `work` told, and whether the set was emptied.
+/// Changes the set that a key holds. `work` returns the number of members that it added or removed. If the set is empty
+/// afterwards, its key is deleted. Returns the result of `work`, and `true` if the key was deleted.
 ///
 /// # Panics
-/// Unless the key holds a set: the caller has looked.
+/// If the key holds no set. The caller must have checked it.
 fn change(key: &mut KeyWrite<'_>, work: impl FnOnce(&mut Set) -> u64) -> (u64, bool) {
     let mut entry = key.entry_mut();
     if let Some(Value::Set(set)) = entry.as_mut().and_then(|entry| entry.object_mut()) {
@@ -121,10 +121,11 @@ fn keep_room(set: Set) {
     ROOM.set(set.into_buffer().unwrap_or_default());
 }
 
-/// A key that a command is about to write, and its set. Looking at it counts as a use.
+/// Opens a key for writing, and returns it with the length of its set; `None` if the key is missing. This counts as a
+/// use of the key.
 ///
 /// # Errors
-/// `WRONGTYPE` when the key holds something else; the write is closed.
+/// `WRONGTYPE` if the key holds another type. The write is then closed.
 fn open<'k>(ctx: &'k mut Context<'_, '_>, index: usize) -> Result<(KeyWrite<'k>, Option<usize>), CommandError> {
     let key = ctx.keys.write(index);
     let members = key
@@ -136,7 +137,7 @@ fn open<'k>(ctx: &'k mut Context<'_, '_>, index: usize) -> Result<(KeyWrite<'k>,
     }
 }
 
-/// Closes a write that took members out.
+/// Closes a write that removed members.
 fn close_removal(mut key: KeyWrite<'_>, event: &'static str, removed: u64, emptied: bool) {
     let event = Event::set(event);
     if emptied {
@@ -147,20 +148,20 @@ fn close_removal(mut key: KeyWrite<'_>, event: &'static str, removed: u64, empti
     }
 }
 
-/// What adding to a large set found.
+/// The result of an attempt to add members to a large set.
 enum AddOutcome {
-    /// Nothing.
+    /// The key is missing.
     Missing,
-    /// A set within its entry.
+    /// The set is packed in its entry. Nothing was added.
     Packed,
-    /// A set behind its entry, to which so many members were added.
+    /// The set is outside its entry. Holds the number of members that were added.
     Large(u64),
 }
 
-/// Adds to the set of a key, if that lies behind its entry.
+/// Adds members to a key's set if the set is stored outside its entry.
 ///
 /// # Errors
-/// `WRONGTYPE` when the key holds something else than a set.
+/// `WRONGTYPE` if the key holds another type.
 fn add_to_large(key: &mut KeyWrite<'_>, add: impl FnOnce(&mut Set) -> u64) -> Result<AddOutcome, CommandError> {
     let Some(mut entry) = key.entry_mut() else {
         return Ok(AddOutcome::Missing);
@@ -220,7 +221,7 @@ fn srem(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Takes members out until none is left. Returns how many there were.
+/// Removes members until the set is empty. Returns the number of removed members.
 fn remove_all<'m>(set: &mut Set, members: impl Iterator<Item = &'m [u8]>) -> u64 {
     let mut removed = 0;
     for member in members {
@@ -240,7 +241,7 @@ fn smove(ctx: &mut Context<'_, '_>) -> CommandResult {
         .use_entry()
         .map(|entry| set_view(entry.value()).map(|set| set.contains(member)));
     drop(source);
-    // Without a source the type of the destination does not matter.
+    // If the source is missing, the type of the destination does not matter.
     let Some(found) = found else {
         ctx.reply.integer(0);
         return Ok(());
@@ -271,7 +272,10 @@ fn smove(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Runs `look` on the set of the first key; a missing key gives `None`.
+/// Calls `look` with the set of the first key. Returns `None` if the key is missing.
+///
+/// # Errors
+/// `WRONGTYPE` if the key holds another type.
 fn look<R>(ctx: &mut Context<'_, '_>, look: impl FnOnce(SetView<'_>) -> R) -> Result<Option<R>, CommandError> {
     let set = ctx.keys.read(0).map(|entry| set_view(entry.value()));
     set.transpose().map(|set| set.map(look))
@@ -305,7 +309,7 @@ fn smismember(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Writes a member.
+/// Writes a member to a reply.
 #[inline]
 pub fn show(reply: &mut Reply<'_>, member: Element<'_>) {
     match member {
@@ -314,7 +318,7 @@ pub fn show(reply: &mut Reply<'_>, member: Element<'_>) {
     }
 }
 
-/// Writes all members, without a header.
+/// Writes all members to a reply, without a header.
 pub fn show_all(reply: &mut Reply<'_>, set: SetView<'_>) {
     reply
         .out
@@ -338,7 +342,7 @@ fn smembers(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// The count of SPOP or SRANDMEMBER, if there is one; `error` if it is no number.
+/// Parses the count of SPOP or SRANDMEMBER, if there is one. Returns `error` if it is not a number.
 fn count_argument(ctx: &Context<'_, '_>, error: CommandError) -> Result<Option<i64>, CommandError> {
     match ctx.argc() {
         2 => Ok(None),
@@ -414,10 +418,10 @@ fn spop_many(ctx: &mut Context<'_, '_>, count: usize) -> CommandResult {
     Ok(())
 }
 
-/// Members that one SREM of the log names at most.
+/// The largest number of members in one propagated SREM.
 const LOGGED_MEMBERS: usize = 1024;
 
-/// Has the log repeat which members were taken out.
+/// Propagates SREM commands with the removed members instead of the command.
 #[cold]
 fn log_removal(ctx: &mut Context<'_, '_>, members: &[Vec<u8>]) {
     let (name, db) = (ctx.arg(1), ctx.keys.db);

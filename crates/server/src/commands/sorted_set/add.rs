@@ -14,22 +14,22 @@ const NOT_A_NUMBER: CommandError = CommandError::constant("ERR resulting score i
 /// The options of ZADD.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AddOptions {
-    /// NX: members that are there stay as they are.
+    /// `true` if existing members are not changed (NX).
     pub if_missing: bool,
-    /// XX: no members are added.
+    /// `true` if no members are added (XX).
     pub if_present: bool,
-    /// GT: scores only grow.
+    /// `true` if a score is only changed to a greater one (GT).
     pub if_greater: bool,
-    /// LT: scores only shrink.
+    /// `true` if a score is only changed to a smaller one (LT).
     pub if_less: bool,
-    /// CH: the reply counts changed scores as well.
+    /// `true` if the reply also counts changed scores (CH).
     pub count_changed: bool,
-    /// INCR: the score is added to the one there is.
+    /// `true` if the given score is added to the current one (INCR).
     pub increment: bool,
 }
 
 impl AddOptions {
-    /// The score that a member shall have; `None` if the options forbid any change.
+    /// Returns the new score of a member; `None` if the options forbid the change.
     fn decide(&self, before: Option<f64>, given: f64) -> Option<f64> {
         let Some(before) = before else {
             return (!self.if_present).then_some(given);
@@ -40,14 +40,14 @@ impl AddOptions {
     }
 }
 
-/// What a command did.
+/// The effects of a command.
 #[derive(Default)]
 struct Tally {
     added: u64,
     changed: u64,
-    /// The last score that was set, for the commands that increment.
+    /// The last score that was set, for commands that increment.
     score: Option<f64>,
-    /// Whether an increment led to no number.
+    /// `true` if an increment resulted in NaN.
     not_a_number: bool,
 }
 
@@ -65,12 +65,12 @@ pub fn zincrby(ctx: &mut Context<'_, '_>) -> CommandResult {
     add(ctx, increment)
 }
 
-/// Parses options from the third argument on; returns the index behind them.
+/// Parses the options, which begin at argument 2. Returns the index of the first argument after them.
 fn parse_options(ctx: &Context<'_, '_>, options: &mut AddOptions) -> usize {
     let mut index = 2;
     while index < ctx.argc() {
         let word = ctx.arg(index);
-        // No option is longer: most first words are scores.
+        // No option is longer than this. Most first words are scores.
         if word.len() > 4 {
             break;
         }
@@ -117,12 +117,12 @@ fn check_options(options: &AddOptions, pairs: usize) -> CommandResult {
     Ok(())
 }
 
-/// The members that a command gives, with their scores.
+/// The members that a command specifies, with their scores.
 struct GivenMembers {
     scores: Vec<f64>,
-    /// Index of the first member among the arguments.
+    /// The index of the first member among the arguments.
     first_member: usize,
-    /// Arguments from one member to the next.
+    /// The distance between neighbouring members, in arguments.
     stride: usize,
     longest_bytes: usize,
 }
@@ -157,11 +157,11 @@ fn add(ctx: &mut Context<'_, '_>, mut options: AddOptions) -> CommandResult {
     add_scores(ctx, options, scores.ok_or(CommandError::NOT_A_FLOAT)?, first + 1, 2)
 }
 
-/// Gives scores to the members among the arguments, the first at `first_member`, the others `stride` apart, and
-/// replies.
+/// Sets the scores of the members among the arguments, and replies. The first member is at `first_member`, the others
+/// follow at distances of `stride`.
 ///
 /// # Errors
-/// The key is no sorted set, a member is too long, or an increment leads to no number.
+/// If the key is not a sorted set, a member is too long, or an increment results in NaN.
 pub fn add_scores(
     ctx: &mut Context<'_, '_>,
     options: AddOptions,

@@ -1,4 +1,5 @@
-//! Unions, intersections and differences of sorted sets, in which sets take part as if every score were 1.
+//! Unions, intersections and differences of sorted sets. Sets may be sources too; each of their members has the score
+//! 1.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -28,7 +29,7 @@ pub const BINDINGS: &[(&str, Binding)] = &[
     ("zunionstore", leased(zunionstore)),
 ];
 
-/// What is computed.
+/// The operation on the sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Operation {
     Union,
@@ -36,7 +37,7 @@ enum Operation {
     Difference,
 }
 
-/// How the scores of a member become one.
+/// The function that combines the scores of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Aggregate {
     Sum,
@@ -61,12 +62,12 @@ impl Aggregate {
     }
 }
 
-/// The sum of opposite infinities, or none of infinitely many, counts as 0.
+/// Replaces NaN by 0. It results from adding opposite infinities, or from multiplying an infinite score by 0.
 fn number_or_zero(score: f64) -> f64 {
     if score.is_nan() { 0.0 } else { score }
 }
 
-/// A set or sorted set that takes part.
+/// The members of a source.
 #[derive(Clone, Copy)]
 enum Members<'a> {
     Missing,
@@ -74,7 +75,7 @@ enum Members<'a> {
     Sorted(SortedSetView<'a>),
 }
 
-/// A set or sorted set that takes part, and what its scores are multiplied by.
+/// A source: a set or sorted set, and the weight by which its scores are multiplied.
 #[derive(Clone, Copy)]
 struct Source<'a> {
     members: Members<'a>,
@@ -90,7 +91,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// The weighted score of a member.
+    /// Returns the weighted score of a member.
     fn score(&self, member: &[u8]) -> Option<f64> {
         let score = match self.members {
             Members::Missing => None,
@@ -100,7 +101,7 @@ impl<'a> Source<'a> {
         score.map(|score| score * self.weight)
     }
 
-    /// Shows every member with its score, which is not weighted, until `show` returns false.
+    /// Calls `show` with every member and its unweighted score until `show` returns `false`.
     fn each(&self, mut show: impl FnMut(Element<'a>, f64) -> bool) {
         match self.members {
             Members::Missing => {}
@@ -126,7 +127,7 @@ fn members_of(value: ValueRef<'_, Value>) -> Result<Members<'_>, CommandError> {
     }
 }
 
-/// The sources, from the key of this index on.
+/// Returns the sources. The first is the key at index `first`.
 fn sources_of<'k>(keys: &'k Keys<'_, '_>, first: usize, weights: &[f64]) -> Result<Vec<Source<'k>>, CommandError> {
     let source = |(index, weight): (usize, &f64)| {
         let members = match keys.peek(first + index) {
@@ -141,7 +142,7 @@ fn sources_of<'k>(keys: &'k Keys<'_, '_>, first: usize, weights: &[f64]) -> Resu
     weights.iter().enumerate().map(source).collect()
 }
 
-/// Counts the uses of the keys, and checks their types.
+/// Counts the uses of the keys and checks their types.
 fn touch_sources(keys: &mut Keys<'_, '_>, first: usize, count: usize) -> CommandResult {
     for index in first..first + count {
         keys.prefetch_ahead(index);
@@ -152,27 +153,27 @@ fn touch_sources(keys: &mut Keys<'_, '_>, first: usize, count: usize) -> Command
     Ok(())
 }
 
-/// The words behind the keys.
+/// The options after the keys.
 struct Options {
     weights: Vec<f64>,
     aggregate: Aggregate,
     with_scores: bool,
-    /// 0: none.
+    /// The limit of ZINTERCARD; 0 stands for no limit.
     limit: usize,
 }
 
-/// What a command's grammar has.
+/// The grammar of a command.
 #[derive(Clone, Copy, Debug)]
 struct Grammar {
     operation: Operation,
-    /// Whether the result is stored; the first key is its destination then.
+    /// `true` if the result is stored. The first key is then the destination.
     stores: bool,
-    /// Whether only the number of members is wanted.
+    /// `true` if the reply is only the number of members.
     counts: bool,
 }
 
 impl Grammar {
-    /// Index of the argument that tells the number of keys.
+    /// Returns the index of the argument that is the number of keys.
     fn count_index(self) -> usize {
         if self.stores { 2 } else { 1 }
     }
@@ -280,7 +281,7 @@ fn zintercard(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// The sources and options of a command; `None` if the work is too long for this worker.
+/// Returns the sources and options of a command; `None` if the work takes too long for this worker.
 fn prepare<'k>(
     ctx: &'k mut Context<'_, '_>,
     grammar: Grammar,
@@ -335,7 +336,8 @@ fn store(ctx: &mut Context<'_, '_>, operation: Operation, event: &'static str) -
 fn compute(operation: Operation, mut sources: Vec<Source<'_>>, aggregate: Aggregate) -> MemberBuilder {
     match operation {
         Operation::Union => {
-            // Sums of floating point numbers depend on their order: from the smallest source to the largest.
+            // Sums of floating point numbers depend on the order of the summands. As in Valkey, it is from the smallest
+            // source to the largest.
             sources.sort_by_key(Source::len);
             union(&sources, aggregate)
         }
@@ -351,7 +353,7 @@ fn compute(operation: Operation, mut sources: Vec<Source<'_>>, aggregate: Aggreg
     }
 }
 
-/// A member in the one form that it has wherever it comes from.
+/// A member in its canonical form, which does not depend on the encoding of its source.
 #[derive(PartialEq, Eq, Hash)]
 enum Name<'a> {
     Number(i64),
@@ -395,7 +397,7 @@ fn union(sources: &[Source<'_>], aggregate: Aggregate) -> MemberBuilder {
     result
 }
 
-/// Shows every member that is in all sources, with its score, until `show` returns false.
+/// Calls `show` with every member that is in all sources and its score until `show` returns `false`.
 fn each_in_all<'a>(sources: &[Source<'a>], aggregate: Aggregate, mut show: impl FnMut(Element<'a>, f64) -> bool) {
     let mut sources = sources.to_vec();
     sources.sort_by_key(Source::len);

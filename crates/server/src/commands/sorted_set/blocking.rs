@@ -1,4 +1,4 @@
-//! The commands on sorted sets that wait for a member: BZPOPMIN, BZPOPMAX, BZMPOP.
+//! The commands that wait for members of sorted sets: BZPOPMIN, BZPOPMAX, BZMPOP.
 
 use weft_resp::Reply;
 
@@ -63,10 +63,11 @@ impl From<ScoreEnd> for End {
     }
 }
 
-/// Serves a waiter from `key`, which holds a sorted set: up to `count` members, shown with their key.
+/// Serves a waiting client from `key`, which holds a sorted set. Pops up to `count` members and replies with them and
+/// the key.
 ///
 /// # Errors
-/// None: the key is of the right type.
+/// None, because the key has the right type.
 pub fn perform(waiter: &Waiter, key: &WaitKey, reach: &mut dyn KeyAccess, reply: &mut Reply<'_>) -> CommandResult {
     let (end, count, shape) = match &waiter.operation {
         Operation::SortedSetPop(end) => (*end, 1, PopShape::KeyFlat(&key.name)),

@@ -1,4 +1,5 @@
-//! The sorted set commands, by verb, and what they share: how a key's sorted set is seen, changed and stored.
+//! The sorted set commands, in one file per kind of operation, and the functions that they share for reading, changing
+//! and storing a sorted set.
 
 mod add;
 pub mod algebra;
@@ -27,7 +28,7 @@ use super::context::{Binding, leased};
 use super::error::CommandError;
 use crate::keyspace::access::{ExpiryUpdate, KeyWrite};
 
-/// The commands of this file and their handlers.
+/// The commands of these files and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[
     ("zadd", leased(add::zadd).of_member(3)),
     ("zcard", leased(read::zcard)),
@@ -56,17 +57,17 @@ pub const BINDINGS: &[(&str, Binding)] = &[
     ("zscore", leased(read::zscore).of_member(2)),
 ];
 
-/// What finding, adding or removing a member takes, ns, where the set is far from the cache.
+/// The time for finding, adding or removing a member, in nanoseconds, if the set is not in the cache.
 pub const CHANGE_NS: u64 = 400;
-/// What showing a member of a range takes, ns.
+/// The time for writing a member of a range to a reply, in nanoseconds.
 pub const SHOW_NS: u64 = 30;
-/// What removing a member of a range takes, ns.
+/// The time for removing a member of a range, in nanoseconds.
 pub const REMOVE_NS: u64 = 150;
 
-/// The sorted set that a value is.
+/// Returns a view of the sorted set in a value.
 ///
 /// # Errors
-/// `WRONGTYPE` when the value is none.
+/// `WRONGTYPE` if the value is not a sorted set.
 #[inline]
 pub fn view_of(value: ValueRef<'_, Value>) -> Result<SortedSetView<'_>, CommandError> {
     match value {
@@ -78,7 +79,7 @@ pub fn view_of(value: ValueRef<'_, Value>) -> Result<SortedSetView<'_>, CommandE
     }
 }
 
-/// Writes a member.
+/// Writes a member to a reply.
 #[inline]
 pub fn reply_member(reply: &mut Reply<'_>, member: Element<'_>) {
     match member {
@@ -87,7 +88,7 @@ pub fn reply_member(reply: &mut Reply<'_>, member: Element<'_>) {
     }
 }
 
-/// Stores a sorted set that is not empty.
+/// Stores a non-empty sorted set under a key.
 pub fn store(key: &mut KeyWrite<'_>, draft: DetachedSortedSet, expiry: ExpiryUpdate) {
     match draft {
         DetachedSortedSet::Packed(packed) => key.set(NewValue::Packed(packed.bytes()), expiry),
@@ -95,16 +96,16 @@ pub fn store(key: &mut KeyWrite<'_>, draft: DetachedSortedSet, expiry: ExpiryUpd
     }
 }
 
-/// A sorted set under a key while it is changed.
+/// A key's sorted set that is being changed.
 pub enum SortedSetEditor<'s> {
-    /// A large one, where it is.
+    /// A large set, which is changed in place.
     InPlace(&'s mut SortedSet),
-    /// A new one, or a copy of a packed one.
+    /// A new set, or a copy of a packed one.
     Draft(&'s mut DetachedSortedSet),
 }
 
 impl SortedSetEditor<'_> {
-    /// The set for reading.
+    /// Returns a view for reading.
     pub fn view(&self) -> SortedSetView<'_> {
         match self {
             SortedSetEditor::InPlace(set) => SortedSetView::Large(set),
@@ -112,7 +113,8 @@ impl SortedSetEditor<'_> {
         }
     }
 
-    /// Adds a member or changes its score: `decide` gets the score it has and tells the one it shall have.
+    /// Adds a member or changes its score. `decide` is called with the current score and returns the new one, or `None`
+    /// for no change.
     pub fn upsert(
         &mut self,
         member: &[u8],
@@ -125,7 +127,7 @@ impl SortedSetEditor<'_> {
         }
     }
 
-    /// Takes a member out. Whether it was there.
+    /// Removes a member. Returns `true` if it was present.
     pub fn remove(&mut self, member: &[u8]) -> bool {
         match self {
             SortedSetEditor::InPlace(set) => set.remove(member).is_some(),
@@ -133,7 +135,7 @@ impl SortedSetEditor<'_> {
         }
     }
 
-    /// Takes the members of a range of ranks out.
+    /// Removes the members in a range of ranks.
     pub fn remove_ranks(&mut self, ranks: std::ops::Range<usize>) {
         match self {
             SortedSetEditor::InPlace(set) => set.remove_ranks(ranks),
@@ -142,19 +144,19 @@ impl SortedSetEditor<'_> {
     }
 }
 
-/// What became of a key's sorted set.
+/// The outcome of changing a key's sorted set.
 pub struct EditOutcome<R> {
-    /// What the change told.
+    /// The result that `change` returned.
     pub result: R,
-    /// Whether no member is left; the key is gone then.
+    /// `true` if the set is empty and its key was deleted.
     pub emptied: bool,
 }
 
-/// Changes the sorted set of a key. `copy` makes the draft of a packed one; `change` tells something and whether it
-/// changed anything. A set that becomes empty goes with its key. `None` if the key is missing.
+/// Changes the sorted set of a key. `copy` makes a detached copy of a packed set. `change` returns a result, and `true`
+/// if it changed the set. If the set is empty afterwards, its key is deleted. Returns `None` if the key is missing.
 ///
 /// # Errors
-/// `WRONGTYPE` when the value is no sorted set.
+/// `WRONGTYPE` if the value is not a sorted set.
 pub fn edit<R>(
     key: &mut KeyWrite<'_>,
     copy: impl FnOnce(&[u8]) -> DetachedSortedSet,

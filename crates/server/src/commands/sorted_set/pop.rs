@@ -1,4 +1,5 @@
-//! Popping from either end: ZPOPMIN, ZPOPMAX, ZMPOP, and what their blocking kin need.
+//! Commands that pop members from either end: ZPOPMIN, ZPOPMAX and ZMPOP, and the functions that they share with the
+//! blocking commands.
 
 use weft_resp::number::parse_i64;
 use weft_resp::{Protocol, Reply};
@@ -12,17 +13,17 @@ use crate::notify::keyspace_event::Event;
 
 const NOT_POSITIVE: CommandError = CommandError::constant("ERR value is out of range, must be positive");
 
-/// From which end members are popped.
+/// The end of a sorted set from which members are popped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// Those of the lowest scores.
+    /// The end with the lowest scores.
     Min,
-    /// Those of the highest scores.
+    /// The end with the highest scores.
     Max,
 }
 
 impl End {
-    /// The end that a word of ZMPOP or BZMPOP tells.
+    /// Returns the end that an argument of ZMPOP or BZMPOP names.
     pub fn of_word(word: &[u8]) -> Option<Self> {
         if word.eq_ignore_ascii_case(b"min") {
             Some(End::Min)
@@ -41,14 +42,14 @@ impl End {
     }
 }
 
-/// How what was popped is shown.
+/// The form of a reply with popped members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PopShape<'k> {
-    /// Members and scores in turn: ZPOPMIN.
+    /// Alternating members and scores: ZPOPMIN.
     Flat,
     /// Pairs of member and score: ZPOPMIN with a count, in RESP3.
     Pairs,
-    /// The key, and members and scores in turn: BZPOPMIN.
+    /// The key, then alternating members and scores: BZPOPMIN.
     KeyFlat(&'k [u8]),
     /// The key and an array of pairs: ZMPOP.
     KeyPairs(&'k [u8]),
@@ -76,11 +77,11 @@ impl PopShape<'_> {
     }
 }
 
-/// Pops up to `count` (at least 1) members of a key's sorted set, writes them, and closes the key. False, with nothing
-/// written, if the key is missing.
+/// Pops up to `count` (at least 1) members of a key's sorted set, writes them to the reply, and closes the key. If the
+/// key is missing, returns `false` and writes nothing.
 ///
 /// # Errors
-/// `WRONGTYPE` when the value is no sorted set; the key is closed then, too.
+/// `WRONGTYPE` if the value is not a sorted set. The key is closed in this case, too.
 pub fn pop(
     mut key: KeyWrite<'_>,
     reply: &mut Reply<'_>,
@@ -122,7 +123,7 @@ pub fn pop(
     }
 }
 
-/// Has the log repeat what commands that search or wait for their key have popped.
+/// Propagates the pop as ZPOPMIN or ZPOPMAX, if the command is one that searches its keys or may block.
 fn log_pop(key: &mut KeyWrite<'_>, end: End, shape: PopShape<'_>, popped: u64) {
     if !key.effects().is_logging() {
         return;
@@ -173,14 +174,17 @@ fn pop_one_key(ctx: &mut Context<'_, '_>, end: End) -> CommandResult {
     Ok(())
 }
 
-/// What is to be done with a key that may be popped from.
+/// The decision on a key from which members may be popped.
 enum Candidate {
     Missing,
     Pop,
     Leave,
 }
 
-/// Looks at the n-th key, from which `count` members are to be popped.
+/// Decides if `count` members can be popped from the n-th key on this worker.
+///
+/// # Errors
+/// `WRONGTYPE` if the key holds another type.
 fn candidate(ctx: &mut Context<'_, '_>, index: usize, count: usize) -> Result<Candidate, CommandError> {
     let in_place_ns = ctx.in_place_ns();
     let key = ctx.keys.write(index);
@@ -201,10 +205,10 @@ pub fn zmpop(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Pops from the first of the keys that exists, and replies (or leaves the worker for it); false if there is none.
+/// Pops from the first key that exists, and replies or moves to a background thread. Returns `false` if no key exists.
 ///
 /// # Errors
-/// `WRONGTYPE` when a key before it holds something else.
+/// `WRONGTYPE` if an earlier key holds another type.
 pub fn pop_first_of(ctx: &mut Context<'_, '_>, arguments: PopArguments) -> Result<bool, CommandError> {
     let PopArguments { keys, end, count } = arguments;
     for index in 0..keys {
@@ -228,19 +232,19 @@ pub fn pop_first_of(ctx: &mut Context<'_, '_>, arguments: PopArguments) -> Resul
 /// The arguments that ZMPOP and BZMPOP share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PopArguments {
-    /// How many keys there are.
+    /// The number of keys.
     pub keys: usize,
-    /// From which end members are popped.
+    /// The end from which members are popped.
     pub end: End,
-    /// How many members are popped at most; at least 1.
+    /// The largest number of members to pop; at least 1.
     pub count: usize,
 }
 
 impl PopArguments {
-    /// Parses the number of keys, at argument `first`, and what follows.
+    /// Parses the number of keys, which is argument `first`, and the arguments after it.
     ///
     /// # Errors
-    /// What is wrong with the arguments.
+    /// If an argument is invalid.
     pub fn parse(ctx: &Context<'_, '_>, first: usize) -> Result<Self, CommandError> {
         let positive = |word: &[u8]| {
             let number = parse_i64(word).filter(|number| *number > 0);

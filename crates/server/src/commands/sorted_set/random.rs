@@ -12,9 +12,9 @@ use crate::commands::context::{CommandResult, Context};
 use crate::commands::error::CommandError;
 use crate::commands::reply_limit::{ELEMENTS_A_LOOK, ReplyLimit};
 
-/// What finding a member by its rank takes, ns.
+/// The time for finding a member by its rank, in nanoseconds.
 const DRAW_NS: u64 = 150;
-/// If more than one in so many members is wanted, the set is walked through from end to end.
+/// If more than one in this many members is wanted, the set is iterated from end to end.
 const SPARSE: usize = 8;
 
 /// ZRANDMEMBER key [count [WITHSCORES]]
@@ -103,11 +103,11 @@ fn repeated(reply: &mut Reply<'_>, view: &SortedSetView<'_>, (count, with_scores
     }
 }
 
-/// Writes `count` different members; there are more.
+/// Writes `count` different members. The set must have more.
 fn distinct(reply: &mut Reply<'_>, view: &SortedSetView<'_>, count: usize, with_scores: bool) {
     let size = view.len();
     if count > size / SPARSE {
-        // Each member is taken with the chance that as many as wanted are taken in the end.
+        // Each member is chosen with a probability such that exactly `count` are chosen in the end.
         let mut wanted = count;
         let chosen = view.iter().enumerate().filter_map(|(rank, found)| {
             let taken = fastrand::usize(..size - rank) < wanted;

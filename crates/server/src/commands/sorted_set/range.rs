@@ -1,4 +1,4 @@
-//! Ranges of members: ZRANGE, ZRANGESTORE, and their older kin.
+//! Ranges of members: ZRANGE, ZRANGESTORE, and the older range commands.
 
 use weft_resp::{Protocol, Reply};
 use weft_values::listpack::Element;
@@ -10,7 +10,7 @@ use crate::commands::context::{CommandResult, Context};
 use crate::keyspace::access::{ExpiryUpdate, KeyWrite};
 use crate::notify::keyspace_event::Event;
 
-/// Bytes that a member, a score and their headers mostly have in a reply.
+/// The typical size of a member, its score and their headers in a reply, in bytes.
 const TYPICAL_BYTES: usize = 32;
 
 /// ZRANGE key start stop [BYSCORE|BYLEX] [REV] [LIMIT offset count] [WITHSCORES]
@@ -66,7 +66,7 @@ fn show_range(ctx: &mut Context<'_, '_>, by: Option<RangeKind>, reverse: Option<
     Ok(())
 }
 
-/// Writes an array of members; with scores, RESP3 has a pair for each member, and RESP2 one flat array.
+/// Writes an array of members. With scores, the reply has a pair for each member in RESP3, and one flat array in RESP2.
 pub fn reply_members<'m>(
     reply: &mut Reply<'_>,
     count: usize,
@@ -120,12 +120,13 @@ pub fn zrangestore(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Puts the result of a command under its key, or deletes the key if the result is empty; returns the result's length.
+/// Stores the result of a command under its key, or deletes the key if the result is empty. Returns the length of the
+/// result.
 pub fn store_result(key: KeyWrite<'_>, result: Option<DetachedSortedSet>, event: &'static str) -> usize {
     store_result_of(key, result, event, 1)
 }
 
-/// As [`store_result`]; a result counts as so many changes.
+/// Stores a result like [`store_result`]. A non-empty result counts as `changes` changes.
 pub fn store_result_of(
     mut key: KeyWrite<'_>,
     result: Option<DetachedSortedSet>,

@@ -1,4 +1,4 @@
-//! Ranges as clients write them, and which ranks they are in a sorted set.
+//! Parsing of range arguments, and their conversion to ranks of a sorted set.
 
 use std::ops::Range;
 
@@ -11,10 +11,10 @@ use crate::commands::error::CommandError;
 const NO_SCORES: CommandError = CommandError::constant("ERR min or max is not a float");
 const NO_MEMBERS: CommandError = CommandError::constant("ERR min or max not valid string range item");
 
-/// A range of scores: numbers, or numbers behind `(`, which are left out themselves.
+/// Parses a range of scores. Each end is a number, with a `(` before it if it is exclusive.
 ///
 /// # Errors
-/// One of the two is something else.
+/// If one of the ends has another form.
 pub fn parse_score_range(min: &[u8], max: &[u8]) -> Result<ScoreRange, CommandError> {
     let end = |text: &[u8]| {
         let (number, exclusive) = match text {
@@ -33,10 +33,10 @@ pub fn parse_score_range(min: &[u8], max: &[u8]) -> Result<ScoreRange, CommandEr
     })
 }
 
-/// A range of members: `-`, `+`, `[member` or `(member`.
+/// Parses a range of members. Each end is `-`, `+`, `[member` or `(member`.
 ///
 /// # Errors
-/// One of the two is something else.
+/// If one of the ends has another form.
 pub fn parse_lex_range<'a>(min: &'a [u8], max: &'a [u8]) -> Result<LexRange<'a>, CommandError> {
     let end = |text: &'a [u8]| match text {
         [b'-'] | [b'-', 0, ..] => Ok(LexEnd::Lowest),
@@ -51,14 +51,14 @@ pub fn parse_lex_range<'a>(min: &'a [u8], max: &'a [u8]) -> Result<LexRange<'a>,
     })
 }
 
-/// What a range is a range of.
+/// The kind of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RangeKind {
-    /// Ranks, which may count from the end.
+    /// A range of ranks, which may count from the end.
     Rank,
-    /// Scores.
+    /// A range of scores.
     Score,
-    /// Members of one score.
+    /// A range of members that have the same score.
     Lex,
 }
 
@@ -69,35 +69,35 @@ enum RangeBounds<'a> {
     Members(LexRange<'a>),
 }
 
-/// A range as one of the range commands gives it.
+/// The range arguments of a command.
 #[derive(Clone, Copy, Debug)]
 pub struct RangeQuery<'a> {
     between: RangeBounds<'a>,
-    /// Whether it goes from high to low.
+    /// `true` if the range goes from high to low.
     pub reverse: bool,
-    /// Whether scores are shown.
+    /// `true` if the reply has scores.
     pub with_scores: bool,
     offset: i64,
-    /// Negative: no limit.
+    /// The largest number of members; negative for no limit.
     limit: i64,
 }
 
-/// What a command leaves to its options.
+/// The parts of the grammar in which the range commands differ.
 #[derive(Clone, Copy, Debug)]
 pub struct Grammar {
-    /// `None`: BYSCORE and BYLEX decide.
+    /// The kind of the range; `None` if BYSCORE and BYLEX select it.
     pub by: Option<RangeKind>,
-    /// `None`: REV decides.
+    /// The direction; `None` if REV selects it.
     pub reverse: Option<bool>,
-    /// Whether WITHSCORES is an option.
+    /// `true` if WITHSCORES is an option.
     pub with_scores: bool,
 }
 
 impl<'a> RangeQuery<'a> {
-    /// The range whose ends are arguments `first` and the next, with the options behind them.
+    /// Parses a range whose ends are argument `first` and the next, and the options after them.
     ///
     /// # Errors
-    /// What is wrong with the arguments.
+    /// If an argument is invalid.
     pub fn parse(ctx: &Context<'a, '_>, first: usize, grammar: Grammar) -> Result<Self, CommandError> {
         let Grammar {
             mut by, mut reverse, ..
@@ -162,7 +162,7 @@ impl<'a> RangeQuery<'a> {
         })
     }
 
-    /// The ranks of the range in a sorted set, offset and limit included.
+    /// Returns the ranks of the range in a sorted set, with offset and limit applied.
     pub fn ranks(&self, view: &SortedSetView<'_>) -> Range<usize> {
         let all = match &self.between {
             RangeBounds::Ranks(start, end) => return self.by_rank(*start, *end, view.len()),
@@ -195,7 +195,8 @@ impl<'a> RangeQuery<'a> {
         }
     }
 
-    /// A negative offset: in a skiplist it counts from the other end of the range, elsewhere nothing is behind it.
+    /// Applies a negative offset: in a skiplist it counts from the other end of the range, otherwise the result is
+    /// empty.
     fn counted_from_other_end(&self, all: Range<usize>, most: usize, view: &SortedSetView<'_>) -> Range<usize> {
         let skiplist = matches!(view, SortedSetView::Large(set) if set.encoding() == SortedSetEncoding::Skiplist);
         let back = usize::try_from(self.offset.unsigned_abs()).unwrap_or(usize::MAX);
@@ -212,7 +213,7 @@ impl<'a> RangeQuery<'a> {
     }
 }
 
-/// The ranks between two that may be negative, counted from the end, and include both.
+/// Returns the ranks from `start` to `end` inclusive. Negative ranks count from the end.
 pub fn clamp_ranks(start: i64, end: i64, len: usize) -> Range<usize> {
     let from_end = |rank: i64| {
         if rank < 0 {

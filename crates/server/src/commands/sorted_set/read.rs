@@ -1,4 +1,4 @@
-//! Questions about single members and counts: ZCARD, ZCOUNT, ZLEXCOUNT, ZSCORE, ZMSCORE, ZRANK, ZREVRANK.
+//! Commands that read single members and counts: ZCARD, ZCOUNT, ZLEXCOUNT, ZSCORE, ZMSCORE, ZRANK, ZREVRANK.
 
 use weft_values::sorted_set::SortedSetView;
 

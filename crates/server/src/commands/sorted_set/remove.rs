@@ -1,4 +1,4 @@
-//! Removal of members: ZREM and ZREMRANGEBYRANK, ZREMRANGEBYSCORE, ZREMRANGEBYLEX.
+//! Commands that remove members: ZREM, ZREMRANGEBYRANK, ZREMRANGEBYSCORE, ZREMRANGEBYLEX.
 
 use std::ops::Range;
 

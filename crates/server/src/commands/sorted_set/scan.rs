@@ -10,15 +10,15 @@ use crate::commands::context::{CommandResult, Context};
 use crate::commands::error::CommandError;
 use crate::commands::generic::scan_options::ScanOptions;
 
-/// What showing a member takes, ns.
+/// The time for writing a member with its score to a reply, in nanoseconds.
 const SCAN_NS: u64 = 150;
-/// Digits of a score that a skiplist shows.
+/// The number of significant digits of a skiplist's scores.
 const DIGITS: usize = 17;
 
 /// ZSCAN key cursor [MATCH pattern] [COUNT count] [NOSCORES]
 pub fn zscan(ctx: &mut Context<'_, '_>) -> CommandResult {
     let cursor = parse_u64(ctx.arg(2)).ok_or(CommandError::constant("ERR invalid cursor"))?;
-    // A missing key and a wrong type come before wrong options.
+    // A missing key and a wrong type take precedence over invalid options.
     let options = ScanOptions::parse(ctx, 3, Some("NOSCORES"));
     let in_place_ns = ctx.in_place_ns();
     let Some(entry) = ctx.keys.read(0) else {
@@ -61,7 +61,7 @@ pub fn zscan(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Appends a score as ZSCAN shows it: of a skiplist with 17 digits, of a listpack as it stands there.
+/// Appends a score as ZSCAN shows it: with 17 digits for a skiplist, and in its stored form for a listpack.
 fn append_score(score: f64, exact: bool, out: &mut Vec<u8>) {
     let is_plain = score == score.trunc() && score.abs() < 1e15;
     if !exact || is_plain || !score.is_finite() {
@@ -71,7 +71,7 @@ fn append_score(score: f64, exact: bool, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends a finite number as C's `%.17g` does.
+/// Appends a finite number in the format of C's `%.17g`.
 fn append_digits(number: f64, out: &mut Vec<u8>) {
     let scientific = format!("{number:.*e}", DIGITS - 1);
     let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));

@@ -13,9 +13,9 @@ pub enum ArgType {
     Key,
     /// A glob-style pattern.
     Pattern,
-    /// A point in time, in seconds or milliseconds since 1970.
+    /// A point in time, in seconds or milliseconds since the Unix epoch.
     UnixTime,
-    /// A keyword that stands for itself.
+    /// A keyword without a value.
     PureToken,
     /// Exactly one of the nested arguments.
     OneOf,
@@ -24,7 +24,7 @@ pub enum ArgType {
 }
 
 impl ArgType {
-    /// The name as COMMAND DOCS prints it.
+    /// Returns the name as COMMAND DOCS prints it.
     pub const fn name(self) -> &'static str {
         match self {
             ArgType::String => "string",
@@ -39,7 +39,7 @@ impl ArgType {
         }
     }
 
-    /// Whether arguments of this type contain others.
+    /// Returns `true` if arguments of this type contain other arguments.
     pub const fn is_nested(self) -> bool {
         matches!(self, ArgType::OneOf | ArgType::Block)
     }
@@ -50,31 +50,31 @@ impl ArgType {
 pub struct Arg {
     /// The name, unique among its siblings.
     pub name: &'static str,
-    /// What it holds.
+    /// The type.
     pub kind: ArgType,
-    /// What a synopsis shows instead of the name.
+    /// The text that a synopsis shows instead of the name.
     pub display_text: &'static str,
-    /// Which key spec finds this key; -1 if none does.
+    /// The index of the key spec that finds this key; -1 if there is none.
     pub key_spec_index: i32,
-    /// The keyword that introduces it.
+    /// The keyword before the argument.
     pub token: &'static str,
     /// A remark.
     pub summary: &'static str,
-    /// The version that introduced it, if later than the command.
+    /// The version that added the argument, if later than the command's.
     pub since: &'static str,
-    /// The version that advised against it.
+    /// The version that deprecated the argument.
     pub deprecated_since: &'static str,
-    /// May be left out.
+    /// `true` if the argument may be omitted.
     pub optional: bool,
-    /// May be repeated.
+    /// `true` if the argument may be repeated.
     pub multiple: bool,
-    /// Repeating it repeats the keyword too.
+    /// `true` if the keyword is repeated with the argument.
     pub multiple_token: bool,
     /// The nested arguments.
     pub args: &'static [Arg],
 }
 
-/// An argument without any attribute.
+/// Returns an argument without any attribute.
 const fn plain(name: &'static str, kind: ArgType) -> Arg {
     Arg {
         name,
@@ -92,51 +92,51 @@ const fn plain(name: &'static str, kind: ArgType) -> Arg {
     }
 }
 
-/// A key that the key spec with that index finds.
+/// Returns a key argument that the key spec with this index finds.
 pub const fn key(name: &'static str, key_spec_index: i32) -> Arg {
     let mut arg = plain(name, ArgType::Key);
     arg.key_spec_index = key_spec_index;
     arg
 }
 
-/// Any bytes.
+/// Returns an argument of any bytes.
 pub const fn string(name: &'static str) -> Arg {
     plain(name, ArgType::String)
 }
 
-/// A decimal integer.
+/// Returns a decimal integer argument.
 pub const fn integer(name: &'static str) -> Arg {
     plain(name, ArgType::Integer)
 }
 
-/// A floating point number.
+/// Returns a floating point argument.
 pub const fn double(name: &'static str) -> Arg {
     plain(name, ArgType::Double)
 }
 
-/// A glob-style pattern.
+/// Returns a glob-style pattern argument.
 pub const fn pattern(name: &'static str) -> Arg {
     plain(name, ArgType::Pattern)
 }
 
-/// A point in time.
+/// Returns an argument that is a point in time.
 pub const fn unix_time(name: &'static str) -> Arg {
     plain(name, ArgType::UnixTime)
 }
 
-/// A keyword that stands for itself.
+/// Returns a keyword without a value.
 pub const fn token(name: &'static str, token: &'static str) -> Arg {
     plain(name, ArgType::PureToken).after(token)
 }
 
-/// Exactly one of `args`.
+/// Returns an argument that is exactly one of `args`.
 pub const fn one_of(name: &'static str, args: &'static [Arg]) -> Arg {
     let mut arg = plain(name, ArgType::OneOf);
     arg.args = args;
     arg
 }
 
-/// All of `args` in their order.
+/// Returns an argument that consists of all of `args` in their order.
 pub const fn block(name: &'static str, args: &'static [Arg]) -> Arg {
     let mut arg = plain(name, ArgType::Block);
     arg.args = args;
@@ -144,55 +144,55 @@ pub const fn block(name: &'static str, args: &'static [Arg]) -> Arg {
 }
 
 impl Arg {
-    /// Introduced by the keyword `token`.
+    /// Sets the keyword before the argument.
     pub const fn after(mut self, token: &'static str) -> Arg {
         self.token = token;
         self
     }
 
-    /// May be left out.
+    /// Marks the argument as optional.
     pub const fn optional(mut self) -> Arg {
         self.optional = true;
         self
     }
 
-    /// May be repeated.
+    /// Marks the argument as repeatable.
     pub const fn multiple(mut self) -> Arg {
         self.multiple = true;
         self
     }
 
-    /// May be repeated together with its keyword.
+    /// Marks the argument as repeated together with its keyword.
     pub const fn multiple_token(mut self) -> Arg {
         self.multiple_token = true;
         self
     }
 
-    /// Added to the command in that version.
+    /// Sets the version that added the argument to the command.
     pub const fn since(mut self, version: &'static str) -> Arg {
         self.since = version;
         self
     }
 
-    /// Advised against since that version.
+    /// Sets the version that deprecated the argument.
     pub const fn deprecated_since(mut self, version: &'static str) -> Arg {
         self.deprecated_since = version;
         self
     }
 
-    /// Shown in a synopsis as `text` instead of its name.
+    /// Sets the text that a synopsis shows instead of the name.
     pub const fn shown_as(mut self, text: &'static str) -> Arg {
         self.display_text = text;
         self
     }
 
-    /// Bound to the key spec with that index without being a key itself, like the patterns of SORT.
+    /// Sets the key spec of an argument that is not a key itself, such as the patterns of SORT.
     pub const fn key_spec(mut self, index: i32) -> Arg {
         self.key_spec_index = index;
         self
     }
 
-    /// A remark.
+    /// Sets the remark.
     pub const fn summary(mut self, text: &'static str) -> Arg {
         self.summary = text;
         self

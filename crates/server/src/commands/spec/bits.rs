@@ -1,11 +1,12 @@
-//! The bit sets of a metadata row: what the dispatcher acts on, what ACL rules select, what happens to a key.
+//! The bit sets of a metadata row: the properties that the dispatcher acts on, the ACL categories, and the uses of
+//! keys.
 
 use super::Group;
 
 /// Defines a bit set with a constant and a printed name for each member, in the order of printing.
 ///
-/// The members exist twice: as `Set::MEMBER` for code that asks, and in a module of their own for the tables, which
-/// import them and need no prefix. An empty name keeps a member out of replies.
+/// The members exist twice: as `Set::MEMBER` for code that tests them, and in a module of their own for the tables,
+/// which import them and need no prefix. A member with an empty name is left out of replies.
 macro_rules! bit_set {
     (
         $(#[$set_doc:meta])*
@@ -25,7 +26,7 @@ macro_rules! bit_set {
             /// Every member with its name, in the order of printing.
             const NAMED: &[($set, &str)] = &[$( ($set::$member, $name), )+];
 
-            /// The union of all `members`.
+            /// Returns the union of all `members`.
             pub const fn of(members: &[$set]) -> $set {
                 let mut union = $set::NONE;
                 let mut index = 0;
@@ -36,36 +37,36 @@ macro_rules! bit_set {
                 union
             }
 
-            /// This set plus `other`.
+            /// Returns the union of this set and `other`.
             pub const fn with(self, other: $set) -> $set {
                 $set(self.0 | other.0)
             }
 
-            /// Whether every member of `other` is in this set.
+            /// Returns `true` if every member of `other` is in this set.
             pub const fn contains(self, other: $set) -> bool {
                 self.0 & other.0 == other.0
             }
 
-            /// Whether at least one member of `other` is in this set.
+            /// Returns `true` if at least one member of `other` is in this set.
             #[allow(dead_code, reason = "the sets have the same methods, and not every set uses each")]
             pub const fn intersects(self, other: $set) -> bool {
                 self.0 & other.0 != 0
             }
 
-            /// The names of the members that have one, in the order of printing.
+            /// Returns the names of the members that have one, in the order of printing.
             pub fn names(self) -> impl Iterator<Item = &'static str> + Clone {
                 let printed = move |(member, name): &&(_, &str)| self.contains(*member) && !name.is_empty();
                 Self::NAMED.iter().filter(printed).map(|(_, name)| *name)
             }
         }
 
-        /// The members on their own.
+        /// The members as constants without a prefix.
         pub mod $module {
             #![allow(missing_docs, reason = "documented where the set is defined")]
 
             use super::$set;
 
-            /// The place of each member's bit.
+            /// The position of each member's bit.
             #[allow(non_camel_case_types, clippy::upper_case_acronyms, reason = "named like the members")]
             pub(super) enum Position {
                 $( $member, )+
@@ -74,7 +75,7 @@ macro_rules! bit_set {
             $( pub const $member: $set = $set::$member; )+
         }
 
-        // One bit for each member, with a bit set's worth of room.
+        // Each member is one bit, and all bits fit into the set.
         const _: () = assert!($( $module::$member.0.is_power_of_two() )&&+);
     };
 }
@@ -82,21 +83,21 @@ macro_rules! bit_set {
 bit_set! {
     /// The properties of a command that the dispatcher acts on.
     pub struct Flags(u64), members also in flag {
-        /// May change data; refused on a read-only replica.
+        /// May change data. The server rejects it on a read-only replica.
         WRITE = "write",
         /// Reads data and never changes it.
         READONLY = "readonly",
-        /// May grow the memory in use; refused when `maxmemory` is exceeded and nothing can be evicted.
+        /// May increase the used memory. The server rejects it when `maxmemory` is exceeded and no key can be evicted.
         DENYOOM = "denyoom",
         /// Administrates the server.
         ADMIN = "admin",
         /// Belongs to publish/subscribe.
         PUBSUB = "pubsub",
-        /// Not callable from scripts.
+        /// Cannot be called from scripts.
         NOSCRIPT = "noscript",
-        /// May leave the client waiting.
+        /// May block the client.
         BLOCKING = "blocking",
-        /// Allowed while a data file is being loaded.
+        /// Allowed while a data file is loaded.
         LOADING = "loading",
         /// Allowed on a replica whose data may be stale.
         STALE = "stale",
@@ -106,33 +107,33 @@ bit_set! {
         SKIP_COMMANDLOG = "skip_commandlog",
         /// Implies ASKING: accepted for a slot that is being imported.
         ASKING = "asking",
-        /// Constant or logarithmic time.
+        /// Has constant or logarithmic time complexity.
         FAST = "fast",
         /// Allowed before authentication.
         NO_AUTH = "no_auth",
-        /// Not a write by itself but may put something on the replication stream. Hidden from COMMAND.
+        /// Not a write itself, but may be propagated to replicas. Hidden from COMMAND.
         MAY_REPLICATE = "",
-        /// Having no key among the arguments is legal, so COMMAND GETKEYS answers with an empty array.
+        /// May have no key among its arguments, in which case COMMAND GETKEYS replies with an empty array.
         NO_MANDATORY_KEYS = "no_mandatory_keys",
         /// Needs `enable-debug-command` or `enable-module-command`. Hidden from COMMAND.
         PROTECTED = "",
-        /// Refused during the asynchronous load of a diskless replica.
+        /// Rejected during the asynchronous load of a diskless replica.
         NO_ASYNC_LOADING = "no_async_loading",
         /// Not allowed inside MULTI.
         NO_MULTI = "no_multi",
-        /// The legacy range does not find every key. Derived from the key specs.
+        /// The legacy range does not cover every key. Derived from the key specs.
         MOVABLEKEYS = "movablekeys",
         /// Allowed while a script that exceeded its time limit is running.
         ALLOW_BUSY = "allow_busy",
         /// Reads keys that its arguments do not name (SCAN, RANDOMKEY). Hidden from COMMAND.
         TOUCHES_ARBITRARY_KEYS = "",
-        /// Acts on every database, so the user must be allowed to use them all. Hidden from COMMAND.
+        /// Acts on every database, so the user must have access to all of them. Hidden from COMMAND.
         ALL_DBS = "",
     }
 }
 
 bit_set! {
-    /// A set of ACL categories; their names go without the `@`.
+    /// A set of ACL categories. Their names are written without the `@`.
     pub struct Categories(u64), members also in category {
         /// `@keyspace`
         KEYSPACE = "keyspace",
@@ -144,11 +145,11 @@ bit_set! {
         SET = "set",
         /// `@sortedset`
         SORTEDSET = "sortedset",
-        /// `@list`
+        /// `@list_source`
         LIST = "list",
         /// `@hash`
         HASH = "hash",
-        /// `@string`
+        /// `@parse_string`
         STRING = "string",
         /// `@bitmap`
         BITMAP = "bitmap",
@@ -180,25 +181,25 @@ bit_set! {
 }
 
 bit_set! {
-    /// What a command does with a key: how it reaches the key, and what happens to the user's data.
+    /// The use that a command makes of a key: its access to the key, and its effect on the user's data.
     pub struct KeyFlags(u16), members also in key_flag {
         /// Reads the value and changes no data, though it may change metadata.
         RO = "RO",
         /// Reads and changes the value.
         RW = "RW",
-        /// Replaces the value whatever it was.
+        /// Replaces the value without regard to the old one.
         OW = "OW",
         /// Removes the key.
         RM = "RM",
         /// Returns, copies or uses the user's data.
         ACCESS = "access",
-        /// Changes data in a way that may depend on what was there.
+        /// Changes data in a way that may depend on the old data.
         UPDATE = "update",
-        /// Adds data and cannot modify or delete what was there.
+        /// Adds data and cannot modify or delete existing data.
         INSERT = "insert",
         /// Deletes data explicitly.
         DELETE = "delete",
-        /// Not a key; only routed to a slot as if it were one (a shard channel, for example).
+        /// Not a key, but routed to a slot as if it were one (for example a shard channel).
         NOT_KEY = "not_key",
         /// The spec may miss keys of this command.
         INCOMPLETE = "incomplete",
@@ -208,20 +209,20 @@ bit_set! {
 }
 
 impl Categories {
-    /// The category of that name, in any case and without the `@`.
+    /// Returns the category of that name, in any case and without the `@`.
     pub fn named(name: &[u8]) -> Option<Categories> {
         let matching = |(_, known): &&(Categories, &str)| known.as_bytes().eq_ignore_ascii_case(name);
         Self::NAMED.iter().find(matching).map(|(category, _)| *category)
     }
 
-    /// Every category with its name, in the order of printing.
+    /// Returns every category with its name, in the order of printing.
     pub fn all() -> impl Iterator<Item = (Categories, &'static str)> {
         Self::NAMED.iter().copied()
     }
 
-    /// The categories that follow from `flags` and need no mention in a row.
+    /// Returns the categories that follow from `flags` and are not listed in a row.
     ///
-    /// A script is `READONLY` only as a promise about its effects, hence no `@read` for that group.
+    /// A script is `READONLY` only as a promise about its effects, so the scripting group gets no `@read`.
     pub const fn implied_by(flags: Flags, group: Group) -> Categories {
         let mut implied = if flags.contains(Flags::FAST) {
             Categories::FAST
@@ -248,17 +249,17 @@ impl Categories {
 }
 
 impl KeyFlags {
-    /// Whether the key is only read.
+    /// Returns `true` if the command only reads the key.
     pub const fn is_read_only(self) -> bool {
         self.contains(KeyFlags::RO)
     }
 
-    /// Whether what the key holds does not matter to what it will hold.
+    /// Returns `true` if the key's new value does not depend on the old one.
     pub const fn replaces(self) -> bool {
         self.contains(KeyFlags::OW)
     }
 
-    /// Whether the key is removed.
+    /// Returns `true` if the command removes the key.
     pub const fn removes(self) -> bool {
         self.contains(KeyFlags::RM)
     }

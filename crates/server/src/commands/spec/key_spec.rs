@@ -2,61 +2,63 @@
 
 use super::KeyFlags;
 
-/// Where the search for keys begins.
+/// The position at which the search for keys begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BeginSearch {
-    /// At this argument; 0 is the command name.
+    /// This argument; 0 is the command's name.
     Index(i32),
-    /// After this keyword. Looks forward from `start_from` if positive, else backward from that many before the end.
+    /// The argument after this keyword. The search for the keyword goes forward from argument `start_from` if positive,
+    /// else backward from that many arguments before the end.
     Keyword {
         /// The keyword, matched in any case.
         keyword: &'static str,
-        /// The argument where looking begins.
+        /// The argument at which the search for the keyword begins.
         start_from: i32,
     },
-    /// Cannot be told from the arguments alone.
+    /// The arguments alone do not determine it.
     Unknown,
 }
 
-/// How the keys are found from where the search began.
+/// The rule that finds the keys from the beginning of the search on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FindKeys {
-    /// Every `step`-th argument up to the last.
+    /// Every `step`-th argument up to the last key.
     Range {
-        /// The last key: counted from the first if not negative, else from the end of the arguments.
+        /// The last key: relative to the first if not negative, else to the end of the arguments.
         last: i32,
-        /// The distance of neighbouring keys.
+        /// The distance between neighbouring keys.
         step: i32,
-        /// With `last` -1: only the first `1/limit` of the remaining arguments hold keys. 0 and 1: all of them.
+        /// With `last` -1: only the first `1/limit` of the remaining arguments hold keys. 0 and 1 stand for all of
+        /// them.
         limit: i32,
     },
-    /// An argument says how many keys follow.
+    /// An argument holds the number of keys that follow.
     KeyNum {
-        /// Where the count is, from the beginning of the search.
+        /// The argument with the number, relative to the beginning of the search.
         index: i32,
-        /// Where the first key is, from the beginning of the search.
+        /// The first key, relative to the beginning of the search.
         first: i32,
-        /// The distance of neighbouring keys.
+        /// The distance between neighbouring keys.
         step: i32,
     },
-    /// Cannot be told from the arguments alone.
+    /// The arguments alone do not determine it.
     Unknown,
 }
 
 /// One rule that finds some keys of a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KeySpec {
-    /// What happens to the keys it finds.
+    /// The use that the command makes of these keys.
     pub flags: KeyFlags,
-    /// Where to begin.
+    /// The position at which the search begins.
     pub begin: BeginSearch,
-    /// How to go on.
+    /// The rule that finds the keys from there on.
     pub find: FindKeys,
-    /// A remark for readers of COMMAND INFO; empty if there is none.
+    /// A remark that COMMAND INFO shows; empty if there is none.
     pub notes: &'static str,
 }
 
-/// The key at argument `index`.
+/// Returns a spec of the key at argument `index`.
 pub const fn keys(index: i32, flags: &[KeyFlags]) -> KeySpec {
     KeySpec {
         flags: KeyFlags::of(flags),
@@ -70,7 +72,7 @@ pub const fn keys(index: i32, flags: &[KeyFlags]) -> KeySpec {
     }
 }
 
-/// The key after `keyword`, which is looked for from argument `start_from`.
+/// Returns a spec of the key after `keyword`, which is searched from argument `start_from` on.
 pub const fn keys_after(keyword: &'static str, start_from: i32, flags: &[KeyFlags]) -> KeySpec {
     KeySpec {
         flags: KeyFlags::of(flags),
@@ -84,7 +86,7 @@ pub const fn keys_after(keyword: &'static str, start_from: i32, flags: &[KeyFlag
     }
 }
 
-/// Keys that the arguments do not tell by position.
+/// Returns a spec of keys that cannot be found by position.
 pub const fn keys_unknown(flags: &[KeyFlags]) -> KeySpec {
     KeySpec {
         flags: KeyFlags::of(flags),
@@ -95,13 +97,13 @@ pub const fn keys_unknown(flags: &[KeyFlags]) -> KeySpec {
 }
 
 impl KeySpec {
-    /// Not one key but every `step`-th argument through `last`.
+    /// Extends the spec from one key to every `step`-th argument up to `last`.
     pub const fn through(mut self, last: i32, step: i32) -> KeySpec {
         self.find = FindKeys::Range { last, step, limit: 0 };
         self
     }
 
-    /// Keys are only the first `1/limit` of the remaining arguments.
+    /// Extends the spec to the first `1/limit` of the remaining arguments.
     pub const fn first_part(mut self, limit: i32) -> KeySpec {
         self.find = FindKeys::Range {
             last: -1,
@@ -111,13 +113,14 @@ impl KeySpec {
         self
     }
 
-    /// A count, `index` arguments on, says how many keys follow from `first` on, `step` apart.
+    /// Extends the spec to as many keys as the argument at `index` specifies. They begin at `first` and are `step`
+    /// apart; both positions are relative to the beginning of the search.
     pub const fn counted(mut self, index: i32, first: i32, step: i32) -> KeySpec {
         self.find = FindKeys::KeyNum { index, first, step };
         self
     }
 
-    /// A remark for readers of COMMAND INFO.
+    /// Sets the remark that COMMAND INFO shows.
     pub const fn notes(mut self, notes: &'static str) -> KeySpec {
         self.notes = notes;
         self

@@ -1,4 +1,4 @@
-//! What a command *is*, without what it does: the types of the metadata rows and the builders that spell them.
+//! The metadata of commands: the types of the metadata rows, and the builders that the tables are written with.
 //!
 //! One row of a table in [`tables`](super::tables) is a chain of `const` calls and is complete at compile time:
 //!
@@ -13,12 +13,13 @@
 //!
 //! Three things are derived, so that a row cannot contradict itself:
 //!
-//! - *ACL categories* are the group's own category, plus those that the flags imply ([`Categories::implied_by`]),
-//!   plus what [`CommandSpec::categories`] adds. A row whose group category does not apply says
+//! - *ACL categories* are the group's own category, plus those that the flags imply ([`Categories::implied_by`]), plus
+//!   those that [`CommandSpec::categories`] adds. A row to which the group's category does not apply calls
 //!   [`CommandSpec::categories_without_group`].
-//! - The *legacy range* (first key, last key, step: the three numbers old clients read from COMMAND) and
-//!   [`Flags::MOVABLEKEYS`], its admission that the range is not the whole truth, come from the key specs.
-//! - The *key shape* comes from the key specs: it lets the walker in `dispatch::keys` skip interpreting them.
+//! - The *legacy range* (first key, last key and step, the three numbers that old clients read from COMMAND) is
+//!   computed from the key specs. So is [`Flags::MOVABLEKEYS`], which marks a command whose legacy range does not cover
+//!   all keys.
+//! - The *key shape* is computed from the key specs: with it, the walker in `commands::keys` need not interpret them.
 
 mod arg;
 mod bits;
@@ -30,7 +31,7 @@ pub use key_spec::{BeginSearch, FindKeys, KeySpec, keys, keys_after, keys_unknow
 
 use crate::commands::keys::{KeyShape, SpecialKeys};
 
-/// The chapter of the documentation, and the table, that a command belongs to.
+/// The group of a command: its chapter in the documentation, and its table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "each group says what it is")]
 pub enum Group {
@@ -53,7 +54,7 @@ pub enum Group {
 }
 
 impl Group {
-    /// The name as COMMAND DOCS prints it.
+    /// Returns the name as COMMAND DOCS prints it.
     pub const fn name(self) -> &'static str {
         match self {
             Group::Bitmap => "bitmap",
@@ -75,7 +76,7 @@ impl Group {
         }
     }
 
-    /// The ACL category that a command has by being in this group.
+    /// Returns the ACL category that all commands of this group have.
     const fn category(self) -> Categories {
         match self {
             Group::Bitmap => Categories::BITMAP,
@@ -97,61 +98,61 @@ impl Group {
     }
 }
 
-/// First key, last key and step as COMMAND prints them: all 0 if no plain range covers any key.
+/// First key, last key and step as COMMAND prints them. All are 0 if the keys do not form a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LegacyRange {
-    /// Argument of the first key.
+    /// The index of the argument that is the first key.
     pub first: i32,
-    /// Argument of the last key; negative counts from the end.
+    /// The index of the argument that is the last key; negative if counted from the end.
     pub last: i32,
-    /// Distance of neighbouring keys.
+    /// The distance between neighbouring keys.
     pub step: i32,
 }
 
 /// The metadata of one command or subcommand. Texts that do not apply are empty.
 #[derive(Clone, Copy, Debug)]
 pub struct CommandSpec {
-    /// Lower case. A subcommand has its own name only; the full name is `container|name`.
+    /// The name in lower case. A subcommand has only its own name; the full name is `container|name`.
     pub name: &'static str,
-    /// Number of arguments including all words of the name; if negative, at least that many.
+    /// The number of arguments, including all words of the name. A negative number is a minimum.
     pub arity: i32,
-    /// What the dispatcher acts on.
+    /// The properties that the dispatcher acts on.
     pub flags: Flags,
-    /// What ACL rules select it by.
+    /// The ACL categories that the command belongs to.
     pub acl_categories: Categories,
     /// Hints for clients and proxies.
     pub tips: &'static [&'static str],
-    /// How its keys are found.
+    /// The rules that find the command's keys.
     pub key_specs: &'static [KeySpec],
-    /// How its keys are found when the specs cannot tell.
+    /// The procedure that finds the keys if the specs do not suffice.
     pub special_keys: SpecialKeys,
-    /// The specs condensed for the hot path.
+    /// The key specs, condensed for the hot path.
     pub key_shape: KeyShape,
-    /// The range that old clients look at.
+    /// The range of keys that old clients read.
     pub legacy_range: LegacyRange,
-    /// If not empty, the first argument names one of these.
+    /// The subcommands. If there are any, the first argument names one of them.
     pub subcommands: &'static [CommandSpec],
-    /// The chapter it is in.
+    /// The command's group.
     pub group: Group,
-    /// The version that introduced it.
+    /// The version that added the command.
     pub since: &'static str,
-    /// Its cost.
+    /// The time complexity.
     pub complexity: &'static str,
-    /// What it does, in a line.
+    /// A one-line description.
     pub summary: &'static str,
-    /// What changed, by version.
+    /// The changes, each with its version.
     pub history: &'static [(&'static str, &'static str)],
-    /// The version that advised against using it.
+    /// The version that deprecated the command.
     pub deprecated_since: &'static str,
-    /// What to use instead.
+    /// The replacement of a deprecated command.
     pub replaced_by: &'static str,
-    /// Meant for servers talking to each other, not for users.
+    /// `true` if the command is meant for communication between servers, not for users.
     pub is_internal: bool,
-    /// Its arguments.
+    /// The arguments, as COMMAND DOCS prints them.
     pub args: &'static [Arg],
 }
 
-/// Begins a row. See the module's head for how it goes on.
+/// Begins a row. The module's documentation shows an example.
 pub const fn command(name: &'static str, arity: i32, group: Group, since: &'static str) -> CommandSpec {
     CommandSpec {
         name,
@@ -181,7 +182,7 @@ pub const fn command(name: &'static str, arity: i32, group: Group, since: &'stat
 }
 
 impl CommandSpec {
-    /// What the dispatcher acts on; call it before the methods that add categories.
+    /// Sets the properties that the dispatcher acts on. Must be called before the methods that add categories.
     pub const fn flags(mut self, flags: &[Flags]) -> CommandSpec {
         self.flags = self.flags.with(Flags::of(flags));
         self.acl_categories = self
@@ -191,25 +192,25 @@ impl CommandSpec {
         self
     }
 
-    /// ACL categories beyond those of the group and the flags.
+    /// Adds ACL categories to those of the group and the flags.
     pub const fn categories(mut self, extra: &[Categories]) -> CommandSpec {
         self.acl_categories = self.acl_categories.with(Categories::of(extra));
         self
     }
 
-    /// ACL categories beyond those of the flags; the group's own does not apply.
+    /// Adds ACL categories to those of the flags, and drops the group's own category.
     pub const fn categories_without_group(mut self, extra: &[Categories]) -> CommandSpec {
         self.acl_categories = Categories::implied_by(self.flags, self.group).with(Categories::of(extra));
         self
     }
 
-    /// Hints for clients and proxies.
+    /// Sets the hints for clients and proxies.
     pub const fn tips(mut self, tips: &'static [&'static str]) -> CommandSpec {
         self.tips = tips;
         self
     }
 
-    /// How the keys are found.
+    /// Sets the key specs and derives the legacy range, the key shape and [`Flags::MOVABLEKEYS`] from them.
     pub const fn keys(mut self, specs: &'static [KeySpec]) -> CommandSpec {
         let (range, covers_all) = legacy_range(specs);
         self.key_specs = specs;
@@ -221,56 +222,56 @@ impl CommandSpec {
         self
     }
 
-    /// Which procedure finds the keys when the specs cannot tell.
+    /// Sets the procedure that finds the keys if the specs do not suffice.
     pub const fn special_keys(mut self, procedure: SpecialKeys) -> CommandSpec {
         self.special_keys = procedure;
         self
     }
 
-    /// The commands that the first argument chooses from.
+    /// Sets the subcommands.
     pub const fn subcommands(mut self, subcommands: &'static [CommandSpec]) -> CommandSpec {
         self.subcommands = subcommands;
         self
     }
 
-    /// The cost.
+    /// Sets the time complexity.
     pub const fn complexity(mut self, text: &'static str) -> CommandSpec {
         self.complexity = text;
         self
     }
 
-    /// What the command does, in a line.
+    /// Sets the one-line description.
     pub const fn summary(mut self, text: &'static str) -> CommandSpec {
         self.summary = text;
         self
     }
 
-    /// What changed, by version.
+    /// Sets the changes, each with its version.
     pub const fn history(mut self, changes: &'static [(&'static str, &'static str)]) -> CommandSpec {
         self.history = changes;
         self
     }
 
-    /// Advised against since that version, in favour of `replaced_by`.
+    /// Marks the command as deprecated since version `since`, in favour of `replaced_by`.
     pub const fn deprecated(mut self, since: &'static str, replaced_by: &'static str) -> CommandSpec {
         self.deprecated_since = since;
         self.replaced_by = replaced_by;
         self
     }
 
-    /// Meant for servers talking to each other.
+    /// Marks the command as internal: it is meant for communication between servers.
     pub const fn internal(mut self) -> CommandSpec {
         self.is_internal = true;
         self
     }
 
-    /// The arguments.
+    /// Sets the arguments.
     pub const fn args(mut self, args: &'static [Arg]) -> CommandSpec {
         self.args = args;
         self
     }
 
-    /// Whether `count` words, the command's own name included, satisfy the arity.
+    /// Returns `true` if a request of `count` words, including the command's own name, satisfies the arity.
     pub const fn accepts_arg_count(&self, count: usize) -> bool {
         let wanted = self.arity.unsigned_abs() as usize;
         if self.arity >= 0 {
@@ -280,7 +281,7 @@ impl CommandSpec {
         }
     }
 
-    /// Whether COMMAND GETKEYS has anything to look for.
+    /// Returns `true` if the command can have keys for COMMAND GETKEYS.
     pub const fn may_have_keys(&self) -> bool {
         if !matches!(self.special_keys, SpecialKeys::None) {
             return true;
@@ -296,7 +297,7 @@ impl CommandSpec {
     }
 }
 
-/// Glues adjacent plain ranges into one; the flag tells whether it covers every key.
+/// Joins adjacent plain ranges into one. The flag is `true` if the range covers every key.
 const fn legacy_range(specs: &[KeySpec]) -> (LegacyRange, bool) {
     if let [
         KeySpec {
@@ -344,7 +345,8 @@ const fn legacy_range(specs: &[KeySpec]) -> (LegacyRange, bool) {
     (glued, covers_all)
 }
 
-/// The position of a last key that is counted from the first one, unless it counts from the end.
+/// Returns the index of the last key if it is counted from the first one; returns it unchanged if it is counted from
+/// the end.
 const fn absolute(first: i32, last: i32) -> i32 {
     if last >= 0 { first + last } else { last }
 }

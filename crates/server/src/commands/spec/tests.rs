@@ -1,4 +1,4 @@
-//! The tables are well formed: what a typing mistake in a row would break.
+//! Tests that the metadata tables are well formed: they find typing mistakes in rows.
 
 use std::collections::HashSet;
 
@@ -6,7 +6,7 @@ use super::super::tables::TABLES;
 use super::*;
 use crate::commands::keys::{KEY_SPECS_MAX, KeyShape, SpecialKeys};
 
-/// Every row with its container, if it is a subcommand.
+/// Returns every row; a subcommand's row comes with its container.
 fn rows() -> Vec<(Option<&'static CommandSpec>, &'static CommandSpec)> {
     let top = TABLES.iter().copied().flatten();
     top.flat_map(|spec| std::iter::once((None, spec)).chain(spec.subcommands.iter().map(move |sub| (Some(spec), sub))))

@@ -1,4 +1,4 @@
-//! What the stream commands share: IDs in requests and replies, access to a key's stream, entries in replies.
+//! Code that the stream commands share: parsing and writing of IDs, access to a key's stream, and replies with entries.
 
 use weft_resp::Reply;
 use weft_resp::number::{parse_i64, parse_u64};
@@ -12,27 +12,27 @@ use crate::keyspace::access::{ExpiryUpdate, KeyWrite};
 use crate::notify::keyspace_event::Event;
 
 const INVALID_ID: CommandError = CommandError::constant("ERR Invalid stream ID specified as stream command argument");
-/// No ID is longer.
+/// The largest length of an ID in a request, in bytes.
 const ID_MAX_BYTES: usize = 127;
 
-/// Whether a word is this one, in upper or lower case. As in Valkey, a word ends at its first zero byte.
+/// Returns `true` if a word equals `name`, in any case. As in Valkey, a word ends at its first zero byte.
 pub fn is_word(word: &[u8], name: &str) -> bool {
     shown(word).eq_ignore_ascii_case(name.as_bytes())
 }
 
-/// An ID of which the second part may have been left open (`5-*`).
+/// An ID whose sequence number may be left open (`5-*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenId {
-    /// The ID; its second part is 0 if it was left open.
+    /// The ID; its sequence number is 0 if it is open.
     pub id: StreamId,
-    /// Whether it was.
+    /// `true` if the sequence number is open.
     pub open: bool,
 }
 
-/// Reads an ID; `missing_seq` is its second part if it has none. `-` and `+` are the smallest and the largest.
+/// Parses an ID. `missing_seq` is the sequence number if it has none. `-` and `+` are the smallest and the largest ID.
 ///
 /// # Errors
-/// If it is none.
+/// If the word is not an ID.
 pub fn any_id(word: &[u8], missing_seq: u64) -> Result<StreamId, CommandError> {
     if word.len() <= ID_MAX_BYTES {
         match shown(word) {
@@ -44,10 +44,10 @@ pub fn any_id(word: &[u8], missing_seq: u64) -> Result<StreamId, CommandError> {
     exact_id(word, missing_seq)
 }
 
-/// Reads an ID that is given in numbers.
+/// Parses an ID that consists of numbers. `missing_seq` is the sequence number if it has none.
 ///
 /// # Errors
-/// If it is none.
+/// If the word is not such an ID.
 #[inline]
 pub fn exact_id(word: &[u8], missing_seq: u64) -> Result<StreamId, CommandError> {
     match read_id(word, missing_seq) {
@@ -56,10 +56,10 @@ pub fn exact_id(word: &[u8], missing_seq: u64) -> Result<StreamId, CommandError>
     }
 }
 
-/// Reads an ID that is given in numbers, or with `*` as its second part.
+/// Parses an ID that consists of numbers, or has `*` as its sequence number.
 ///
 /// # Errors
-/// If it is none.
+/// If the word is not such an ID.
 pub fn open_id(word: &[u8]) -> Result<OpenId, CommandError> {
     read_id(word, 0).ok_or(INVALID_ID)
 }
@@ -83,8 +83,8 @@ fn read_id(word: &[u8], missing_seq: u64) -> Option<OpenId> {
     })
 }
 
-/// A number as Valkey reads those of IDs. What is no plain decimal gets a second chance by the rules of C: blanks
-/// before it, a sign, zeros; a minus then counts from 2^64 downwards.
+/// Parses a number of an ID as Valkey does. A word that is not a plain decimal is parsed by the rules of C: blanks
+/// before the number, a sign and leading zeros are allowed, and a negative number is subtracted from 2^64.
 #[inline]
 fn loose_u64(word: &[u8]) -> Option<u64> {
     parse_u64(word).or_else(|| match parse_i64(word) {
@@ -112,10 +112,10 @@ fn c_u64(word: &[u8]) -> Option<u64> {
     Some(if negative { magnitude.wrapping_neg() } else { magnitude })
 }
 
-/// Reads the start of a range: `(` before an ID leaves that ID out.
+/// Parses the start of a range. A `(` before an ID excludes it.
 ///
 /// # Errors
-/// If it is no ID, or none that anything follows.
+/// If the word is not an ID, or if no ID follows the excluded one.
 pub fn range_start(word: &[u8]) -> Result<StreamId, CommandError> {
     match word {
         [b'(', id @ ..] if !id.is_empty() => exact_id(id, 0)?
@@ -125,10 +125,10 @@ pub fn range_start(word: &[u8]) -> Result<StreamId, CommandError> {
     }
 }
 
-/// Reads the end of a range: `(` before an ID leaves that ID out.
+/// Parses the end of a range. A `(` before an ID excludes it.
 ///
 /// # Errors
-/// If it is no ID, or one that nothing comes before.
+/// If the word is not an ID, or if no ID precedes the excluded one.
 pub fn range_end(word: &[u8]) -> Result<StreamId, CommandError> {
     match word {
         [b'(', id @ ..] if !id.is_empty() => exact_id(id, u64::MAX)?
@@ -138,15 +138,15 @@ pub fn range_end(word: &[u8]) -> Result<StreamId, CommandError> {
     }
 }
 
-/// Reads IDs up to the first word that is none.
+/// Parses IDs up to the first word that is not an ID.
 pub fn leading_ids<'a>(words: impl Iterator<Item = &'a [u8]>) -> Vec<StreamId> {
     words.map_while(|word| exact_id(word, 0).ok()).collect()
 }
 
-/// Reads IDs.
+/// Parses a list of IDs.
 ///
 /// # Errors
-/// If one is none.
+/// If one of the words is not an ID.
 pub fn all_ids<'a>(words: impl ExactSizeIterator<Item = &'a [u8]>) -> Result<Vec<StreamId>, CommandError> {
     let mut ids = Vec::with_capacity(words.len());
     for word in words {
@@ -155,18 +155,18 @@ pub fn all_ids<'a>(words: impl ExactSizeIterator<Item = &'a [u8]>) -> Result<Vec
     Ok(ids)
 }
 
-/// Reads an integer.
+/// Parses an integer.
 ///
 /// # Errors
-/// If it is none.
+/// If the word is not an integer.
 pub fn integer(word: &[u8]) -> Result<i64, CommandError> {
     parse_i64(word).ok_or(CommandError::NOT_AN_INTEGER)
 }
 
-/// Reads an integer.
+/// Parses an integer.
 ///
 /// # Errors
-/// If it is none; `otherwise` is the text.
+/// The text `otherwise` if the word is not an integer.
 pub fn integer_or(word: &[u8], otherwise: &'static str) -> Result<i64, CommandError> {
     parse_i64(word).ok_or(CommandError::constant(otherwise))
 }
@@ -178,7 +178,7 @@ pub fn reply_id(reply: &mut Reply<'_>, id: StreamId) {
     reply.bulk(id_text(id, &mut text));
 }
 
-/// An ID as text.
+/// Formats an ID into `text` and returns the used part.
 #[inline]
 pub fn id_text(id: StreamId, text: &mut [u8; 41]) -> &[u8] {
     let mut length = 0;
@@ -192,7 +192,7 @@ pub fn id_text(id: StreamId, text: &mut [u8; 41]) -> &[u8] {
     &text[..length]
 }
 
-/// Writes an entry: its ID, then its names and values.
+/// Writes an entry: its ID, then its field names and values.
 #[inline]
 pub fn reply_entry(reply: &mut Reply<'_>, entry: &StreamEntry<'_>) {
     reply.array(2);
@@ -212,10 +212,10 @@ fn reply_element(reply: &mut Reply<'_>, element: Element<'_>) {
     }
 }
 
-/// The stream that an entry of the keyspace holds.
+/// Returns the stream that an entry of the keyspace holds.
 ///
 /// # Errors
-/// `WRONGTYPE` if it holds something else.
+/// `WRONGTYPE` if it holds another type.
 #[inline]
 pub fn stream_of(entry: Option<EntryRef<'_, Value>>) -> Result<Option<&Stream>, CommandError> {
     match entry.map(|entry| entry.value()) {
@@ -225,26 +225,26 @@ pub fn stream_of(entry: Option<EntryRef<'_, Value>>) -> Result<Option<&Stream>, 
     }
 }
 
-/// What became of a stream that was edited.
+/// The effects of editing a stream.
 #[derive(Clone, Copy, Debug)]
 pub struct StreamEdit {
-    /// Changes, as the dirty count has them.
+    /// The number of changes, as added to the count of changes since the last save.
     pub times: u64,
-    /// What happened that others hear of.
+    /// The keyspace event.
     pub event: Option<Event>,
-    /// What happened then.
+    /// A second keyspace event, after the first.
     pub second: Option<Event>,
-    /// Whether those who wait for the stream may have something now.
+    /// `true` if clients that are blocked on the stream may be served now.
     pub wakes: bool,
-    /// Whether those who watch the stream or keep copies of it mind.
+    /// `true` if clients that watch or cache the stream must be informed.
     pub seen: bool,
 }
 
 impl StreamEdit {
-    /// Nothing happened.
+    /// No change.
     pub const NOTHING: StreamEdit = StreamEdit::quietly(0);
 
-    /// Changes of which nobody hears.
+    /// Returns a number of changes without an event. They are only propagated.
     pub const fn quietly(times: u64) -> StreamEdit {
         StreamEdit {
             times,
@@ -255,7 +255,7 @@ impl StreamEdit {
         }
     }
 
-    /// One change, of which others hear.
+    /// Returns one change with a keyspace event.
     pub const fn event(name: &'static str) -> StreamEdit {
         StreamEdit {
             times: 1,
@@ -266,17 +266,19 @@ impl StreamEdit {
         }
     }
 
-    /// The same change, of which those who wait for the stream get nothing.
+    /// Returns the same edit for a change that cannot serve clients blocked on the stream.
     pub const fn that_wakes_nobody(self) -> StreamEdit {
         StreamEdit { wakes: false, ..self }
     }
 
-    /// The same change, of something beside the entries: to those who watch the stream or keep copies it is as before.
+    /// Returns the same edit for a change that does not affect the entries. Clients that watch or cache the stream are
+    /// not informed.
     pub const fn beside_entries(self) -> StreamEdit {
         StreamEdit { seen: false, ..self }
     }
 
-    /// What a command did that made a consumer if it needed one, and then changed things quietly.
+    /// Returns the edit of a command that made `times` changes without an event. If it also created a consumer, this is
+    /// one more change, with an event.
     pub fn with_consumer(created: bool, times: u64) -> StreamEdit {
         if created {
             StreamEdit {
@@ -289,10 +291,10 @@ impl StreamEdit {
     }
 }
 
-/// Edits the stream that a key holds, and closes the key. `None` without the key.
+/// Edits the stream that a key holds, and closes the key. Returns `None` if the key is missing.
 ///
 /// # Errors
-/// `WRONGTYPE` if the key holds something else, and what `edit` says: then nothing has changed.
+/// `WRONGTYPE` if the key holds another type, or the error of `edit`, which must then have changed nothing.
 #[inline]
 pub fn edit<R>(
     key: KeyWrite<'_>,
@@ -301,10 +303,10 @@ pub fn edit<R>(
     edit_or_create(key, false, edit)
 }
 
-/// Edits the stream that a key holds, as [`edit`]; without the key, one is made if `create` says so.
+/// Edits the stream that a key holds, like [`edit`]. If the key is missing and `create` is set, creates a stream first.
 ///
 /// # Errors
-/// As [`edit`].
+/// The errors of [`edit`].
 #[inline]
 pub fn edit_or_create<R>(
     mut key: KeyWrite<'_>,
@@ -354,7 +356,7 @@ fn close(mut key: KeyWrite<'_>, edited: StreamEdit) {
     }
 }
 
-/// The error for a key or group that does not exist.
+/// Returns the error for a missing key or group.
 pub fn no_group(key: &[u8], group: &[u8]) -> CommandError {
     let parts: [&[u8]; 5] = [
         b"NOGROUP No such key '",
@@ -366,7 +368,7 @@ pub fn no_group(key: &[u8], group: &[u8]) -> CommandError {
     CommandError::bytes(parts.concat())
 }
 
-/// The error for a group that does not exist in a stream that does.
+/// Returns the error for a missing group in an existing stream.
 pub fn no_group_in_key(key: &[u8], group: &[u8]) -> CommandError {
     let parts: [&[u8]; 5] = [
         b"NOGROUP No such consumer group '",
@@ -378,7 +380,7 @@ pub fn no_group_in_key(key: &[u8], group: &[u8]) -> CommandError {
     CommandError::bytes(parts.concat())
 }
 
-/// The error for arguments that no subcommand of this name takes.
+/// Returns the error for arguments that do not match any subcommand.
 pub fn bad_subcommand(command: &str, subcommand: &[u8]) -> CommandError {
     let shown = shown(subcommand);
     let parts: [&[u8]; 5] = [
@@ -391,12 +393,12 @@ pub fn bad_subcommand(command: &str, subcommand: &[u8]) -> CommandError {
     CommandError::bytes(parts.concat())
 }
 
-/// Fewer entries are not worth an estimate of the work.
+/// The number of entries up to which no time is estimated.
 const FEW_ENTRIES: u64 = 500;
-/// More bytes than this of blocks are much, whoever asks.
+/// The number of bytes in blocks at which counting stops, because the estimate is high in any case.
 const MANY_BYTES: usize = 1 << 24;
 
-/// An estimate of what it takes to send up to `count` entries of a range, ns: about a nanosecond for each byte.
+/// Returns the estimated time for sending up to `count` entries of a range, in nanoseconds: about one per byte.
 pub fn range_cost_ns(stream: &Stream, start: StreamId, end: StreamId, count: u64) -> u64 {
     let most = count.min(stream.length());
     if most <= FEW_ENTRIES {

@@ -1,7 +1,8 @@
-//! XREAD and XREADGROUP that have waited: when they are served, and with what.
+//! XREAD and XREADGROUP for blocked clients: when they are served, and from which streams.
 //!
-//! They are served as if they came again, from all of their streams that whoever serves them holds: a transaction may
-//! have added to several. The others have nothing, or they would not have waited.
+//! They are served as if the command ran again, from all of their streams that the serving thread holds, because a
+//! transaction may have added entries to several of them. The other streams have no new entries, since the client would
+//! not have blocked otherwise.
 
 use weft_resp::Reply;
 use weft_values::stream::{Stream, StreamId};
@@ -16,7 +17,7 @@ use crate::commands::stream::read::{
     GroupReadStart, Reader, Streams, has_entries_behind, no_group_to_read, reply_entries_behind,
 };
 
-/// Looks at the stream that a key holds, which may be missing or something else.
+/// Calls `look` with the stream that a key holds. The key may be missing or hold another type.
 fn look<R>(
     waiter: &Waiter,
     key: &WaitKey,
@@ -26,7 +27,7 @@ fn look<R>(
     look(stream_of(reach.write(waiter.db, key).entry()))
 }
 
-/// Whether XREAD has something to read; `after` has an ID for each key.
+/// Returns `true` if XREAD has entries to read. `after` has an ID for each key.
 pub fn can_read(waiter: &Waiter, after: &[StreamId], reach: &mut dyn KeyAccess) -> bool {
     waiter.keys.iter().zip(after).any(|(key, after)| {
         reach.holds(key)
@@ -39,10 +40,10 @@ pub fn can_read(waiter: &Waiter, after: &[StreamId], reach: &mut dyn KeyAccess) 
     })
 }
 
-/// Reads for XREAD.
+/// Reads entries for XREAD.
 ///
 /// # Errors
-/// If another of the keys is no stream.
+/// If another of the keys is not a stream.
 pub fn perform_read(
     waiter: &Waiter,
     after: &[StreamId],
@@ -69,7 +70,7 @@ pub fn perform_read(
     Ok(())
 }
 
-/// Whether XREADGROUP has something to read, or lost its group, or its stream.
+/// Returns `true` if XREADGROUP has entries to read, or if its group or stream no longer exists.
 pub fn can_read_group(waiter: &Waiter, read: &GroupRead, reach: &mut dyn KeyAccess) -> bool {
     waiter.keys.iter().any(|key| {
         reach.holds(key)
@@ -82,10 +83,10 @@ pub fn can_read_group(waiter: &Waiter, read: &GroupRead, reach: &mut dyn KeyAcce
     })
 }
 
-/// Reads for XREADGROUP.
+/// Reads entries for XREADGROUP.
 ///
 /// # Errors
-/// If a group, or a stream, is gone.
+/// If a group or a stream no longer exists.
 pub fn perform_group_read(
     waiter: &Waiter,
     read: &GroupRead,

@@ -1,4 +1,4 @@
-//! XCLAIM and XAUTOCLAIM: pending entries pass from one consumer to another.
+//! XCLAIM and XAUTOCLAIM: move pending entries from one consumer to another.
 
 use std::ops::Bound;
 
@@ -16,14 +16,14 @@ use crate::commands::stream::log::GroupLog;
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[("xautoclaim", leased(xautoclaim)), ("xclaim", leased(xclaim))];
 
-/// What claiming an entry takes, ns.
+/// The time for claiming an entry, in nanoseconds.
 const CLAIM_NS: u64 = 500;
 
 /// The options of XCLAIM.
 struct Options {
     force: bool,
     just_id: bool,
-    /// When the entries count as delivered, in ms since the Unix epoch.
+    /// The delivery time to record, in milliseconds since the Unix epoch.
     delivered_ms: i64,
     deliveries: Option<u64>,
     last_id: StreamId,
@@ -65,7 +65,7 @@ impl Options {
                 return Err(CommandError::about("ERR Unrecognized XCLAIM option '", word, "'"));
             }
         }
-        // A time in the future, or before all time, is taken for now.
+        // A time in the future or before the epoch is replaced by the current time.
         if !(0..=now_ms).contains(&options.delivered_ms) {
             options.delivered_ms = now_ms;
         }
@@ -73,7 +73,7 @@ impl Options {
     }
 }
 
-/// Stands for a delivery time that was not given.
+/// Stands for a delivery time that is not specified.
 const NOT_GIVEN: i64 = -1;
 
 fn xclaim(ctx: &mut Context<'_, '_>) -> CommandResult {
@@ -81,7 +81,8 @@ fn xclaim(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Ok(());
     }
     let (key, name, consumer) = (ctx.arg(1), ctx.arg(2), ctx.arg(3));
-    // Valkey looks for the group before it looks at the arguments, and changes nothing before it has seen them all.
+    // As in Valkey, a missing group takes precedence over invalid arguments, and the command changes nothing before it
+    // has parsed all arguments.
     let parsed = XclaimArguments::parse(ctx);
     let now_ms = ctx.now_ms as i64;
     let mut log = GroupLog::new(ctx.keys.effects.is_logging());
@@ -120,7 +121,7 @@ fn xclaim(ctx: &mut Context<'_, '_>) -> CommandResult {
             if !idle_enough {
                 continue;
             }
-            // What is claimed by force counts as delivered once already.
+            // An entry that is claimed with FORCE counts as delivered once already.
             let before = pending.map_or(1, |pending| pending.deliveries);
             let claimed = PendingEntry {
                 delivered_ms: options.delivered_ms,
@@ -144,7 +145,7 @@ fn xclaim(ctx: &mut Context<'_, '_>) -> CommandResult {
     claimed.ok_or_else(|| no_group(key, name))
 }
 
-/// What XCLAIM is told.
+/// The arguments of XCLAIM.
 struct XclaimArguments {
     min_idle_ms: i64,
     ids: Vec<StreamId>,
@@ -179,16 +180,17 @@ fn claim(
     }
 }
 
-/// Pending entries that XAUTOCLAIM looks at for each one it may claim.
+/// The number of pending entries that XAUTOCLAIM examines for each one that it may claim.
 const LOOKS_PER_CLAIM: usize = 10;
-/// The largest COUNT that XAUTOCLAIM takes.
+/// The largest COUNT that XAUTOCLAIM accepts.
 const COUNT_MAX: i64 = i64::MAX / 16;
-/// What it claims unless told otherwise.
+/// The number of entries that XAUTOCLAIM claims without a COUNT.
 const COUNT_DEFAULT: i64 = 100;
-/// Where the IDs of deleted entries would take 64 GiB, which Valkey asks for beforehand and is refused.
+/// The count from which on the command fails for lack of memory. Valkey allocates memory for the IDs of deleted entries
+/// beforehand, which would be 64 GiB here, and its allocator refuses this.
 const COUNT_TOO_HIGH: i64 = 1 << 32;
 
-/// What XAUTOCLAIM is told.
+/// The arguments of XAUTOCLAIM.
 struct Scan {
     min_idle_ms: i64,
     start: StreamId,
@@ -232,14 +234,14 @@ impl Scan {
     }
 }
 
-/// What XAUTOCLAIM found.
+/// The result of XAUTOCLAIM's scan.
 struct Scanned {
-    /// The entries that were claimed, as they are sent.
+    /// The claimed entries as the reply shows them.
     claimed: Vec<u8>,
     claims: usize,
-    /// IDs that were pending while their entries are gone.
+    /// The IDs that were pending although their entries are deleted.
     deleted: Vec<StreamId>,
-    /// Where the next scan begins.
+    /// The ID at which the next scan begins.
     next: StreamId,
 }
 

@@ -22,7 +22,7 @@ const NO_KEY: CommandError = CommandError::constant(
      to create an empty stream automatically.",
 );
 
-/// What making or freeing a pending entry takes, ns.
+/// The time for creating or freeing a pending entry, in nanoseconds.
 const PENDING_NS: u64 = 100;
 
 /// The options of XGROUP CREATE and SETID.

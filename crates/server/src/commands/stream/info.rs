@@ -1,4 +1,4 @@
-//! XINFO: what there is to know of a stream, its groups and their consumers.
+//! XINFO: describes a stream, its groups and their consumers.
 
 use weft_resp::Reply;
 use weft_values::stream::{ConsumerGroup, NEVER_ACTIVE, Stream, StreamConsumer, StreamId};
@@ -17,9 +17,10 @@ pub const BINDINGS: &[(&str, Binding)] = &[
     ("xinfo|stream", leased(stream)),
 ];
 
-/// Entries, and pending entries of each group and consumer, that FULL shows unless told otherwise.
+/// The number of entries that FULL shows by default, and of pending entries for each group and consumer.
 const FULL_COUNT: usize = 10;
-/// What counting the nodes of a block takes, what describing a group or consumer takes, and a pending entry, ns.
+/// The times for counting the nodes of a block, for writing a group or consumer to a reply, and for writing a pending
+/// entry, in nanoseconds.
 const BLOCK_NS: u64 = 10;
 const DESCRIBE_NS: u64 = 400;
 const PENDING_NS: u64 = 100;
@@ -54,7 +55,7 @@ fn stream(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// How many entries FULL shows; `None` without it.
+/// Returns the number of entries that FULL shows; `None` without FULL.
 fn full_count(ctx: &Context<'_, '_>) -> Result<Option<usize>, CommandError> {
     let refusal = || bad_subcommand("XINFO", ctx.arg(1));
     match ctx.argc() {
@@ -85,7 +86,7 @@ fn cost_ns(stream: &Stream, full: Option<usize>) -> u64 {
         .iter()
         .map(|group| {
             let described = 1 + group.consumers().len() as u64;
-            // Each is shown with its group and with its consumer.
+            // Each pending entry is shown with its group and with its consumer.
             let pending = group.pending().len().min(count.saturating_mul(described as usize)) as u64;
             described * DESCRIBE_NS + 2 * pending * PENDING_NS
         })
@@ -186,7 +187,7 @@ fn reply_consumer_full(reply: &mut Reply<'_>, group: &ConsumerGroup, consumer: &
     }
 }
 
-/// How far a group has read.
+/// Writes a group's position in the stream.
 fn reply_progress(reply: &mut Reply<'_>, stream: &Stream, group: &ConsumerGroup) {
     reply.bulk(b"last-delivered-id");
     reply_id(reply, group.last_id);

@@ -1,17 +1,18 @@
-//! What the log of writes repeats of streams: entries and what groups did, with everything that depends on the time or
-//! on the place spelled out.
+//! The commands that the propagation log holds for streams: entries, and changes to groups. Every part that depends on
+//! the time or on the order of execution is explicit in them.
 
 use weft_values::stream::{ConsumerGroup, PendingEntry, Stream, StreamId, TrimTarget};
 
 use crate::commands::stream::arguments::id_text;
 use crate::keyspace::effects::Effects;
 
-/// An ID as text.
+/// Returns an ID as text.
 pub fn shown(id: StreamId) -> Vec<u8> {
     id_text(id, &mut [0; 41]).to_vec()
 }
 
-/// How a stream was trimmed that may keep more than it was told to: to this, exactly.
+/// Returns the exact threshold to which a stream was trimmed. An approximate trim may keep more entries than its
+/// argument says.
 pub fn exact_trim(stream: &Stream, keep: TrimTarget) -> Vec<u8> {
     match keep {
         TrimTarget::MaxLength(_) => stream.length().to_string().into_bytes(),
@@ -22,7 +23,7 @@ pub fn exact_trim(stream: &Stream, keep: TrimTarget) -> Vec<u8> {
     }
 }
 
-/// A pending entry and whose it is.
+/// A pending entry with its consumer.
 struct Claim {
     id: StreamId,
     consumer: Vec<u8>,
@@ -30,7 +31,7 @@ struct Claim {
     last_id: StreamId,
 }
 
-/// What happened to a group.
+/// The changes to a group, for propagation.
 #[derive(Default)]
 pub struct GroupLog {
     wanted: bool,
@@ -40,7 +41,7 @@ pub struct GroupLog {
 }
 
 impl GroupLog {
-    /// Nothing yet; `wanted` is whether there is a log.
+    /// Returns an empty record. `wanted` is `true` if changes are propagated.
     pub fn new(wanted: bool) -> Self {
         GroupLog {
             wanted,
@@ -48,14 +49,16 @@ impl GroupLog {
         }
     }
 
-    /// A consumer was made that has nothing pending, or it would be known by that.
+    /// Records that a consumer was created that has no pending entries. A consumer with pending entries is created by
+    /// their XCLAIM commands.
     pub fn created(&mut self, consumer: &[u8]) {
         if self.wanted {
             self.created = Some(consumer.to_vec());
         }
     }
 
-    /// An entry is pending for a consumer now; or it was, and whoever repeats this finds that its entry is gone.
+    /// Records that an entry is now pending for a consumer. It also records an entry that was pending but is deleted:
+    /// the propagated XCLAIM then removes it from the group.
     pub fn claimed(&mut self, consumer: &[u8], id: StreamId, pending: PendingEntry, last_id: StreamId) {
         if self.wanted {
             self.claims.push(Claim {
@@ -67,14 +70,14 @@ impl GroupLog {
         }
     }
 
-    /// The group has got further.
+    /// Records that the group's last delivered ID has advanced.
     pub fn moved(&mut self, group: &ConsumerGroup) {
         if self.wanted {
             self.moved_to = Some((group.last_id, group.entries_read.unwrap_or(-1)));
         }
     }
 
-    /// Has the log repeat all of it instead of the command that runs.
+    /// Propagates the recorded changes instead of the current command.
     pub fn write(self, effects: &mut Effects, db: usize, key: &[u8], group: &[u8]) {
         if !self.wanted {
             return;

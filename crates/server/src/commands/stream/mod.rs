@@ -1,4 +1,4 @@
-//! The commands on the entries of streams.
+//! The commands on entries of streams.
 
 pub mod arguments;
 pub mod blocking;
@@ -34,33 +34,33 @@ pub const BINDINGS: &[(&str, Binding)] = &[
     ("xtrim", leased(xtrim)),
 ];
 
-/// What XADD and XTRIM may be told.
+/// The options of XADD and XTRIM.
 struct Options {
     create: bool,
     trim: Option<TrimTarget>,
     whole_blocks: bool,
-    /// The argument that tells how far to trim.
+    /// The index of the argument that is the trimming threshold.
     trim_at: usize,
-    /// `LIMIT`.
+    /// The largest number of entries to remove (LIMIT).
     limit: Option<u64>,
-    /// The ID to add; `None` is `*`.
+    /// The ID of the new entry; `None` for `*`.
     id: Option<OpenId>,
-    /// The argument behind the options.
+    /// The index of the first argument after the options.
     end: usize,
 }
 
-/// Which command's options are parsed.
+/// The command whose options are parsed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Grammar {
     Xadd,
     Xtrim,
 }
 
-/// Blocks' worth of entries that approximate trimming takes at most, unless told otherwise.
+/// The number of blocks whose entries approximate trimming removes at most without a LIMIT.
 const TRIM_BLOCKS: i64 = 100;
-/// What it takes if blocks may have any number of entries.
+/// The number of entries that approximate trimming removes at most if blocks may have any number of entries.
 const TRIM_DEFAULT: u64 = 10_000;
-/// What it takes at most.
+/// The upper limit for the number of entries that approximate trimming removes without a LIMIT.
 const TRIM_MAX: u64 = 1_000_000;
 
 impl Options {
@@ -103,14 +103,14 @@ impl Options {
             options.end += 1;
         }
         if ctx.client.flags.contains(ClientFlags::REPLAY) {
-            // How far it was trimmed is known, and written as if it had to be that far.
+            // The log states the exact threshold to which the stream was trimmed, so the replay trims without a limit.
             options.limit = options.trim.map(|_| 0);
             return Ok(options);
         }
         options.check(grammar)
     }
 
-    /// Reads what stands behind MAXLEN or MINID; ends at the last word of it.
+    /// Parses the arguments after MAXLEN or MINID. `end` is then the index of the last of them.
     fn parse_trim(
         &mut self,
         ctx: &Context<'_, '_>,
@@ -165,7 +165,7 @@ impl Options {
     }
 }
 
-/// Has the log repeat XADD or XTRIM with the ID that was made, and trimming to exactly what was kept.
+/// Propagates XADD or XTRIM with the generated ID and the exact trimming threshold.
 #[cold]
 fn log_exactly(ctx: &mut Context<'_, '_>, options: &Options, id: Option<&[u8]>, kept: Option<&[u8]>) {
     let mut words: Vec<&[u8]> = ctx.args.iter().collect();
@@ -186,7 +186,7 @@ fn block_limits(config: &Config) -> BlockLimits {
     }
 }
 
-/// The ID that a new entry gets; `None` if there is none left.
+/// Returns the ID of a new entry; `None` if the IDs are exhausted.
 fn next_id(last: StreamId, wanted: Option<OpenId>, now_ms: u64) -> Option<StreamId> {
     match wanted {
         Some(OpenId { id, open: false }) => Some(id),
@@ -203,7 +203,7 @@ fn next_id(last: StreamId, wanted: Option<OpenId>, now_ms: u64) -> Option<Stream
 const ID_NOT_LARGER: CommandError =
     CommandError::constant("ERR The ID specified in XADD is equal or smaller than the target stream top item");
 
-/// What XADD adds.
+/// The entry that XADD adds.
 struct NewEntry<'a> {
     args: Args<'a>,
     first_field: usize,
@@ -337,7 +337,7 @@ fn range(ctx: &mut Context<'_, '_>, start: usize, end: usize, backwards: bool) -
     Ok(())
 }
 
-/// The options of XRANGE: how many entries at most.
+/// Parses the COUNT option of XRANGE and XREVRANGE.
 fn range_count(ctx: &Context<'_, '_>) -> Result<u64, CommandError> {
     let mut count = u64::MAX;
     let mut index = 4;
@@ -371,12 +371,12 @@ fn xdel(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 const TRIMMED: Event = Event::stream("xtrim");
-/// What removing a block takes, ns.
+/// The time for removing a block, in nanoseconds.
 const BLOCK_REMOVAL_NS: u64 = 100;
-/// More blocks than this are many, however long that takes.
+/// The number of blocks at which counting stops, because the estimate is high in any case.
 const MANY_BLOCKS: usize = 1 << 14;
 
-/// An estimate of what trimming takes, ns.
+/// Returns the estimated time for trimming, in nanoseconds.
 fn trim_cost_ns(stream: &Stream, trim: TrimOptions) -> u64 {
     let blocks = stream.blocks();
     let removed = match trim.strategy {

@@ -1,4 +1,4 @@
-//! XPENDING: what a group's consumers have not acknowledged.
+//! XPENDING: lists the entries that a group's consumers have not acknowledged.
 
 use weft_resp::Reply;
 use weft_values::stream::{ConsumerGroup, StreamId};
@@ -10,7 +10,7 @@ use crate::commands::stream::arguments::{integer, is_word, no_group, range_end, 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[("xpending", leased(xpending))];
 
-/// The longer form's arguments.
+/// The arguments of the extended form.
 struct Filter<'a> {
     min_idle_ms: i64,
     start: StreamId,
@@ -43,7 +43,7 @@ impl<'a> Filter<'a> {
     }
 }
 
-/// What looking at a pending entry takes, and what sending one takes, ns.
+/// The times for examining a pending entry and for writing one to a reply, in nanoseconds.
 const LOOK_NS: u64 = 20;
 const SEND_NS: u64 = 100;
 

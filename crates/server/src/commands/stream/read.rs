@@ -1,6 +1,6 @@
-//! XREAD and XREADGROUP: entries of several streams behind given IDs.
+//! XREAD and XREADGROUP: read entries of several streams after given IDs.
 //!
-//! XREADGROUP asks for what nobody in its group got so far (`>`), or for what the consumer itself has pending.
+//! XREADGROUP reads entries that were never delivered to its group (`>`), or the pending entries of its consumer.
 
 use weft_resp::{Protocol, Reply};
 use weft_values::stream::{DeliveryOptions, PendingEntry, Stream, StreamId};
@@ -17,23 +17,23 @@ use crate::commands::stream::log::GroupLog;
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[("xread", leased(xread)), ("xreadgroup", leased_to_write(xreadgroup))];
 
-/// Whether to wait for entries.
+/// The BLOCK option.
 #[derive(Clone, Copy)]
 enum BlockOption {
     None,
-    /// Until then, in ms since the epoch; or for ever.
+    /// Wait until this time in milliseconds since the Unix epoch; `None` for no limit.
     Until(Option<u64>),
 }
 
-/// What stands in front of the streams.
+/// The arguments before the streams.
 struct Options<'a> {
-    /// Entries of each stream at most.
+    /// The largest number of entries to read from each stream.
     count: usize,
     patience: BlockOption,
     no_ack: bool,
-    /// Group and consumer.
+    /// The names of the group and the consumer.
     group: Option<(&'a [u8], &'a [u8])>,
-    /// The argument that is the first key.
+    /// The index of the argument that is the first key.
     first_key: usize,
     streams: usize,
 }
@@ -88,7 +88,7 @@ impl<'a> Options<'a> {
         if as_group && self.group.is_none() {
             return Err(CommandError::constant("ERR Missing GROUP option for XREADGROUP"));
         }
-        // Only a group or consumer named `streams`, in an unusual place, has the key walker see other keys.
+        // The key walker finds other keys only if a group or consumer is named `streams` in an unusual position.
         let planned = ctx.keys.planned.iter().map(|key| key.argument as usize);
         if !planned.eq(self.first_key..self.first_key + self.streams) {
             return Err(CommandError::SYNTAX);
@@ -96,7 +96,7 @@ impl<'a> Options<'a> {
         Ok(self)
     }
 
-    /// The word that tells where reading a stream begins.
+    /// Returns the argument that specifies the ID after which a stream is read.
     fn position<'w>(&self, ctx: &Context<'w, '_>, stream: usize) -> &'w [u8] {
         ctx.arg(self.first_key + self.streams + stream)
     }
@@ -121,24 +121,24 @@ fn only_for_groups(option: &str, as_group: bool) -> Result<(), CommandError> {
     )))
 }
 
-/// Writes the array, or map, of streams that had something, each with its name in front.
+/// Writes the array or map of streams that have entries, each with the name of its key.
 pub struct Streams {
     begun: Option<weft_resp::DeferredLength>,
     served: usize,
 }
 
 impl Streams {
-    /// Nothing yet.
+    /// Returns a writer that has written nothing.
     pub fn new() -> Self {
         Streams { begun: None, served: 0 }
     }
 
-    /// Whether no stream had something.
+    /// Returns `true` if no stream had entries.
     pub fn is_empty(&self) -> bool {
         self.served == 0
     }
 
-    /// Writes what stands in front of a stream's entries.
+    /// Begins a stream: writes the name of its key, and before the first stream the header of the reply.
     pub fn begin(&mut self, reply: &mut Reply<'_>, name: &[u8]) {
         if self.begun.is_none() {
             self.begun = Some(match reply.protocol {
@@ -153,7 +153,7 @@ impl Streams {
         reply.bulk(name);
     }
 
-    /// Writes what stands behind the last, or in front of the first, or that there was nothing.
+    /// Ends the reply. Without any stream the reply is null.
     pub fn end(self, reply: &mut Reply<'_>) {
         match (self.begun, reply.protocol) {
             (None, _) => reply.null_array(),
@@ -194,7 +194,7 @@ fn xread(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Ends the reply; or, if no stream had something, waits if that is wanted.
+/// Ends the reply. If no stream had entries and the client requested BLOCK, the client waits instead.
 fn end_or_wait<'a>(
     ctx: &mut Context<'a, '_>,
     streams: Streams,
@@ -209,7 +209,7 @@ fn end_or_wait<'a>(
     }
 }
 
-/// Behind which ID XREAD reads.
+/// Returns the ID after which XREAD reads a stream.
 fn read_position(word: &[u8], stream: Option<&Stream>) -> Result<StreamId, CommandError> {
     let last = stream.map(Stream::last_id);
     match shown(word) {
@@ -222,13 +222,13 @@ fn read_position(word: &[u8], stream: Option<&Stream>) -> Result<StreamId, Comma
     }
 }
 
-/// Whether a stream has an entry behind an ID.
+/// Returns `true` if a stream has an entry after an ID.
 #[inline]
 pub fn has_entries_behind(stream: &Stream, id: StreamId) -> bool {
     stream.length() > 0 && stream.last_entry_id() > id
 }
 
-/// Writes up to `count` of the entries behind an ID.
+/// Writes up to `count` of the entries after an ID.
 pub fn reply_entries_behind(reply: &mut Reply<'_>, stream: &Stream, id: StreamId, count: usize) {
     let begun = reply.begin_array();
     let mut sent = 0;
@@ -241,12 +241,12 @@ pub fn reply_entries_behind(reply: &mut Reply<'_>, stream: &Stream, id: StreamId
     reply.end_array(begun, sent);
 }
 
-/// Where XREADGROUP reads.
+/// The entries that XREADGROUP reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupReadStart {
-    /// What nobody in the group got so far.
+    /// The entries that were never delivered to the group.
     New,
-    /// What the consumer has pending, behind this ID.
+    /// The consumer's pending entries after this ID.
     PendingBehind(StreamId),
 }
 
@@ -263,7 +263,7 @@ impl GroupReadStart {
             b"$" => Err(meaningless('$')),
             b"+" => Err(meaningless('+')),
             b">" => Ok(GroupReadStart::New),
-            // Nothing can be pending behind the largest ID, so it means the same as `>`.
+            // No pending entry has an ID after the largest one, so this ID means the same as `>`.
             _ => exact_id(word, 0).map(|id| match id {
                 StreamId::MAX => GroupReadStart::New,
                 id => GroupReadStart::PendingBehind(id),
@@ -272,18 +272,18 @@ impl GroupReadStart {
     }
 }
 
-/// One who reads on behalf of a group.
+/// The parameters of reading on behalf of a group.
 #[derive(Clone, Copy, Debug)]
 pub struct Reader<'a> {
     /// The group.
     pub group: &'a [u8],
     /// The consumer.
     pub consumer: &'a [u8],
-    /// Entries of each stream at most.
+    /// The largest number of entries to read from each stream.
     pub count: usize,
-    /// Whether entries count as acknowledged at once.
+    /// `true` if entries do not become pending (NOACK).
     pub no_ack: bool,
-    /// The time, in ms since the Unix epoch.
+    /// The current time in milliseconds since the Unix epoch.
     pub now_ms: i64,
 }
 
@@ -335,7 +335,7 @@ fn xreadgroup(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// The error for a group that XREADGROUP does not find.
+/// Returns the error of XREADGROUP for a missing group.
 pub fn no_group_to_read(key: &[u8], group: &[u8]) -> CommandError {
     let parts: [&[u8]; 5] = [
         b"NOGROUP No such key '",
@@ -347,18 +347,18 @@ pub fn no_group_to_read(key: &[u8], group: &[u8]) -> CommandError {
     CommandError::bytes(parts.concat())
 }
 
-/// What sending a pending entry takes, ns.
+/// The time for sending a pending entry, in nanoseconds.
 const PENDING_NS: u64 = 200;
 
 impl Reader<'_> {
-    /// An estimate of what reading takes, ns.
+    /// Returns the estimated time for reading a stream, in nanoseconds.
     fn cost_ns(&self, stream: &Stream, from: GroupReadStart) -> u64 {
         let Some(group) = stream.group(self.group) else {
             return 0;
         };
         match from {
             GroupReadStart::New => group.last_id.next().map_or(0, |start| {
-                // Beside being sent, entries become pending, which takes about as long.
+                // Besides being sent, entries become pending, which takes about as long.
                 2 * range_cost_ns(stream, start, StreamId::MAX, self.count as u64)
             }),
             GroupReadStart::PendingBehind(_) => group.find_consumer(self.consumer).map_or(0, |number| {
@@ -368,10 +368,11 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads one stream. If there is something to send, `begin` is called and entries are written. Whether there was.
+    /// Reads one stream. If there are entries to send, calls `begin` and then writes the entries. Returns `true` if it
+    /// did.
     ///
     /// # Errors
-    /// If there is no such group.
+    /// If the group does not exist.
     pub fn read(
         &self,
         stream: &mut Stream,
@@ -430,7 +431,7 @@ impl Reader<'_> {
         Ok((served, StreamEdit::with_consumer(created, u64::from(served))))
     }
 
-    /// Sends again what the consumer has pending behind an ID.
+    /// Sends the consumer's pending entries after an ID again. Returns their number.
     fn send_pending(&self, stream: &mut Stream, id: StreamId, reply: &mut Reply<'_>) -> usize {
         let Some((group, mut entries)) = stream.group_and_entries(self.group) else {
             return 0;

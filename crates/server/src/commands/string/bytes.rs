@@ -1,4 +1,4 @@
-//! Commands on parts of strings, and strings that change where they are.
+//! Commands on parts of strings, and commands that change strings in place.
 
 use std::ops::{Deref, Range};
 
@@ -22,10 +22,10 @@ pub const BINDINGS: &[(&str, Binding)] = &[
     ("substr", leased(getrange)),
 ];
 
-/// Runs `view` on the string's bytes; integers are written out first.
+/// Calls `view` with the string's bytes. An integer is formatted first.
 ///
 /// # Errors
-/// `WRONGTYPE` when the value is not a string.
+/// `WRONGTYPE` if the value is not a string.
 pub fn with_bytes<R>(value: ValueRef<'_, Value>, view: impl FnOnce(&[u8]) -> R) -> Result<R, CommandError> {
     match value {
         ValueRef::Bytes(bytes) => Ok(view(bytes)),
@@ -38,7 +38,7 @@ pub fn with_bytes<R>(value: ValueRef<'_, Value>, view: impl FnOnce(&[u8]) -> R) 
     }
 }
 
-/// A string's bytes apart from its entry: short ones copied, long ones shared.
+/// A string's bytes, independent of its entry: a copy of a short string, or a reference to a long one.
 pub enum HeldString {
     /// A copy.
     Copied(Vec<u8>),
@@ -47,10 +47,10 @@ pub enum HeldString {
 }
 
 impl HeldString {
-    /// Holds on to a string.
+    /// Copies or references a string.
     ///
     /// # Errors
-    /// `WRONGTYPE` when the value is not a string.
+    /// `WRONGTYPE` if the value is not a string.
     pub fn of(value: ValueRef<'_, Value>) -> Result<Self, CommandError> {
         match value {
             ValueRef::Blob(blob) => Ok(HeldString::Shared(blob.clone())),
@@ -76,21 +76,22 @@ impl Deref for HeldString {
     }
 }
 
-/// Bytes that are copied or cleared in a nanosecond, fresh memory included.
+/// The number of bytes that are copied or zeroed per nanosecond, including the allocation of memory.
 const GROWTH_BYTES_PER_NS: u64 = 2;
 
-/// A string that is about to be changed in place.
+/// A string before it is changed in place.
 pub struct PreviousString {
-    /// Its length in bytes; 0 when the key is missing.
+    /// Its length in bytes; 0 if the key is missing.
     pub length: usize,
-    /// An estimate of what the change takes, ns.
+    /// The estimated time of the change, in nanoseconds.
     pub cost_ns: u64,
 }
 
-/// Looks at a string before it is changed up to byte `end`, which may depend on its length.
+/// Returns the length of a string before it is changed up to byte `end`, which may depend on this length, with the
+/// estimated time of the change.
 ///
 /// # Errors
-/// `WRONGTYPE` when the value is not a string.
+/// `WRONGTYPE` if the value is not a string.
 #[inline]
 pub fn before_change(
     entry: Option<EntryRef<'_, Value>>,
@@ -115,7 +116,7 @@ pub fn before_change(
     })
 }
 
-/// Length of a string value in bytes.
+/// Returns the length of a string value in bytes.
 fn string_len(value: ValueRef<'_, Value>) -> Result<usize, CommandError> {
     with_bytes(value, <[u8]>::len)
 }
@@ -151,7 +152,7 @@ fn getrange(ctx: &mut Context<'_, '_>) -> CommandResult {
     })
 }
 
-/// A part of a string that is sent from where it lies.
+/// A part of a string that is sent by reference.
 struct BlobPart(Blob, Range<usize>);
 
 impl AsRef<[u8]> for BlobPart {
@@ -160,7 +161,7 @@ impl AsRef<[u8]> for BlobPart {
     }
 }
 
-/// Resolves a range whose ends may be negative (counted from the end); `None` when it is empty.
+/// Resolves a range whose ends may be negative (counted from the end). Returns `None` if the range is empty.
 pub fn clamp_range(start: i64, end: i64, length: usize) -> Option<(usize, usize)> {
     let length = length as i64;
     if start < 0 && end < 0 && start > end {
@@ -198,7 +199,7 @@ fn append(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// New strings of more bytes are made without room to grow.
+/// The length in bytes above which a new string is allocated without spare capacity.
 const EXACT_BYTES: u64 = 1024;
 
 fn setrange(ctx: &mut Context<'_, '_>) -> CommandResult {
@@ -225,7 +226,7 @@ fn setrange(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Ok(());
     }
     if !key.exists() {
-        // A large one is made as long as it is to be: growing would leave room for more.
+        // A large string is allocated with its final length, because growing it would reserve spare capacity.
         let length = if end > EXACT_BYTES { end as usize } else { 0 };
         key.set(NewValue::Bytes(&vec![0; length]), ExpiryUpdate::Remove);
     }

@@ -1,4 +1,4 @@
-//! LCS: what two strings have in common, in order.
+//! LCS: the longest common subsequence of two strings.
 
 use weft_resp::number::parse_i64;
 use weft_values::lcs::{Comparison, LcsMatch, estimate_steps, length};
@@ -11,12 +11,12 @@ use crate::config::id;
 /// The command and its handler.
 pub const BINDINGS: &[(&str, Binding)] = &[("lcs", leased(lcs))];
 
-/// Most bytes in either string.
+/// The maximum length of either string, in bytes.
 const LONGEST: usize = u32::MAX as usize - 2;
 const OUT_OF_MEMORY: CommandError =
     CommandError::constant("ERR Insufficient memory, failed allocating transient memory for LCS");
 
-/// What the reply shall tell.
+/// The options that select the form of the reply.
 struct Options {
     length_only: bool,
     matches: bool,
@@ -64,8 +64,8 @@ fn string_at(ctx: &mut Context<'_, '_>, index: usize) -> Result<HeldString, Comm
         .map_err(|_| CommandError::constant("ERR The specified keys must contain string values"))
 }
 
-/// Refuses what Valkey has no memory for: a table of four-byte lengths within `proto-max-bulk-len`. Weft needs a
-/// fraction of it, but clients know the limit.
+/// Rejects strings for which Valkey would need more memory than `proto-max-bulk-len`: it uses a table of four-byte
+/// lengths. Weft needs a fraction of this memory, but clients know the limit.
 fn check_memory(ctx: &Context<'_, '_>, first: &[u8], second: &[u8]) -> CommandResult {
     if first.len() > LONGEST || second.len() > LONGEST {
         return Err(CommandError::constant("ERR String too long for LCS"));

@@ -1,4 +1,4 @@
-//! Many strings at once.
+//! Commands on several strings at once.
 
 use weft_resp::number::parse_i64;
 
@@ -11,7 +11,7 @@ use crate::keyspace::access::ExpiryUpdate;
 use crate::keyspace::string_encoding::encode_string;
 use crate::notify::keyspace_event::Event;
 
-/// The commands on many strings and their handlers.
+/// The commands on several strings and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[
     ("mget", leased(mget)),
     ("mset", leased(mset)),
@@ -71,7 +71,7 @@ fn msetnx(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Whether some key exists (`wanted`) or is missing (`!wanted`).
+/// Returns `true` if any key exists (with `wanted`) or is missing (without it).
 fn any_key(ctx: &mut Context<'_, '_>, wanted: bool) -> bool {
     for index in 0..ctx.keys.len() {
         ctx.keys.prefetch_ahead(index);
@@ -106,7 +106,7 @@ fn msetex(ctx: &mut Context<'_, '_>) -> CommandResult {
     for index in 0..pairs {
         ctx.keys.prefetch_ahead(index);
         let value = ctx.arg(3 + index * 2);
-        // Unlike SET's, a time that has passed does not delete the key at once: it expires like others.
+        // Unlike with SET, an expiry that has passed does not delete the key at once. The key expires as any other.
         put(ctx.keys.write(index), value, expiry);
     }
     if let ExpiryUpdate::SetTo(at) = expiry
@@ -118,7 +118,7 @@ fn msetex(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Has the log repeat MSETEX with the time that its last expiry means.
+/// Propagates MSETEX with its last expiry as an absolute time.
 #[cold]
 fn log_msetex(ctx: &mut Context<'_, '_>, first_option: usize, at_ms: u64) {
     let mut digits = itoa::Buffer::new();
@@ -128,7 +128,7 @@ fn log_msetex(ctx: &mut Context<'_, '_>, first_option: usize, at_ms: u64) {
     if let Some(last) = times.last() {
         words[*last] = b"PXAT";
         words[*last + 1] = digits.format(at_ms).as_bytes();
-        // Earlier ones are of the same unit, which is another one now.
+        // Earlier expiry options have the old unit, which would now conflict with PXAT.
         for earlier in times.iter().rev().skip(1) {
             words.drain(*earlier..*earlier + 2);
         }

@@ -117,7 +117,7 @@ fn set_with(ctx: &mut Context<'_, '_>, options: &SetOptions<'_>, expiry: ExpiryU
     Ok(())
 }
 
-/// Has the log repeat SET without GET, whose answer nobody wants.
+/// Propagates SET without GET, because the log needs no reply.
 #[cold]
 fn log_without_get(ctx: &mut Context<'_, '_>) {
     let mut words: Vec<&[u8]> = Vec::with_capacity(ctx.argc());
@@ -130,15 +130,14 @@ fn log_without_get(ctx: &mut Context<'_, '_>) {
     ctx.keys.effects.log_instead(&words);
 }
 
-/// Has the log repeat that a key was set with an expiry.
+/// Propagates the write as a SET with an absolute expiry.
 #[cold]
 fn log_set_until(key: &mut KeyWrite<'_>, name: &[u8], value: &[u8], at_ms: u64) {
     let mut digits = itoa::Buffer::new();
     key.log_instead(&[b"SET", name, value, b"PXAT", digits.format(at_ms).as_bytes()]);
 }
 
-/// Sets a key to what a client sent; an expiry that has passed already, which is one before `passed_ms`, deletes it
-/// instead.
+/// Sets a key to a client's value. If the expiry is before `passed_ms`, deletes the key instead.
 fn store(mut key: KeyWrite<'_>, value: &[u8], expiry: ExpiryUpdate, passed_ms: u64) {
     if let ExpiryUpdate::SetTo(at) = expiry
         && is_expired(Some(at), passed_ms)
@@ -159,7 +158,7 @@ fn store(mut key: KeyWrite<'_>, value: &[u8], expiry: ExpiryUpdate, passed_ms: u
     put(key, value, expiry);
 }
 
-/// Sets a key to what a client sent.
+/// Sets a key to a client's value.
 pub(super) fn put(mut key: KeyWrite<'_>, value: &[u8], expiry: ExpiryUpdate) {
     key.set(encode_string(value), expiry);
     if let ExpiryUpdate::SetTo(_) = expiry {

@@ -1,4 +1,4 @@
-//! Strings as numbers.
+//! Commands on strings as numbers.
 
 use weft_resp::LongDouble;
 use weft_resp::number::parse_i64;
@@ -10,7 +10,7 @@ use crate::commands::string::bytes::with_bytes;
 use crate::keyspace::access::ExpiryUpdate;
 use crate::notify::keyspace_event::Event;
 
-/// The commands on numbers and their handlers.
+/// The commands on strings as numbers, and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[
     ("decr", leased(decr)),
     ("decrby", leased(decrby)),

@@ -1,4 +1,4 @@
-//! The options of commands that set values or times: SET, GETEX and MSETEX, and HSETEX and HGETEX for fields.
+//! The options of commands that set values or expiries: SET, GETEX and MSETEX, and HSETEX and HGETEX for hash fields.
 
 use std::ops::Range;
 
@@ -7,37 +7,37 @@ use crate::commands::error::CommandError;
 use crate::commands::generic::expiry_argument::{ExpiryUnit, absolute_ms};
 use crate::keyspace::access::ExpiryUpdate;
 
-/// Which condition a command puts on the key.
+/// The condition under which a command takes effect.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Condition<'a> {
     #[default]
     None,
-    /// NX.
+    /// NX: the key must not exist.
     Missing,
-    /// XX.
+    /// XX: the key must exist.
     Present,
-    /// IFEQ: the value is this.
+    /// IFEQ: the key must hold this value.
     Equal(&'a [u8]),
 }
 
 /// The options of a command.
 #[derive(Default)]
 pub(crate) struct SetOptions<'a> {
-    /// On what the command depends.
+    /// The condition under which the command takes effect.
     pub(crate) condition: Condition<'a>,
-    /// FXX or FNX: all fields must exist, or none.
+    /// FXX (`true`) or FNX (`false`): all of the fields must exist, or none of them.
     pub(crate) fields_exist: Option<bool>,
-    /// GET: the reply is the old value.
+    /// `true` if the reply is the old value (GET).
     pub(crate) get: bool,
-    /// KEEPTTL.
+    /// `true` if the key keeps its expiry (KEEPTTL).
     pub(crate) keep_ttl: bool,
-    /// PERSIST.
+    /// `true` if the expiry is removed (PERSIST).
     pub(crate) persist: bool,
     /// The unit and the amount of EX, PX, EXAT or PXAT.
     pub(crate) expiry: Option<(ExpiryUnit, &'a [u8])>,
 }
 
-/// Which command's options are parsed.
+/// The command whose options are parsed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Grammar {
     Set,
@@ -48,17 +48,17 @@ pub(crate) enum Grammar {
 }
 
 impl Grammar {
-    /// Whether the command sets values, so that it may have conditions and keep times; the others may only take them
-    /// away.
+    /// Returns `true` if the command sets values. Such a command may have conditions and KEEPTTL. The other commands
+    /// may have PERSIST.
     fn writes(self) -> bool {
         matches!(self, Self::Set | Self::MsetEx | Self::HsetEx)
     }
 }
 
-/// Reads the options among the `arguments`.
+/// Parses the options among the `arguments`.
 ///
 /// # Errors
-/// A syntax error.
+/// A syntax error if an option is unknown or conflicts with another.
 pub(crate) fn parse_options<'a>(
     ctx: &Context<'a, '_>,
     arguments: Range<usize>,
@@ -76,9 +76,9 @@ pub(crate) fn parse_options<'a>(
 }
 
 impl<'a> SetOptions<'a> {
-    /// Takes one option, and what follows it if that belongs to it: how many arguments these are. `None` if the command
-    /// has no such option, or not beside those it has already. One may be given again; of times, which must have the
-    /// same unit, the last counts.
+    /// Parses one option with its argument, if it has one, and returns the number of words that it takes. Returns
+    /// `None` if the command has no such option, or if it conflicts with an earlier one. An option may be repeated.
+    /// Several expiries must have the same unit, and the last one counts.
     fn take(&mut self, option: &[u8], next: Option<&'a [u8]>, grammar: Grammar) -> Option<usize> {
         let is = |name: &str| option.eq_ignore_ascii_case(name.as_bytes());
         let writes = grammar.writes();
@@ -112,10 +112,10 @@ impl<'a> SetOptions<'a> {
     }
 }
 
-/// What the options make of the key's expiry.
+/// Returns the key's new expiry according to the options.
 ///
 /// # Errors
-/// A time that makes no sense.
+/// If the expiry is not a valid number or out of range.
 pub(crate) fn expiry_of(ctx: &Context<'_, '_>, options: &SetOptions<'_>) -> Result<ExpiryUpdate, CommandError> {
     match options.expiry {
         Some((unit, amount)) => Ok(ExpiryUpdate::SetTo(absolute_ms(

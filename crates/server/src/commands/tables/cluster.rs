@@ -1,4 +1,4 @@
-//! Metadata of the group *cluster*. Slots, nodes and how they are configured.
+//! Metadata of the group *cluster*. Slots, nodes and their configuration.
 
 use crate::commands::spec::flag::{
     ADMIN, ALL_DBS, FAST, LOADING, MAY_REPLICATE, NO_ASYNC_LOADING, NOSCRIPT, READONLY, STALE, TOUCHES_ARBITRARY_KEYS,

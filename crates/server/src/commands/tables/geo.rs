@@ -1,4 +1,4 @@
-//! Metadata of the group *geo*. Positions on the globe, kept in sorted sets.
+//! Metadata of the group *geo*. Geographic positions, which are stored in sorted sets.
 
 use crate::commands::keys::SpecialKeys;
 use crate::commands::spec::flag::{DENYOOM, READONLY, WRITE};

@@ -1,4 +1,4 @@
-//! Metadata of the group *list*. Lists and the queues made of them.
+//! Metadata of the group *list*. Lists, which also serve as queues.
 
 use crate::commands::keys::SpecialKeys;
 use crate::commands::spec::flag::{BLOCKING, DENYOOM, FAST, READONLY, WRITE};

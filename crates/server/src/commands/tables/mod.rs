@@ -1,7 +1,7 @@
-//! The metadata of every command that Valkey 9.1 has, one table for each group.
+//! The metadata of every command of Valkey 9.1, in one table for each group.
 //!
-//! A row exists whether Weft executes the command or not; the [registry](super::registry) binds handlers to rows, and
-//! clients see only what is bound.
+//! There is a row for each command, including those that Weft does not implement. The [registry](super::registry) binds
+//! handlers to rows, and clients see only the rows that have a handler.
 
 use super::spec::CommandSpec;
 

@@ -1,4 +1,4 @@
-//! Metadata of the group *set*. Sets and their algebra.
+//! Metadata of the group *set*. Sets and operations on several sets.
 
 use crate::commands::keys::SpecialKeys;
 use crate::commands::spec::flag::{DENYOOM, FAST, READONLY, WRITE};

@@ -1,4 +1,4 @@
-//! Metadata of the group *sorted-set*. Sorted sets: members in the order of their scores.
+//! Metadata of the group *sorted-set*. Sorted sets: members ordered by their scores.
 
 use crate::commands::keys::SpecialKeys;
 use crate::commands::spec::flag::{BLOCKING, DENYOOM, FAST, READONLY, WRITE};

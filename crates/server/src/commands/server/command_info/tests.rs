@@ -1,4 +1,4 @@
-//! Replies compared with those recorded from Valkey 9.1.2, and the errors.
+//! Tests of the replies against those recorded from Valkey 9.1.2, and of the errors.
 
 use weft_resp::Protocol;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::commands::spec::CommandSpec;
 use crate::commands::tables::TABLES;
 
-/// A reply as a tree. Sets of names are sorted, because their order means nothing.
+/// A reply as a tree. Sets of names are sorted, because their order has no meaning.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Reply {
     Integer(i64),
@@ -41,7 +41,7 @@ impl std::fmt::Display for Reply {
     }
 }
 
-/// Reads the one reply that `bytes` hold, in RESP3.
+/// Parses the one RESP3 reply in `bytes`.
 fn parsed(bytes: &[u8]) -> Reply {
     let mut rest = bytes;
     let reply = next_reply(&mut rest);
@@ -73,7 +73,7 @@ fn next_reply(rest: &mut &[u8]) -> Reply {
     }
 }
 
-/// Takes `len` bytes, or as many as come before the end of the line, and the end of the line.
+/// Takes `len` bytes, or as many as precede the end of the line, and the end of the line.
 fn next_bytes(rest: &mut &[u8], len: Option<usize>) -> Vec<u8> {
     let line_end = || rest.windows(2).position(|pair| pair == b"\r\n").expect("a line ends");
     let len = len.unwrap_or_else(line_end);
@@ -84,7 +84,7 @@ fn next_bytes(rest: &mut &[u8], len: Option<usize>) -> Vec<u8> {
     bytes.to_vec()
 }
 
-/// A registry with every command and subcommand that has metadata, as the recorded server has them.
+/// Returns a registry with every command and subcommand that has metadata, like the recorded server.
 fn full_registry() -> Registry<()> {
     let rows = TABLES.iter().copied().flatten();
     let with_subcommands = |spec: &'static CommandSpec| {
@@ -101,7 +101,7 @@ fn full_registry() -> Registry<()> {
     Registry::new(&names)
 }
 
-/// Runs the words, of which the first two are a COMMAND subcommand.
+/// Runs a request whose first two words are a COMMAND subcommand.
 fn run(registry: &Registry<()>, words: &[&str]) -> Reply {
     let mut bytes = Vec::new();
     let mut out = weft_resp::Reply::new(&mut bytes, Protocol::Resp3);
@@ -131,13 +131,13 @@ fn run_line(registry: &Registry<()>, line: &str) -> Reply {
     run(registry, &words)
 }
 
-/// The lines of a recording: a request and the reply to it.
+/// Returns the lines of a recording, each a request and its reply.
 fn recorded(text: &'static str) -> impl Iterator<Item = (&'static str, &'static str)> {
     text.lines()
         .map(|line| line.split_once(" => ").expect("a recorded line has a reply"))
 }
 
-/// Blanks the texts that are our own, and sorts what has no order.
+/// Replaces the texts that are Weft's own, and sorts the parts that have no order.
 fn normalized(reply: Reply) -> Reply {
     let prose = || Reply::Bulk("…".to_owned());
     let members = |members: Vec<Reply>| members.into_iter().map(normalized).collect();

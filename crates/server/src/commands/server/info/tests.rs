@@ -1,4 +1,4 @@
-//! Which sections are shown, and how the figures of workers are added.
+//! Tests of the choice of sections and of summing up the workers' figures.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Graphs and advice.
+//! Tests of the graph and of the advice.
 
 use super::*;
 use crate::observability::latency::LatencyMonitor;

@@ -1,4 +1,4 @@
-//! INFO's sections about what the server does: persistence, statistics, CPU time, commands, errors, latencies.
+//! The sections of INFO about the server's activity: persistence, statistics, CPU time, commands, errors, latencies.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -137,7 +137,7 @@ pub(super) fn stats_lines(server: &Server, lines: &mut Lines) {
         "pubsubshard_channels",
         server.clients.pubsub.channel_count(ChannelNamespace::ShardChannels),
     );
-    // Nothing forks; what a fork is to clients is the moment of a snapshot.
+    // The server never forks. The moment of a snapshot takes the place of a fork.
     lines.put(
         "latest_fork_usec",
         server.persistence.snapshot.pause_us.load(Ordering::Relaxed),
@@ -213,7 +213,7 @@ fn key_lines(server: &Server, lines: &mut Lines) {
     let metrics = &server.stats.metrics;
     lines.put("expired_keys", metrics.sum(Counter::ExpiredKeys));
     lines.put("expired_fields", metrics.sum(Counter::ExpiredFields));
-    // Due keys are found by an index, so none is missed and no share of stale ones is estimated.
+    // Due keys are found by an index, so none is missed and there is no share of stale keys to estimate.
     lines.put("expired_stale_perc", "0.00");
     lines.put("expired_keys_with_volatile_items_stale_perc", "0.00");
     lines.put("expired_time_cap_reached_count", 0);
@@ -239,7 +239,7 @@ fn loop_lines(server: &Server, lines: &mut Lines) {
     lines.put("dump_payload_sanitizations", 0);
     lines.put("total_reads_processed", reads);
     lines.put("total_writes_processed", writes);
-    // Every worker is an I/O thread, and there is no other.
+    // Every worker is an I/O thread, and there are no others.
     lines.put("io_threaded_reads_processed", reads);
     lines.put("io_threaded_writes_processed", writes);
     lines.zeroes(&[
@@ -371,7 +371,7 @@ pub(super) fn weft_lines(server: &Server, lines: &mut Lines) {
 
 pub(super) fn debug_lines(server: &Server, lines: &mut Lines) {
     let metrics = &server.stats.metrics;
-    // No worker writes an append-only file.
+    // Workers do not write the append-only file.
     lines.put("eventloop_duration_aof_sum", 0);
     lines.put("eventloop_duration_cron_sum", metrics.sum(Counter::CronNs) / 1000);
     lines.put("eventloop_duration_max", metrics.highest(Maximum::LongestTurnNs) / 1000);

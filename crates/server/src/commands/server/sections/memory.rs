@@ -1,4 +1,4 @@
-//! INFO's section about memory, and the figures that MEMORY STATS shows as well.
+//! The memory section of INFO, and the figures that it shares with MEMORY STATS and MEMORY DOCTOR.
 
 use std::sync::atomic::Ordering;
 
@@ -9,41 +9,42 @@ use crate::state::Server;
 
 use super::{ClientFigures, Lines, human};
 
-/// Figures of the memory section that MEMORY STATS and DOCTOR use as well.
+/// The figures that INFO, MEMORY STATS and MEMORY DOCTOR share.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MemoryFigures {
     /// The allocator's figures.
     pub allocator: memory::AllocatorFigures,
-    /// Resident set of the process, bytes.
+    /// The resident set size of the process, in bytes.
     pub resident_bytes: u64,
-    /// Most bytes that were ever in use.
+    /// The peak of the used memory, in bytes.
     pub peak_bytes: u64,
-    /// Bytes in use when the server was ready.
+    /// The used memory when the server had started, in bytes.
     pub startup_bytes: u64,
-    /// Memory that is not data: startup, connections, buckets of tables.
+    /// The memory that is not data (startup, connections, buckets of tables), in bytes.
     pub overhead_bytes: u64,
-    /// The rest.
+    /// The used memory without the overhead, in bytes.
     pub dataset_bytes: u64,
-    /// Keys in all databases.
+    /// The number of keys in all databases.
     pub keys: u64,
-    /// Cached scripts, bytes.
+    /// The memory of cached scripts, in bytes.
     pub script_bytes: u64,
-    /// Libraries of functions, bytes.
+    /// The memory of function libraries, in bytes.
     pub library_bytes: u64,
-    /// The backlog up to its size, and what replicas still need beyond that, bytes.
+    /// The memory of the replication backlog up to its configured size, and of the data beyond it that replicas still
+    /// need, in bytes.
     pub backlog_bytes: (u64, u64),
-    /// What the append-only file has not been given yet, bytes.
+    /// The data that is not yet written to the append-only file, in bytes.
     pub aof_bytes: u64,
-    /// Links to other nodes of the cluster, and what waits to be sent over them, bytes.
+    /// The memory of links to other cluster nodes and of their unsent messages, in bytes.
     pub link_bytes: u64,
-    /// What does not count for eviction, bytes.
+    /// The memory that does not count for eviction, in bytes.
     pub uncounted_bytes: u64,
 }
 
-/// A bucket of a table, bytes, and how many entries it has on average.
+/// The size of a table's bucket in bytes, and its average number of entries.
 const BUCKET: (u64, u64) = (64, 6);
 
-/// The allocator's figures at this moment. As for eviction, what workers keep for reuse is not used.
+/// Returns the allocator's current figures. As for eviction, memory that workers keep for reuse does not count as used.
 pub fn allocator_figures(server: &Server) -> memory::AllocatorFigures {
     let mut figures = memory::figures().unwrap_or_default();
     figures.used = figures.used.saturating_sub(server.memory.reusable_bytes());
@@ -51,11 +52,11 @@ pub fn allocator_figures(server: &Server) -> memory::AllocatorFigures {
 }
 
 impl MemoryFigures {
-    /// The figures of the moment at which the allocator told its own, with `client_bytes` in connections.
+    /// Returns the figures at the time of the allocator's figures, with `client_bytes` in connections.
     pub fn of(server: &Server, allocator: memory::AllocatorFigures, client_bytes: u64) -> Self {
         let held = server.replication.replicas.backlog_bytes();
         let size = server.config.unsigned(id::REPL_BACKLOG_SIZE);
-        // Without replicas all of it is backlog, also the rest of its last block.
+        // Without replicas all of it is backlog, including the rest of its last block.
         let within = if server.replication.replicas.infos().is_empty() {
             held
         } else {
@@ -88,19 +89,19 @@ impl MemoryFigures {
         }
     }
 
-    /// The dataset's share of what was allocated since the start, per cent.
+    /// Returns the dataset's share of the memory that was allocated since the start, in percent.
     pub fn dataset_percentage(&self) -> f64 {
         let grown = self.allocator.used.saturating_sub(self.startup_bytes);
         ratio(self.dataset_bytes, grown) * 100.0
     }
 
-    /// Memory in use as a share of the peak, per cent.
+    /// Returns the used memory as a share of its peak, in percent.
     pub fn peak_percentage(&self) -> f64 {
         ratio(self.allocator.used, self.peak_bytes) * 100.0
     }
 }
 
-/// One number divided by another; 1 when there is nothing to divide by.
+/// Returns `number` divided by `by`; 1 if `by` is 0.
 pub fn ratio(number: u64, by: u64) -> f64 {
     if by == 0 { 1.0 } else { number as f64 / by as f64 }
 }
@@ -175,7 +176,7 @@ fn script_memory_lines(server: &Server, lines: &mut Lines) {
     lines.put_size("used_memory_scripts", scripts.cache.bytes() + scripts.libraries.bytes());
 }
 
-/// Valkey's engine for scripts is a module, and shows as one.
+/// Valkey's script engine is a module and is listed as one.
 pub(super) const SCRIPT_ENGINE: &str = "name=lua,ver=1,api=1,filters=0,usedby=[],using=[],\
                              options=[handle-repl-async-load|handle-atomic-slot-migration]";
 

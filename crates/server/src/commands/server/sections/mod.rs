@@ -1,7 +1,7 @@
 //! The sections of INFO: their names, and their fields with Valkey's names.
 //!
-//! A field that describes something Weft does not have (forks, defragmentation, a replication backlog) shows what
-//! Valkey shows while it does not use it.
+//! A field that describes something that Weft does not have (forks, defragmentation) shows the value that Valkey shows
+//! while it does not use it.
 
 mod activity;
 mod memory;
@@ -20,10 +20,10 @@ use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
 use weft_reactor::unix_ms;
 
-/// The version of Redis whose protocol and commands these are, for clients that ask.
+/// The version of Redis with whose protocol and commands Valkey is compatible. Some clients read it.
 const REDIS_VERSION: &str = "7.2.4";
 
-/// A section; the order is that of the reply.
+/// A section of INFO. The order is that of the reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Section {
     /// The process.
@@ -56,16 +56,16 @@ pub enum Section {
     ClusterInfo,
     /// Engines that run scripts.
     ScriptingEngines,
-    /// What only Weft has: workers and how they share the work.
+    /// Figures that only Weft has: workers, and the distribution of work among them.
     Weft,
-    /// Keys of each database.
+    /// The number of keys of each database.
     Keyspace,
-    /// Figures for developers; shown only to who asks for them by name.
+    /// Figures for developers, which are shown only to clients that name the section.
     Debug,
 }
 
 impl Section {
-    /// The sections of `all`.
+    /// The sections of INFO ALL.
     pub const ALL: &[Section] = &[
         Section::Server,
         Section::Tls,
@@ -86,7 +86,7 @@ impl Section {
         Section::Keyspace,
     ];
 
-    /// The sections of an INFO without words.
+    /// The sections of an INFO without arguments.
     pub const DEFAULT: &[Section] = &[
         Section::Server,
         Section::Clients,
@@ -101,7 +101,7 @@ impl Section {
         Section::Keyspace,
     ];
 
-    /// The section that a word asks for, in small letters.
+    /// Returns the section with that name, which must be in lower case.
     pub fn named(word: &[u8]) -> Option<Section> {
         Section::ALL
             .iter()
@@ -110,7 +110,7 @@ impl Section {
             .copied()
     }
 
-    /// The word that asks for it.
+    /// Returns the section's name in requests.
     pub fn name(self) -> &'static str {
         match self {
             Section::Server => "server",
@@ -158,24 +158,24 @@ impl Section {
     }
 }
 
-/// What only the workers know of their clients.
+/// Figures of clients that only the workers have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClientFigures {
-    /// Clients that wait.
+    /// The number of blocked clients.
     pub blocked: u64,
-    /// Clients that watch keys.
+    /// The number of clients that watch keys.
     pub watching: u64,
-    /// Memory of all connections, bytes.
+    /// The memory of all connections except those of replicas, in bytes.
     pub memory_bytes: u64,
-    /// Memory of replicas' connections, bytes.
+    /// The memory of replicas' connections, in bytes.
     pub replica_bytes: u64,
-    /// The allocator's figures, from before the reply was made.
+    /// The allocator's figures from before the reply was built.
     pub allocator: allocator::AllocatorFigures,
-    /// The largest input buffer, bytes.
+    /// The largest input buffer, in bytes.
     pub max_input_bytes: u64,
-    /// The largest output buffer, bytes.
+    /// The largest output buffer, in bytes.
     pub max_output_bytes: u64,
-    /// Connections that are as good as closed.
+    /// The number of connections that are about to be closed.
     pub closing: u64,
 }
 
@@ -201,7 +201,7 @@ impl Lines {
         self.0.extend_from_slice(b"\r\n");
     }
 
-    /// A number of bytes, and the same for people.
+    /// Writes a number of bytes, and the same in human-readable form.
     fn put_size(&mut self, name: &str, bytes: u64) {
         self.put(name, bytes);
         self.put(&format!("{name}_human"), human(bytes));
@@ -214,7 +214,7 @@ impl Lines {
     }
 }
 
-/// The text of a section. `ttls_ms` are estimated mean times to live by database.
+/// Returns the text of a section. `ttls_ms` are estimated mean times to live by database, in milliseconds.
 pub fn render(server: &Server, section: Section, ttls_ms: &[u64]) -> Vec<u8> {
     let mut lines = Lines::titled(section);
     match section {
@@ -253,7 +253,7 @@ pub fn render(server: &Server, section: Section, ttls_ms: &[u64]) -> Vec<u8> {
     lines.0
 }
 
-/// The text of a section that needs what only the workers know.
+/// Returns the text of a section that needs figures from the workers.
 pub fn render_asked(server: &Server, section: Section, clients: &ClientFigures) -> Vec<u8> {
     let mut lines = Lines::titled(section);
     match section {
@@ -413,7 +413,7 @@ fn keyspace_lines(server: &Server, ttls_ms: &[u64], lines: &mut Lines) {
     }
 }
 
-/// A number of bytes in its largest unit.
+/// Formats a number of bytes in its largest unit.
 pub fn human(bytes: u64) -> String {
     if bytes < 1024 {
         return format!("{bytes}B");

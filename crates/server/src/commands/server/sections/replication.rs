@@ -1,4 +1,4 @@
-//! The section of INFO about replication, and the fields about a load.
+//! The replication section of INFO, and the fields about loading.
 
 use std::sync::atomic::Ordering;
 
@@ -9,7 +9,7 @@ use crate::config::id;
 use crate::replication::{Endpoint, LinkState, ReplicaSyncState, RoleState};
 use crate::state::Server;
 
-/// The whole section.
+/// Writes the whole section.
 pub(super) fn lines(server: &Server, lines: &mut Lines) {
     let repl = &server.replication;
     let state = repl.state();
@@ -37,7 +37,7 @@ pub(super) fn lines(server: &Server, lines: &mut Lines) {
     );
 }
 
-/// The replicas of this server.
+/// Writes the fields about the replicas of this server.
 fn replica_lines(server: &Server, lines: &mut Lines) {
     let replicas = &server.replication.replicas;
     let now_s = unix_ms() / 1000;
@@ -66,7 +66,7 @@ fn replica_lines(server: &Server, lines: &mut Lines) {
     }
 }
 
-/// What a replica tells about the link to its primary.
+/// Writes the fields about a replica's link to its primary.
 fn link_lines(server: &Server, state: &RoleState, primary: &Endpoint, lines: &mut Lines) {
     let repl = &server.replication;
     let now_s = unix_ms() / 1000;
@@ -125,7 +125,8 @@ fn link_lines(server: &Server, state: &RoleState, primary: &Endpoint, lines: &mu
     );
 }
 
-/// How far a load is. A size that nobody knows is taken to be that of the memory that the writer of the dump used.
+/// Writes the fields about the progress of a load. If the size of the dump is unknown, it is assumed to be the size of
+/// the memory that its writer used.
 pub(super) fn loading_lines(server: &Server, lines: &mut Lines) {
     let loading = &server.replication.loading;
     let started_s = loading.started_s.load(Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! IDs as words, in the forms that Valkey takes and refuses.
+//! Tests of the forms of IDs that Valkey accepts and rejects.
 
 use super::*;
 
@@ -13,7 +13,7 @@ fn ids_are_read_as_valkey_reads_them() {
         (b" 5-3", 5, 3),
         (b"+5-\t3", 5, 3),
         (b"007-03", 7, 3),
-        // A minus counts from 2^64 downwards, if a plain decimal reader does not see it first.
+        // A negative number is subtracted from 2^64, unless it is a plain decimal.
         (b"5--03", 5, max - 2),
         (b"5-3\0rest", 5, 3),
         (b"5\0-3", 5, 7),
