@@ -1,7 +1,9 @@
-//! The RESP wire protocol: a resumable request parser, the RESP2/RESP3 reply writer, and number formats.
+//! The RESP wire protocol: a resumable request parser, the RESP2/RESP3 reply writer, the writer of
+//! commands, and number formats.
 #![forbid(unsafe_code)]
 
 pub mod args;
+pub mod command;
 pub mod glob;
 pub mod number;
 pub mod quote;

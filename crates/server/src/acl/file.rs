@@ -9,8 +9,10 @@ use std::path::Path;
 use super::rules::{RuleError, UnclosedSelector, has_blanks, merge_selectors, until_nul};
 use super::user::{SelectorDefaults, UserRules};
 use super::{Acl, CommandCatalogue, NewUsers};
-use crate::config::{Config, error_text, id, replace_file};
+use crate::config::{Config, id};
 use crate::observability::log;
+use weft_base::files::error_text;
+use weft_base::files::replace_file;
 
 /// An invalid `user` directive.
 #[derive(Debug, PartialEq, Eq)]

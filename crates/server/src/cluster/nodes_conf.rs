@@ -12,8 +12,8 @@ use nix::fcntl::{Flock, FlockArg};
 use super::node::{Node, NodeFlags, NodeId};
 use super::settings::ClusterSettings;
 use super::state::ClusterState;
-use crate::keyspace::SLOTS;
 use crate::observability::log;
+use weft_base::slots::SLOTS;
 
 /// The locked cluster configuration file of a running node.
 pub struct NodesFile {

@@ -6,8 +6,8 @@
 
 use super::node::NodeId;
 use super::state::ClusterState;
-use crate::keyspace::SLOTS;
 use crate::observability::log;
+use weft_base::slots::SLOTS;
 
 /// The name of the auxiliary field.
 pub const AUX_FIELD: &str = "cluster-slot-states";

@@ -5,8 +5,8 @@ use super::message::Header;
 use super::node::{NodeFlags, NodeId};
 use super::slot_set::SlotSet;
 use super::state::{BusAction, ClusterState};
-use crate::keyspace::SLOTS;
 use crate::observability::log;
+use weft_base::slots::SLOTS;
 
 /// The slots that a node has taken by claiming them.
 struct ClaimedSlots {

@@ -1,6 +1,6 @@
 //! A set of slots, stored as the bitmap that nodes send each other.
 
-use crate::keyspace::SLOTS;
+use weft_base::slots::SLOTS;
 
 /// The size of the bitmap in bytes.
 pub const BITMAP_BYTES: usize = SLOTS / 8;

@@ -2,8 +2,8 @@
 
 use std::sync::OnceLock;
 
-use crate::keyspace::SLOTS;
-use crate::keyspace::hash::cluster_slot;
+use weft_base::slots::SLOTS;
+use weft_base::slots::cluster_slot;
 
 const LETTERS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 

@@ -10,8 +10,8 @@ use super::manual_failover::ManualFailover;
 use super::node::{LinkId, Node, NodeFlags, NodeId};
 use super::open_slots::SlotInMigration;
 use super::settings::ClusterSettings;
-use crate::keyspace::SLOTS;
 use crate::observability::log;
+use weft_base::slots::SLOTS;
 
 /// The time after the start for which a primary accepts no commands, in milliseconds, because it may have been
 /// replaced.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::node::{Node, NodeId};
 use super::settings::EndpointType;
 use super::state::ClusterState;
-use crate::keyspace::SLOTS;
+use weft_base::slots::SLOTS;
 
 /// The slot has no owner.
 const UNASSIGNED: u16 = 0;

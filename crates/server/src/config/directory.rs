@@ -1,10 +1,9 @@
-//! The working directory, which holds the value of `dir`, and the error texts of system calls.
+//! The working directory, which holds the value of `dir`.
 
 use std::ffi::OsStr;
-use std::io;
 use std::os::unix::ffi::OsStrExt;
 
-use nix::errno::Errno;
+use weft_base::files::error_text;
 
 /// Changes the working directory.
 ///
@@ -12,12 +11,4 @@ use nix::errno::Errno;
 /// The reason of the operating system.
 pub fn change_directory(directory: &[u8]) -> Result<(), String> {
     std::env::set_current_dir(OsStr::from_bytes(directory)).map_err(|error| error_text(&error))
-}
-
-/// Returns the operating system's text for an error, without its number.
-pub fn error_text(error: &io::Error) -> String {
-    error.raw_os_error().map_or_else(
-        || error.to_string(),
-        |number| Errno::from_raw(number).desc().to_string(),
-    )
 }

@@ -11,12 +11,13 @@ use std::path::{Path, PathBuf};
 
 use super::COMPATIBLE_VERSION;
 use super::command_line::CommandLine;
-use super::directory::{change_directory, error_text};
+use super::directory::change_directory;
 use super::glob;
 use super::lines::split_arguments;
 use super::parameters::{self, NamedParameter, ParameterFlags, ParameterId, ParameterKind, SpecialKind, id};
 use super::value::ParameterValue;
 use super::values::{Config, ConfigOrigin};
+use weft_base::files::error_text;
 
 /// The maximum depth of includes. A greater depth means that files include each other in a cycle.
 const INCLUDE_DEPTH_MAX: usize = 64;

@@ -38,10 +38,9 @@ mod values;
 mod tests;
 
 pub use command_line::{StartAction, program_version};
-pub use directory::error_text;
 pub use file::StartError;
 pub use parameters::{ParameterFlags, ParameterId, find, id};
-pub use rewrite::{RewriteScope, replace_file};
+pub use rewrite::RewriteScope;
 pub use set::{ApplyResult, SetError, SetPermissions};
 pub use specials::{ClientClass, OutputBufferLimit, PrimaryAddress, keyspace_events};
 pub use values::Config;

@@ -18,11 +18,11 @@ use crate::commands::spec::{Flags as CommandFlags, KeyFlags};
 use crate::config::id;
 use crate::keyspace::GatePassage;
 use crate::keyspace::access::{HeldLeases, Lease, PlannedKey, is_expired};
-use crate::keyspace::hash::cluster_slot;
 use crate::net::client::{Client, ClientFlags};
 use crate::net::connection::Connection;
 use crate::net::transaction::Transaction;
 use crate::state::Server;
+use weft_base::slots::cluster_slot;
 
 use super::execute::Thread;
 

@@ -21,11 +21,11 @@ use crate::commands::context::Binding;
 use crate::commands::keys;
 use crate::commands::registry::Command;
 use crate::keyspace::access::PlannedKey;
-use crate::keyspace::hash::cluster_slot;
 use crate::net::client::{Client, ClientFlags};
 use crate::net::transaction::Transaction;
 use crate::observability::slot_stats::SlotFigure;
 use crate::state::{Blocked, Server};
+use weft_base::slots::cluster_slot;
 
 use super::execute::{Request, Thread};
 use super::record::CommandEnd;

@@ -43,7 +43,8 @@ use weft_values::Value;
 use super::access::NamedKey;
 use super::hash::KeyHasher;
 use super::pinned::Pin;
-use super::{Exclusive, GatePassage, SLOTS, SlotTable, Slots};
+use super::{Exclusive, GatePassage, SlotTable, Slots};
+use weft_base::slots::SLOTS;
 
 /// The number of keys visited under one lease.
 const KEYS_PER_STEP: usize = 16;

@@ -2,7 +2,8 @@
 
 use weft_table::{OldArrays, Table};
 
-use super::{GatePassage, SLOTS, Seat, Slot, publish_header};
+use super::{GatePassage, Seat, Slot, publish_header};
+use weft_base::slots::SLOTS;
 
 /// The number of old arrays that are collected before they are dropped. Dropped one by one, each would be the
 /// allocator's choice for the next array.

@@ -22,8 +22,9 @@ use super::access::{NamedKey, value_due_ms};
 use super::clock::AccessClock;
 use super::effects::{Effects, Hooks, RemovalCause};
 use super::expiry::{OnExpired, queue_blocked_clients_of_slot};
-use super::{GatePassage, Keyspace, SLOTS, SlotTable, publish_header};
+use super::{GatePassage, Keyspace, SlotTable, publish_header};
 use crate::notify::keyspace_event::Event;
+use weft_base::slots::SLOTS;
 
 /// The number of candidates in a thread's pool.
 const POOL_SIZE: usize = 16;

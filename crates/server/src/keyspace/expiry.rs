@@ -12,8 +12,9 @@ use weft_values::Value;
 
 use super::access::{KeyCounts, NamedKey, is_expired, value_due_ms};
 use super::effects::{Effects, ExpiredKey, Hooks, RemovalCause};
-use super::{GatePassage, Keyspace, SLOTS, Seat, Slot, Slots, publish_header, ready_keys};
+use super::{GatePassage, Keyspace, Seat, Slot, Slots, publish_header, ready_keys};
 use crate::notify::keyspace_event::Event;
+use weft_base::slots::SLOTS;
 
 /// The number of slots taken from the queue at once.
 const SLOTS_PER_TAKE: usize = 16;

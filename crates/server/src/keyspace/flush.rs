@@ -6,8 +6,9 @@ use std::ops::Range;
 use weft_reactor::unix_ms;
 
 use super::access::{WholeKeyspace, is_expired};
-use super::{Keyspace, SLOTS, Slot, SlotTable, publish_due_time, publish_header};
+use super::{Keyspace, Slot, SlotTable, publish_due_time, publish_header};
 use crate::clients_waiting::watch::KeyPresence;
+use weft_base::slots::SLOTS;
 
 /// Marks the watches of database `db`, which is about to become empty or to get the contents of database `by`.
 pub fn touch_watchers_before_swap(slot: &Slot, db: usize, by: Option<usize>, now_ms: u64) {

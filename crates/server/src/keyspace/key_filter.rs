@@ -3,7 +3,7 @@
 //! With thousands of blocked clients, every second slot holds keys of theirs. Without the filter, each write of another
 //! key of such a slot would look up a name in cold memory. One word with a bit per hash avoids that.
 
-use super::hash::SLOT_BITS;
+use weft_base::slots::SLOT_BITS;
 
 /// A Bloom filter of one bit per key. It may report a key that was not added, but never misses one that was.
 #[derive(Default)]

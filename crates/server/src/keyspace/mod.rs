@@ -27,6 +27,7 @@ pub mod writable_replica_keys;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use weft_base::slots::SLOTS;
 use weft_sync::Domain;
 use weft_table::{Hint, Table};
 use weft_values::Value;
@@ -34,9 +35,6 @@ use weft_values::Value;
 use self::key_filter::KeyFilter;
 use crate::clients_waiting::blocking::Waiting;
 use crate::clients_waiting::watch::Watching;
-
-/// The number of slots in the keyspace, in cluster mode and outside it.
-pub const SLOTS: usize = 16384;
 
 /// The table of one slot and database.
 pub type SlotTable = Table<Value>;

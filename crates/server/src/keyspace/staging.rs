@@ -5,7 +5,8 @@
 
 use super::access::KeyCounts;
 use super::flush::{DetachedTables, touch_watchers_before_replacement};
-use super::{Exclusive, SLOTS, Slot, SlotTable, publish_due_time, publish_header};
+use super::{Exclusive, Slot, SlotTable, publish_due_time, publish_header};
+use weft_base::slots::SLOTS;
 
 /// The numbers of keys, keys with an expiry and volatile values of a database.
 type KeyCountChanges = [i64; 3];

@@ -12,7 +12,8 @@ use weft_table::EntryRef;
 use weft_values::Value;
 
 use super::access::{HeldLeases, ScriptLeases};
-use super::{Exclusive, GatePassage, SLOTS, Seat, Slot, SlotHeader};
+use super::{Exclusive, GatePassage, Seat, Slot, SlotHeader};
+use weft_base::slots::SLOTS;
 
 /// The time that a patient walk sleeps when a slot is being written.
 const RETRY_INTERVAL: Duration = Duration::from_micros(50);

@@ -12,13 +12,13 @@ use weft_resp::{Protocol, Reply};
 
 use crate::config::{id, keyspace_events};
 use crate::keyspace::effects::{Change, ChangeKind, ClientNotification, Effects, Hooks};
-use crate::keyspace::hash::cluster_slot;
 use crate::net::client::{Client, ClientFlags};
 use crate::notify::keyspace_event::{Event, EventClass};
 use crate::notify::pubsub::{ChannelNamespace, Subscriber};
 use crate::notify::tracking::{InvalidKeys, Invalidation};
 use crate::observability::slot_stats::SlotFigure;
 use crate::state::{Server, WorkerId};
+use weft_base::slots::cluster_slot;
 
 /// Keys that are forgotten in one turn when too many are remembered.
 const FORGOTTEN_A_TURN: usize = 100;

@@ -45,7 +45,7 @@ mod reader;
 mod writer;
 
 pub use reader::{ConsumerStreams, LogConsumer, start};
-pub use writer::{LogTarget, LogWriter, RewrittenCommands, begin_command, write_command, write_word};
+pub use writer::{LogTarget, LogWriter, RewrittenCommands};
 
 /// The number of bytes of one thread that the log thread has not read, above which writes of the thread's connections
 /// are deferred.

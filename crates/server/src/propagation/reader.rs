@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use weft_sync::RingReader;
 
-use super::writer::{LogTarget, OP_HEADER_BYTES, UNIT_BEGIN, UNIT_END, db_and_length, write_command};
+use super::writer::{LogTarget, OP_HEADER_BYTES, UNIT_BEGIN, UNIT_END, db_and_length};
 use super::{LogMark, PropagationLog};
+use weft_resp::command::write_command;
 
 /// The number of sequence numbers after which consumers process what they have received, even if there are more.
 const MAX_SEQUENCES_PER_ROUND: usize = 4096;

@@ -20,7 +20,9 @@ use weft_values::sorted_set::SortedSetView;
 use weft_values::stream::{ConsumerGroup, Stream, StreamId};
 
 use super::dump_payload::{PayloadContent, RestoredValue};
-use crate::propagation::{begin_command, write_command, write_word};
+use weft_resp::command::begin_command;
+use weft_resp::command::write_command;
+use weft_resp::command::write_word;
 
 /// The maximum number of elements that one command adds.
 const ELEMENTS_PER_COMMAND: usize = 64;

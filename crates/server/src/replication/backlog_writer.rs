@@ -18,9 +18,10 @@ use crate::config::id;
 use crate::keyspace::Exclusive;
 use crate::keyspace::effects::Hooks;
 use crate::observability::log;
-use crate::propagation::{self, ConsumerStreams, LogConsumer, LogTarget, write_command};
+use crate::propagation::{self, ConsumerStreams, LogConsumer, LogTarget};
 use crate::replication::{ReplicationHistory, ReplicationId};
 use crate::state::Server;
+use weft_resp::command::write_command;
 
 /// The name of the consumer in the propagation log.
 pub const CONSUMER_NAME: &str = "replicas";

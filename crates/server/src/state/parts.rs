@@ -10,12 +10,13 @@ use super::{
 use crate::acl::Acl;
 use crate::cluster::Cluster;
 use crate::config::{Config, id};
+use crate::keyspace::Keyspace;
 use crate::keyspace::lazyfree::LazyFree;
-use crate::keyspace::{Keyspace, SLOTS};
 use crate::observability::metrics::Metrics;
 use crate::observability::slot_stats::SlotStats;
 use crate::observability::used_memory::UsedMemory;
 use crate::propagation::PropagationLog;
+use weft_base::slots::SLOTS;
 
 /// The parts of a server. The fields are those of [`Server`].
 pub struct ServerParts {

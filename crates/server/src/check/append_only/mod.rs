@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 use commands::{AofItem, AofReader};
 
 use super::dump;
-use crate::config::{error_text, program_version};
+use crate::config::program_version;
 use crate::persistence::aof_files::manifest::{Manifest, ManifestEntry};
+use weft_base::files::error_text;
 
 /// Ends the check with exit code 1, after the reason has been printed.
 struct CheckStopped;

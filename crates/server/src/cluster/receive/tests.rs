@@ -7,7 +7,7 @@ use crate::cluster::message::MessageType;
 use crate::cluster::message::{decode, encode};
 use crate::cluster::nodes_conf;
 use crate::cluster::settings::ClusterSettings;
-use crate::keyspace::SLOTS;
+use weft_base::slots::SLOTS;
 
 /// A simulated network of nodes. A link `(node, link)` at one end is `(node, link)` at the other.
 pub(in crate::cluster) struct SimulatedCluster {

@@ -27,13 +27,14 @@ use crate::cluster::{Cluster, LockedState};
 use crate::cluster_node::topology;
 use crate::config::id;
 use crate::keyspace::effects::Effects;
-use crate::keyspace::{SLOTS, Seat, slot_drop};
+use crate::keyspace::{Seat, slot_drop};
 use crate::net::tls::{TlsLayer, TlsState};
 use crate::notify::messages::{NotificationSender, wake};
 use crate::notify::pubsub::ChannelNamespace;
 use crate::observability::log;
 use crate::state::{Message, PauseReason, Server, UnservedKeys};
 use links::BusLinks;
+use weft_base::slots::SLOTS;
 
 /// The interval between two rounds.
 const ROUND_INTERVAL: Duration = Duration::from_millis(100);

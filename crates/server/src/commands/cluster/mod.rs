@@ -10,9 +10,9 @@ use crate::cluster::Cluster;
 use crate::cluster::node::{Node, NodeFlags};
 use crate::cluster::view::RequesterInfo;
 use crate::cluster::{nodes_text, state::ClusterState};
-use crate::keyspace::SLOTS;
-use crate::keyspace::hash::cluster_slot;
 use crate::net::client::{Client, ClientFlags};
+use weft_base::slots::SLOTS;
+use weft_base::slots::cluster_slot;
 
 mod change;
 mod flush;

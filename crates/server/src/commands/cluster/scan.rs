@@ -8,9 +8,10 @@ use crate::cluster::slot_tags::tag_for_slot;
 use crate::commands::context::{CommandResult, Context, NextStep};
 use crate::commands::error::CommandError;
 use crate::commands::generic::scan::{DEFAULT_COUNT, Filter, FilterVerdict, FoundNames, type_of_name};
-use crate::keyspace::SLOTS;
-use crate::keyspace::hash::{cluster_slot, slot_of_pattern};
 use crate::keyspace::walk::WalkAccess;
+use weft_base::slots::SLOTS;
+use weft_base::slots::cluster_slot;
+use weft_base::slots::slot_of_pattern;
 
 /// The position of a scan.
 struct ScanPosition {

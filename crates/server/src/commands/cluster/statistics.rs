@@ -7,9 +7,10 @@ use crate::cluster::view::ClusterView;
 use crate::commands::context::{CommandResult, Context, NextStep};
 use crate::commands::error::CommandError;
 use crate::config::id;
+use crate::keyspace::slot_drop;
 use crate::keyspace::walk::WalkAccess;
-use crate::keyspace::{SLOTS, slot_drop};
 use crate::observability::slot_stats::SlotFigure;
+use weft_base::slots::SLOTS;
 
 /// A metric of a slot, by which slots may be ordered.
 #[derive(Clone, Copy)]

@@ -14,11 +14,12 @@ use crate::commands::error::CommandError;
 use crate::config::id;
 use crate::keyspace::access::{AccessContext, HeldLeases, WholeKeyspace};
 use crate::keyspace::flush::{DetachedTables, take_databases, touch_watchers_before_swap};
-use crate::keyspace::{SLOTS, Seat, SlotTable, publish_header, ready_keys};
+use crate::keyspace::{Seat, SlotTable, publish_header, ready_keys};
 use crate::notify::messages::NotificationSender;
 use crate::persistence::save;
 use crate::propagation::LogTarget;
 use crate::state::{Job, Server};
+use weft_base::slots::SLOTS;
 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[

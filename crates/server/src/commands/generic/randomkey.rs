@@ -12,9 +12,9 @@ use weft_table::EntryRef;
 use weft_values::Value;
 
 use crate::commands::context::{Binding, CommandResult, Context, leased};
-use crate::keyspace::SLOTS;
 use crate::keyspace::access::{PlannedKey, is_expired};
 use crate::keyspace::walk::{Cursor, WalkAccess, WalkEnd, walk};
+use weft_base::slots::SLOTS;
 
 /// The command of this file and its handler.
 pub const BINDINGS: &[(&str, Binding)] = &[("randomkey", leased(randomkey).reaching_further())];

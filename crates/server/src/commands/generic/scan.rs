@@ -13,9 +13,9 @@ use crate::commands::error::CommandError;
 use crate::commands::generic::type_name;
 use crate::commands::scripting::script::{BUSY_SCRIPT, busy_with};
 use crate::keyspace::access::{PlannedKey, is_expired};
-use crate::keyspace::hash::slot_of_pattern;
 use crate::keyspace::walk::{Cursor, WalkAccess, WalkEnd, walk, walk_blocking, walk_slot};
 use crate::state::Server;
+use weft_base::slots::slot_of_pattern;
 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[

@@ -1,10 +1,11 @@
 //! INFO: the choice of sections, and the worker query that some of them need.
 
 use crate::commands::context::{Binding, CommandResult, Context, NextStep, leased, reply_bytes};
-use crate::keyspace::{GatePassage, SLOTS};
+use crate::keyspace::GatePassage;
 use crate::net::client::ClientFlags;
 use crate::observability::memory;
 use crate::state::{ClientVisitor, Server, TransactionPart, WorkerQuery};
+use weft_base::slots::SLOTS;
 
 use super::sections::{self, ClientFigures, Section};
 

@@ -10,10 +10,10 @@ use crate::commands::scripting::script::NO_SCRIPT;
 use crate::commands::spec::Flags as CommandFlags;
 use crate::config::id;
 use crate::dispatch::execute::Thread;
-use crate::keyspace::hash::cluster_slot;
 use crate::replication::ReplicationState;
 use crate::scripting::{self, Program, ScriptFlags, Scripts};
 use crate::state::Server;
+use weft_base::slots::cluster_slot;
 
 /// A script that can run, and what was asked of it.
 pub(super) struct PreparedScript {

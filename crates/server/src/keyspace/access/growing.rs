@@ -9,7 +9,8 @@
 //! holder is effectively alone with the keyspace ([`WholeKeyspace`]), but no thread is stopped at the gate.
 
 use super::Lease;
-use crate::keyspace::{Exclusive, SLOTS, Slot, SlotHeader};
+use crate::keyspace::{Exclusive, Slot, SlotHeader};
+use weft_base::slots::SLOTS;
 
 /// The leases that are held until a script ends. More can be added.
 #[derive(Default)]

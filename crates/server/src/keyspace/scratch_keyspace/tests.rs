@@ -78,7 +78,7 @@ fn all_keys_of_a_slot_are_taken_but_for_known_ones() {
     let mut all = seat.exclusive();
     let mut key_copier = keyspace.slots.join().expect("a seat");
     let pass = key_copier.enter();
-    for number in 0..crate::keyspace::SLOTS {
+    for number in 0..weft_base::slots::SLOTS {
         let lease = pass.try_read(number).expect("nobody else is here");
         let mut copies = CopiedKeys::default();
         let known = |name: &[u8]| name.ends_with(b"0");

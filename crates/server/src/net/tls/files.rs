@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use pkcs8::EncryptedPrivateKeyInfo;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer, PrivateSec1KeyDer};
 
-use crate::config::{Config, ParameterId, error_text, id};
+use crate::config::{Config, ParameterId, id};
+use weft_base::files::error_text;
 
 /// The parameters that name files.
 const FILES: [ParameterId; 6] = [

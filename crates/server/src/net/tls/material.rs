@@ -14,8 +14,9 @@ use super::certificate::{self, CertificateInfo};
 use super::sessions::SessionCache;
 use super::trust::{ClientVerifier, ServerVerifier, TrustedAuthorities};
 use super::{ClientCertificates, ciphers, files};
-use crate::config::{Config, ParameterId, error_text, id};
+use crate::config::{Config, ParameterId, id};
 use crate::observability::log;
+use weft_base::files::error_text;
 
 /// The error that the TLS configuration is not usable; the reason has been logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::{AofFailed, AofLocation};
-use crate::config::{error_text, id};
+use crate::config::id;
 use crate::keyspace::access::WholeKeyspace;
 use crate::keyspace::effects::Hooks;
 use crate::keyspace::flush::take_databases;
@@ -21,6 +21,7 @@ use crate::persistence::save;
 use crate::persistence::save::ReloadError;
 use crate::replication::ReplicationState;
 use crate::state::{Replayed, Server};
+use weft_base::files::error_text;
 
 /// Loads the append-only file, if there is one.
 ///

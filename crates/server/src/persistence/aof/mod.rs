@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use weft_reactor::unix_ms;
 
-use crate::config::{Config, error_text, id};
+use crate::config::{Config, id};
 use crate::keyspace::Exclusive;
 use crate::keyspace::effects::Hooks;
 use crate::observability::log;
@@ -22,6 +22,7 @@ use crate::persistence::rdb_file::rewrite_to_commands;
 use crate::persistence::save;
 use crate::propagation;
 use crate::state::{Message, Server};
+use weft_base::files::error_text;
 
 mod loading;
 mod rewriting;

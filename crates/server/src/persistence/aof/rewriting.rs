@@ -25,7 +25,7 @@ use super::{
     AofFailed, AofLocation, FILE_CONSUMER, begin_logging, copy_parameters, delete_history, start_appender,
     wait_until_written,
 };
-use crate::config::{Config, error_text, id};
+use crate::config::{Config, id};
 use crate::keyspace::effects::Hooks;
 use crate::observability::log;
 use crate::persistence::aof_files::manifest::Manifest;
@@ -35,6 +35,7 @@ use crate::persistence::save::FileConsumer;
 use crate::persistence::snapshot::{ConsumerError, SnapshotClaim, SnapshotOutcome, SnapshotRequest, SnapshotSummary};
 use crate::persistence::snapshot_state::SnapshotPurpose;
 use crate::state::{Job, Server};
+use weft_base::files::error_text;
 
 /// The number of consecutive failures after which automatic rewrites are delayed.
 const MAX_FAILURES: u64 = 3;

@@ -32,9 +32,9 @@ use std::time::{Duration, Instant};
 use weft_reactor::unix_ms;
 
 use super::{AofFault, AofStatus, FsyncPolicy};
-use crate::config::error_text;
 use crate::observability::log;
 use crate::propagation::{LogConsumer, LogMilestone, LogTarget, PropagationLog};
+use weft_base::files::error_text;
 
 /// The minimum interval between log lines about failing writes.
 const ERROR_LOG_INTERVAL: Duration = Duration::from_secs(30);

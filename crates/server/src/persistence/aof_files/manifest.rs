@@ -10,7 +10,7 @@ use std::path::Path;
 
 use weft_resp::quote::split_arguments;
 
-use crate::config::error_text;
+use weft_base::files::error_text;
 
 /// The length of the longest accepted line, including its end.
 const MAX_LINE_BYTES: usize = 1024;

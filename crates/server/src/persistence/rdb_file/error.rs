@@ -4,7 +4,7 @@ use std::fmt::{self, Display, Formatter};
 use std::io;
 use std::path::PathBuf;
 
-use crate::config::error_text;
+use weft_base::files::error_text;
 
 /// The reason why an RDB file was not loaded.
 #[derive(Debug)]

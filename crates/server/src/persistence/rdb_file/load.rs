@@ -18,10 +18,11 @@ use crate::keyspace::clock::AccessClock;
 use crate::keyspace::hash::KeyHasher;
 use crate::keyspace::staging::StagedDatabases;
 use crate::keyspace::string_encoding::encode_string;
-use crate::keyspace::{Exclusive, SLOTS, SlotTable, publish_due_time, publish_header};
+use crate::keyspace::{Exclusive, SlotTable, publish_due_time, publish_header};
 use crate::observability::log;
 use crate::rdb::dump_payload::{self, FOREIGN_VERSIONS, RestoredValue, VERSION};
 use crate::rdb::strings::RdbReader;
+use weft_base::slots::SLOTS;
 
 /// The last version of files with the magic REDIS.
 pub(crate) const LAST_SHARED_VERSION: u32 = 11;

@@ -11,10 +11,10 @@ use super::source::RdbSource;
 use super::value_length::skip_value;
 use super::{MAGIC_BYTES, opcode};
 use crate::config::{Config, id};
-use crate::propagation::write_command;
 use crate::rdb::dump_payload;
 use crate::rdb::rewrite_commands::write_key;
 use crate::rdb::strings::RdbReader;
+use weft_resp::command::write_command;
 
 /// Writes the data of an RDB file, which this server has just written, as commands to another file, and syncs that
 /// file.

@@ -37,11 +37,11 @@ use crate::persistence::rdb_file::{
     SaveContents, StoredReplicationPosition,
 };
 use crate::persistence::snapshot::{AuxField, access_clock};
-use crate::propagation::write_command;
 use crate::replication::ReplicationState;
 use crate::replication::backlog_writer;
 use crate::scripting::load_library;
 use crate::state::Server;
+use weft_resp::command::write_command;
 
 /// The error of an operation that failed; the reason was logged.
 #[derive(Debug)]

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use weft_reactor::{Socket, thread_id, unix_ms};
 
-use crate::config::{error_text, id};
+use crate::config::id;
 use crate::net::tls::TlsLayer;
 use crate::observability::log;
 use crate::persistence::rdb_file::{BufferedWriter, RdbFile, RdbFormat, RdbHeader};
@@ -37,6 +37,7 @@ use crate::replication::ReplicaSyncState;
 use crate::replication::backlog_writer;
 use crate::replication::backlog_writer::HistoryPosition;
 use crate::state::{PrimaryThreadCommand, Server};
+use weft_base::files::error_text;
 
 /// The number of hexadecimal digits in the mark that ends a dump.
 const EOF_MARK_DIGITS: usize = 40;

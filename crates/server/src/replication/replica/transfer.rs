@@ -22,13 +22,13 @@ use std::time::{Duration, Instant};
 use weft_reactor::unix_ms;
 
 use super::link::{LinkFailure, PrimaryLink};
-use crate::config::{error_text, id};
+use crate::config::id;
 use crate::dispatch::execute::Thread;
 use crate::keyspace::access::WholeKeyspace;
 use crate::keyspace::effects::Hooks;
 use crate::keyspace::flush::{DetachedTables, take_databases};
 use crate::keyspace::staging::StagedDatabases;
-use crate::keyspace::{Exclusive, SLOTS, Seat, ready_keys};
+use crate::keyspace::{Exclusive, Seat, ready_keys};
 use crate::notify::messages::{NotificationSender, wake};
 use crate::observability::log;
 use crate::persistence::rdb_file::{
@@ -39,6 +39,8 @@ use crate::persistence::snapshot_state::SnapshotPurpose;
 use crate::replication::{LinkState, ReplicationHistory, ReplicationState, TransferProgress, zero_replication_id};
 use crate::scripting::{Library, RestorePolicy, load_library};
 use crate::state::{Message, PrimaryThreadCommand, Server};
+use weft_base::files::error_text;
+use weft_base::slots::SLOTS;
 
 /// The number of bytes in the mark that ends a dump of unknown size.
 const MARK_BYTES: usize = 40;

@@ -37,10 +37,10 @@ pub fn adjust(config: &Config, is_replica: bool) -> io::Result<()> {
 
 fn read() -> io::Result<i64> {
     let value = std::fs::read_to_string(FILE).and_then(|text| text.trim().parse().map_err(io::Error::other));
-    value.inspect_err(|error| log::warning!("Unable to read oom_score_adj: {}", crate::config::error_text(error)))
+    value.inspect_err(|error| log::warning!("Unable to read oom_score_adj: {}", weft_base::files::error_text(error)))
 }
 
 fn write(value: i64) -> io::Result<()> {
     std::fs::write(FILE, format!("{value}\n"))
-        .inspect_err(|error| log::warning!("Unable to write oom_score_adj: {}", crate::config::error_text(error)))
+        .inspect_err(|error| log::warning!("Unable to write oom_score_adj: {}", weft_base::files::error_text(error)))
 }

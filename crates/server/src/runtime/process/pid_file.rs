@@ -24,7 +24,7 @@ impl PidFile {
         match std::fs::write(&path, format!("{}\n", std::process::id())) {
             Ok(()) => Some(PidFile { path }),
             Err(error) => {
-                log::warning!("Failed to write PID file: {}", crate::config::error_text(&error));
+                log::warning!("Failed to write PID file: {}", weft_base::files::error_text(&error));
                 None
             }
         }
@@ -48,7 +48,10 @@ impl PidFile {
 impl Drop for PidFile {
     fn drop(&mut self) {
         if let Err(error) = self.remove_if_ours() {
-            log::warning!("Failed to remove the PID file: {}", crate::config::error_text(&error));
+            log::warning!(
+                "Failed to remove the PID file: {}",
+                weft_base::files::error_text(&error)
+            );
         }
     }
 }

@@ -2,8 +2,9 @@
 
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-use crate::config::{Config, error_text, id, title};
+use crate::config::{Config, id, title};
 use crate::observability::log;
+use weft_base::files::error_text;
 
 /// Sets the process title if one is configured.
 pub fn show(config: &Config) {

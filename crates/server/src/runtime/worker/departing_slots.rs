@@ -12,10 +12,10 @@ use crate::cluster::view::{ClusterView, SlotOwner};
 use crate::commands::context::reply_bytes;
 use crate::commands::error::CommandError;
 use crate::dispatch::redirect::origin;
-use crate::keyspace::hash::cluster_slot;
 use crate::net::client::ClientFlags;
 use crate::notify::messages::subscriber;
 use crate::notify::pubsub::SubscriptionKind;
+use weft_base::slots::cluster_slot;
 
 impl Worker {
     /// Slots have left, or the cluster is down.

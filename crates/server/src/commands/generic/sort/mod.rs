@@ -28,12 +28,14 @@ use crate::commands::list::stored;
 use crate::commands::list::stored::ListSettings;
 use crate::commands::permission::reads_every_key;
 use crate::keyspace::access::{Contended, FurtherLeases, Keys};
-use crate::keyspace::hash::{KeyHasher, cluster_slot, slot_of_pattern};
+use crate::keyspace::hash::KeyHasher;
 use crate::net::client::ClientFlags;
 use crate::notify::keyspace_event::Event;
 use crate::runtime::process::collation;
 use elements::{Elements, Source};
 use pattern::{Pattern, text_of};
+use weft_base::slots::cluster_slot;
+use weft_base::slots::slot_of_pattern;
 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[

@@ -8,9 +8,9 @@ use crate::commands::context::{Binding, Mode};
 use crate::commands::registry::Command;
 use crate::dispatch::admit::CHANGES;
 use crate::dispatch::plan::plan_to_write;
-use crate::keyspace::SLOTS;
 use crate::keyspace::access::Lease;
 use crate::scripting::StopReason;
+use weft_base::slots::SLOTS;
 
 use super::{Runner, Slots};
 

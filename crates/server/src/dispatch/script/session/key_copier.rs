@@ -12,8 +12,9 @@ use weft_resp::Args;
 use crate::dispatch::execute::lease;
 use crate::keyspace::access::{HeldLeases, Lease, PlannedKey};
 use crate::keyspace::scratch_keyspace::CopiedKeys;
-use crate::keyspace::{Exclusive, GatePassage, SLOTS, Seat};
+use crate::keyspace::{Exclusive, GatePassage, Seat};
 use crate::state::Server;
+use weft_base::slots::SLOTS;
 
 /// Pause after a slot was refused.
 const PAUSE: Duration = Duration::from_micros(100);

@@ -2,7 +2,8 @@
 
 use super::{ScriptLeases, WholeKeyspace};
 use crate::keyspace::access::{HeldLeases, Lease};
-use crate::keyspace::{GatePassage, Keyspace, SLOTS};
+use crate::keyspace::{GatePassage, Keyspace};
+use weft_base::slots::SLOTS;
 
 fn take_write_lease<'p>(pass: &'p GatePassage<'p>, slot: usize) -> Lease<'p> {
     pass.write_spinning(slot).map(Lease::Write).expect("the slot is free")

@@ -1,0 +1,8 @@
+//! `weft-base`: the terms that every part of Weft shares. It depends on no other crate of Weft.
+//!
+//! - [`slots`]: the slots of the keyspace, and the slot of a key in a cluster.
+//! - [`files`]: replacing a file atomically, and the error texts of system calls.
+#![forbid(unsafe_code)]
+
+pub mod files;
+pub mod slots;
