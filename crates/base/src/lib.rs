@@ -1,8 +1,10 @@
 //! `weft-base`: the terms that every part of Weft shares. It depends on no other crate of Weft.
 //!
+//! - [`clock`]: the monotonic clock and the wall clock.
 //! - [`slots`]: the slots of the keyspace, and the slot of a key in a cluster.
 //! - [`files`]: replacing a file atomically, and the error texts of system calls.
 #![forbid(unsafe_code)]
 
+pub mod clock;
 pub mod files;
 pub mod slots;

@@ -1,21 +1,6 @@
-//! Cheap clocks, and the CPU time that the process has used.
+//! The CPU time that the process and its threads have used.
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
-
-/// Microseconds since an unspecified fixed point; never decreases. Needs no system call (vDSO).
-pub fn monotonic_us() -> u64 {
-    microseconds(clock_gettime(ClockId::Monotonic))
-}
-
-/// Microseconds since the Unix epoch by the wall clock, which may jump. Needs no system call (vDSO).
-pub fn unix_us() -> u64 {
-    microseconds(clock_gettime(ClockId::Realtime))
-}
-
-/// Milliseconds since the Unix epoch by the wall clock, which may jump. Needs no system call (vDSO).
-pub fn unix_ms() -> u64 {
-    unix_us() / 1000
-}
 
 /// Microseconds of CPU time that the calling thread has used. Costs a system call.
 pub fn thread_cpu_us() -> u64 {

@@ -65,7 +65,7 @@ mod waker;
 
 pub use affinity::{allowed_cpus, lower_priority, parse_cpu_list, pin_to_cpus, thread_id};
 pub use allocator_options::allocator_options;
-pub use clock::{CpuUsage, ProcessCpuTimes, monotonic_us, thread_cpu_us, unix_ms, unix_us};
+pub use clock::{CpuUsage, ProcessCpuTimes, thread_cpu_us};
 pub use collation::Collation;
 pub use crash::{AlternateStack, install_crash_handler, set_crash_reports};
 pub use emergency::set_emergency_log;

@@ -4,9 +4,9 @@ use weft_table::{EntryRef, Table, ValueRef};
 use weft_values::Value;
 
 use crate::commands::server::digest;
-use crate::config::Config;
 use crate::keyspace::string_encoding::encode_string;
-use crate::rdb::dump_payload;
+use weft_rdb::EncodingLimits;
+use weft_rdb::dump_payload;
 
 /// Loads `body`, a value without version and checksum, as RESTORE would. An accepted value is dumped, and the dump must
 /// load as the same value.
@@ -20,18 +20,18 @@ pub fn check_restore(body: &[u8]) {
         dump_payload::is_valid(&sealed, false),
         "a payload that was just made is not sound"
     );
-    let config = Config::defaults();
-    let Some((fingerprint, dump)) = with_loaded(&sealed, &config, fingerprint_and_dump) else {
+    let limits = EncodingLimits::default();
+    let Some((fingerprint, dump)) = with_loaded(&sealed, &limits, fingerprint_and_dump) else {
         return;
     };
     assert!(dump_payload::is_valid(&dump, false), "a dump is not sound: {dump:?}");
-    let (again, second_dump) = reload(&dump, &config);
+    let (again, second_dump) = reload(&dump, &limits);
     assert_eq!(fingerprint, again, "a dump is loaded as something else: {dump:?}");
     // A value whose encoding in the payload is too large for it is loaded into the encoding for its size, and keeps
     // that one.
-    let (_, third_dump) = reload(&second_dump, &config);
+    let (_, third_dump) = reload(&second_dump, &limits);
     // Members of tables may come in a different order. The fingerprint does not cover the groups of a stream.
-    let has_order = with_loaded(&second_dump, &config, |entry| {
+    let has_order = with_loaded(&second_dump, &limits, |entry| {
         !matches!(entry.value(), ValueRef::Object(Value::Set(_) | Value::Hash(_)))
     });
     if has_order == Some(true) {
@@ -45,8 +45,8 @@ pub fn check_restore(body: &[u8]) {
 /// Returns the fingerprint and the dump of a dumped value.
 ///
 /// Panics if the dump is refused.
-fn reload(dump: &[u8], config: &Config) -> (String, Vec<u8>) {
-    match with_loaded(dump, config, fingerprint_and_dump) {
+fn reload(dump: &[u8], limits: &EncodingLimits) -> (String, Vec<u8>) {
+    match with_loaded(dump, limits, fingerprint_and_dump) {
         Some(seen) => seen,
         None => panic!("a dump is not loaded: {dump:?}"),
     }
@@ -61,9 +61,9 @@ fn fingerprint_and_dump(entry: EntryRef<'_, Value>) -> (String, Vec<u8>) {
 }
 
 /// Loads a payload as a key and calls `look` with its entry; `None` if the payload is refused.
-fn with_loaded<R>(sealed: &[u8], config: &Config, look: impl FnOnce(EntryRef<'_, Value>) -> R) -> Option<R> {
+fn with_loaded<R>(sealed: &[u8], limits: &EncodingLimits, look: impl FnOnce(EntryRef<'_, Value>) -> R) -> Option<R> {
     let mut table = Table::new();
-    dump_payload::parse_payload(sealed, config)?
+    dump_payload::parse_payload(sealed, limits)?
         .insert_with(encode_string, |value| drop(table.insert(1, b"key", value, None, 0)));
     table.find(1, b"key").map(look)
 }

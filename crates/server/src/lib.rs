@@ -7,13 +7,10 @@
 //! This is a library only so that decoders can be fuzzed: everything except [`main`] and [`fuzzing`] is private.
 #![forbid(unsafe_code)]
 
-mod acl;
 mod check;
 mod clients_waiting;
-mod cluster;
 mod cluster_node;
 mod commands;
-mod config;
 mod dispatch;
 #[doc(hidden)]
 pub mod fuzzing;
@@ -23,10 +20,8 @@ mod notify;
 mod observability;
 mod persistence;
 mod propagation;
-mod rdb;
 mod replication;
 mod runtime;
-mod scripting;
 mod start;
 mod state;
 

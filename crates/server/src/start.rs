@@ -18,19 +18,14 @@ use std::time::{Duration, Instant};
 
 use weft_reactor::{AlternateStack, Reactor, SignalReceiver};
 
-use crate::acl::{Acl, InvalidUserDirective, check_declarations};
 use crate::check;
-use crate::cluster::Cluster;
 use crate::cluster_node::bus::ClusterBus;
 use crate::commands::context::Binding;
 use crate::commands::permission;
-use crate::commands::registry::{Registry, RenameError};
-use crate::config::{Config, ParameterId, StartAction, StartError, id};
 use crate::keyspace::hash::{KeyHasher, secrets_from_seed};
 use crate::keyspace::lazyfree::LazyFree;
 use crate::keyspace::{Exclusive, Keyspace};
 use crate::net::listeners::{ListenError, ListenerKinds, Listeners};
-use crate::net::tls::{TlsMaterial, TlsState, UnusableTlsConfig};
 use crate::notify::messages::refresh_event_hook;
 use crate::observability::log::{self, LogDestination};
 use crate::observability::metrics::Metrics;
@@ -46,8 +41,13 @@ use crate::runtime::process::supervisor::Supervisor;
 use crate::runtime::process::{banner, collation, crash, daemon, kernel, oom_score, open_files, title};
 use crate::runtime::shutdown::Shutdown;
 use crate::runtime::worker::Worker;
-use crate::scripting::ScriptKind;
 use crate::state::{CoordinatorCommand, Job, Message, PrimaryThreadCommand, Server, ServerParts};
+use weft_acl::{Acl, InvalidUserDirective, check_declarations};
+use weft_cluster::Cluster;
+use weft_command_table::registry::{Registry, RenameError};
+use weft_config::{Config, ParameterId, StartAction, StartError, id};
+use weft_scripting::ScriptKind;
+use weft_tls::{TlsMaterial, TlsState, UnusableTlsConfig};
 
 /// The time that clients have to receive pending replies when the server ends.
 const FAREWELL: Duration = Duration::from_millis(500);
@@ -64,6 +64,7 @@ impl From<ListenError> for StartFailed {
 
 /// Runs the process.
 pub fn run() -> ExitCode {
+    log::install();
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let started = StartAction::parse(&arguments).and_then(|action| match action {
         StartAction::PrintText(text) => {
@@ -73,7 +74,7 @@ pub fn run() -> ExitCode {
         StartAction::CheckDump(rest) => Ok(check::check_dump(&program(&arguments), &rest).into()),
         StartAction::CheckAppendOnly(rest) => Ok(check::check_append_only(&program(&arguments), &rest).into()),
         StartAction::CheckSystem => {
-            let (report, well) = crate::config::system_check::run();
+            let (report, well) = weft_config::system_check::run();
             print!("{report}");
             Ok(exit_code(well))
         }
@@ -287,7 +288,7 @@ impl Loading {
         let of_thread = server.clone();
         let thread = std::thread::Builder::new()
             .name("weft-load".to_owned())
-            .stack_size(crate::scripting::SCRIPT_STACK_BYTES)
+            .stack_size(weft_scripting::SCRIPT_STACK_BYTES)
             .spawn(move || load_alone(&of_thread, &alone))
             .map_err(fatal("cannot start the thread that loads data"))?;
         // If the thread has ended already, it has logged the reason.
@@ -416,9 +417,9 @@ pub(crate) fn server(
 ) -> Result<Arc<Server>, StartFailed> {
     // One seat for each worker, for the background threads, the link to a primary, replicas and a snapshot, and a few
     // spare ones for temporary threads.
-    let seats = workers + crate::runtime::background::THREADS + crate::scripting::SCRIPT_THREADS + 3 + 3;
+    let seats = workers + crate::runtime::background::THREADS + weft_scripting::SCRIPT_THREADS + 3 + 3;
     let cluster = match config.boolean(id::CLUSTER_ENABLED) {
-        true => Some(Cluster::start(&config).map_err(|crate::cluster::nodes_conf::NodesFileUnusable| StartFailed)?),
+        true => Some(Cluster::start(&config).map_err(|weft_cluster::nodes_conf::NodesFileUnusable| StartFailed)?),
         false => None,
     };
     let memory = Arc::new(UsedMemory::new(workers));
@@ -434,7 +435,7 @@ pub(crate) fn server(
         supply,
         orders,
         run_id: run_id(),
-        started: (Instant::now(), weft_reactor::unix_ms() / 1000),
+        started: (Instant::now(), weft_base::clock::unix_ms() / 1000),
         memory,
         config,
     }));
@@ -463,7 +464,7 @@ fn start_workers(workers: Vec<Worker>) -> Result<Vec<JoinHandle<()>>, StartFaile
     let spawn = |(id, worker): (usize, Worker)| {
         std::thread::Builder::new()
             .name(format!("weft-worker-{id}"))
-            .stack_size(crate::scripting::SCRIPT_STACK_BYTES)
+            .stack_size(weft_scripting::SCRIPT_STACK_BYTES)
             .spawn(move || worker.run())
     };
     workers

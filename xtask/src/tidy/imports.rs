@@ -2,8 +2,28 @@
 
 use super::{Document, Finding, source};
 
-/// Libraries that depend neither on each other nor on the server.
-const LIBRARIES: &[&str] = &["resp", "sync", "table", "values", "reactor", "lua"];
+/// The libraries below the server: for each, the crates of the workspace that it may depend on. Those at the top are
+/// for any program; those at the bottom are parts of a server that need none of its shared state.
+#[rustfmt::skip]
+const LIBRARIES: &[(&str, &[&str])] = &[
+    ("base", &[]),
+    ("resp", &[]),
+    ("sync", &[]),
+    ("table", &[]),
+    ("values", &[]),
+    ("reactor", &[]),
+    ("lua", &[]),
+    ("command-table", &["resp"]),
+    ("config", &["base", "resp"]),
+    ("acl", &["base", "command-table", "config", "resp"]),
+    ("rdb", &["resp", "table", "values"]),
+    ("cluster", &["base", "config"]),
+    ("tls", &["base", "config", "reactor"]),
+    ("scripting", &["lua", "resp"]),
+];
+
+/// Crates that join the libraries into programs, and may depend on all of them.
+const PROGRAMS: &[&str] = &["server", "bench"];
 
 /// For each top-level module of the server: the sibling modules it may import. Lower layers come first. A module may
 /// only name modules above it in this list, so no module calls upward.
@@ -20,7 +40,6 @@ const LIBRARIES: &[&str] = &["resp", "sync", "table", "values", "reactor", "lua"
 ///   thread's writer for it.
 /// - `messages` delivers a command's messages to other clients: it connects `pubsub` and `tracking` with the mailboxes
 ///   of `state`.
-/// - `scripting` contains Lua and the caches for it. It accesses keys and commands through its host, the dispatcher.
 /// - `config_changes` applies changed parameters to the running server; CONFIG SET calls it.
 /// - `topology` applies changes of the cluster: view, role in replication, file, and the clients that must be notified.
 /// - `cluster_bus` communicates with the other nodes of the cluster, on its own thread.
@@ -35,12 +54,10 @@ const LIBRARIES: &[&str] = &["resp", "sync", "table", "values", "reactor", "lua"
 /// - `fuzzing` exposes the parts that the fuzz targets use.
 #[rustfmt::skip]
 const SUBSYSTEMS: &[(&str, &[&str])] = &[
-    ("config", &[]),
     ("observability", &[]),
-    ("runtime::process", &["config", "observability"]),
+    ("runtime::process", &["observability"]),
     ("runtime::shutdown", &["observability"]),
-    ("acl", &["config", "observability"]),
-    ("clients_waiting::blocking", &["acl"]),
+    ("clients_waiting::blocking", &[]),
     ("clients_waiting::watch", &[]),
     ("notify::pubsub", &[]),
     ("notify::tracking", &[]),
@@ -49,70 +66,64 @@ const SUBSYSTEMS: &[(&str, &[&str])] = &[
     ("propagation", &["observability"]),
     ("keyspace", &["observability", "clients_waiting::blocking", "clients_waiting::watch", "notify::pubsub",
         "notify::tracking", "notify::keyspace_event", "propagation"]),
-    ("scripting", &["observability"]),
-    ("cluster", &["config", "observability", "keyspace"]),
-    ("rdb", &["config", "propagation"]),
-    ("persistence::aof_files", &["config", "observability", "propagation"]),
-    ("persistence::rdb_file", &["config", "observability", "propagation", "keyspace", "rdb"]),
+    ("persistence::aof_files", &["observability", "propagation"]),
+    ("persistence::rdb_file", &["observability", "propagation", "keyspace"]),
     ("persistence::snapshot_state", &["observability"]),
-    ("check", &["config", "rdb", "persistence::aof_files", "persistence::rdb_file"]),
-    ("replication", &["config", "observability"]),
-    ("net", &["config", "observability", "acl", "clients_waiting::blocking", "clients_waiting::watch",
+    ("check", &["persistence::aof_files", "persistence::rdb_file"]),
+    ("replication", &["observability"]),
+    ("net", &["observability", "clients_waiting::blocking", "clients_waiting::watch",
         "notify::pubsub", "notify::tracking", "keyspace"]),
-    ("state", &["config", "observability", "runtime::shutdown", "acl", "clients_waiting::blocking",
+    ("state", &["observability", "runtime::shutdown", "clients_waiting::blocking",
         "clients_waiting::watch", "notify::pubsub", "notify::tracking", "notify::monitor", "propagation",
-        "keyspace", "scripting", "cluster", "persistence::aof_files", "persistence::rdb_file",
+        "keyspace", "persistence::aof_files", "persistence::rdb_file",
         "persistence::snapshot_state", "replication", "net"]),
-    ("notify::messages", &["config", "observability", "notify::pubsub", "notify::tracking",
+    ("notify::messages", &["observability", "notify::pubsub", "notify::tracking",
         "notify::keyspace_event", "keyspace", "net", "state"]),
-    ("replication::backlog_writer", &["config", "observability", "propagation", "keyspace", "replication",
+    ("replication::backlog_writer", &["observability", "propagation", "keyspace", "replication",
         "state"]),
-    ("persistence::snapshot", &["config", "observability", "keyspace", "persistence::rdb_file",
+    ("persistence::snapshot", &["observability", "keyspace", "persistence::rdb_file",
         "persistence::snapshot_state", "state"]),
-    ("persistence::save", &["config", "observability", "runtime::shutdown", "propagation", "keyspace", "scripting",
-        "persistence::aof_files", "persistence::rdb_file", "persistence::snapshot_state", "replication", "state",
+    ("persistence::save", &["observability", "runtime::shutdown", "propagation", "keyspace", "persistence::aof_files", "persistence::rdb_file", "persistence::snapshot_state", "replication", "state",
         "replication::backlog_writer", "persistence::snapshot"]),
-    ("persistence::aof", &["config", "observability", "propagation", "keyspace", "persistence::aof_files",
+    ("persistence::aof", &["observability", "propagation", "keyspace", "persistence::aof_files",
         "persistence::rdb_file", "persistence::snapshot_state", "replication", "state", "persistence::snapshot",
         "persistence::save"]),
-    ("runtime::config_changes", &["config", "observability", "runtime::process", "keyspace", "replication", "net",
+    ("runtime::config_changes", &["observability", "runtime::process", "keyspace", "replication", "net",
         "state", "notify::messages", "persistence::aof"]),
-    ("replication::role", &["config", "observability", "replication", "state", "replication::backlog_writer",
+    ("replication::role", &["observability", "replication", "state", "replication::backlog_writer",
         "runtime::config_changes"]),
-    ("cluster_node::topology", &["config", "observability", "runtime::shutdown", "propagation", "keyspace",
-        "cluster", "replication", "state", "notify::messages", "replication::role"]),
-    ("runtime::background", &["observability", "scripting", "state"]),
-    ("runtime::tuning", &["config", "observability", "state"]),
+    ("cluster_node::topology", &["observability", "runtime::shutdown", "propagation", "keyspace",
+        "replication", "state", "notify::messages", "replication::role"]),
+    ("runtime::background", &["observability", "state"]),
+    ("runtime::tuning", &["observability", "state"]),
     ("runtime::reclaim", &["observability"]),
-    ("commands", &["config", "observability", "runtime::process", "runtime::shutdown", "acl",
-        "clients_waiting::blocking", "notify::pubsub", "notify::tracking", "notify::keyspace_event", "propagation",
-        "keyspace", "scripting", "cluster", "rdb", "persistence::aof_files", "persistence::snapshot_state",
+    ("commands", &["observability", "runtime::process", "runtime::shutdown", "clients_waiting::blocking", "notify::pubsub", "notify::tracking", "notify::keyspace_event", "propagation",
+        "keyspace", "persistence::aof_files", "persistence::snapshot_state",
         "replication", "net", "state", "notify::messages", "persistence::save", "persistence::aof",
         "runtime::config_changes", "replication::role", "cluster_node::topology"]),
-    ("dispatch", &["config", "observability", "acl", "clients_waiting::blocking", "clients_waiting::watch",
-        "notify::monitor", "propagation", "keyspace", "scripting", "cluster", "persistence::aof_files",
+    ("dispatch", &["observability", "clients_waiting::blocking", "clients_waiting::watch",
+        "notify::monitor", "propagation", "keyspace", "persistence::aof_files",
         "persistence::rdb_file", "replication", "net", "state", "notify::messages", "commands"]),
-    ("replication::replica", &["config", "observability", "keyspace", "scripting", "persistence::rdb_file",
+    ("replication::replica", &["observability", "keyspace", "persistence::rdb_file",
         "persistence::snapshot_state", "replication", "net", "state", "notify::messages", "persistence::snapshot",
         "replication::role", "dispatch"]),
-    ("replication::primary", &["config", "observability", "keyspace", "persistence::aof_files",
+    ("replication::primary", &["observability", "keyspace", "persistence::aof_files",
         "persistence::rdb_file", "persistence::snapshot_state", "replication", "net", "state",
         "replication::backlog_writer", "persistence::snapshot", "persistence::save", "replication::role",
         "commands"]),
-    ("runtime::worker", &["config", "observability", "acl", "clients_waiting::blocking", "notify::pubsub",
-        "notify::tracking", "keyspace", "cluster", "persistence::aof_files", "replication", "net", "state",
+    ("runtime::worker", &["observability", "clients_waiting::blocking", "notify::pubsub",
+        "notify::tracking", "keyspace", "persistence::aof_files", "replication", "net", "state",
         "notify::messages", "commands", "dispatch"]),
-    ("cluster_node::bus", &["config", "observability", "notify::pubsub", "keyspace", "cluster", "net", "state",
+    ("cluster_node::bus", &["observability", "notify::pubsub", "keyspace", "net", "state",
         "notify::messages", "cluster_node::topology"]),
-    ("runtime::coordinator", &["config", "observability", "runtime::process", "runtime::shutdown", "keyspace",
+    ("runtime::coordinator", &["observability", "runtime::process", "runtime::shutdown", "keyspace",
         "replication", "net", "state", "persistence::save", "persistence::aof", "runtime::tuning",
         "runtime::reclaim"]),
-    ("start", &["config", "observability", "runtime::process", "runtime::shutdown", "acl", "keyspace", "scripting",
-        "cluster", "check", "replication", "net", "state", "notify::messages", "persistence::save",
+    ("start", &["observability", "runtime::process", "runtime::shutdown", "keyspace", "check", "replication", "net", "state", "notify::messages", "persistence::save",
         "persistence::aof", "runtime::config_changes", "cluster_node::topology", "runtime::background", "commands",
         "dispatch", "replication::replica", "replication::primary", "runtime::worker", "cluster_node::bus",
         "runtime::coordinator"]),
-    ("fuzzing", &["config", "keyspace", "rdb", "commands"]),
+    ("fuzzing", &["keyspace", "commands"]),
 ];
 
 /// Modules that start the program and therefore may import every module.
@@ -130,25 +141,44 @@ pub fn check(document: &Document, findings: &mut Vec<Finding>) {
 }
 
 fn check_manifest(document: &Document, name: &str, findings: &mut Vec<Finding>) {
-    if !LIBRARIES.contains(&name) {
+    if PROGRAMS.contains(&name) {
         return;
     }
+    let Some((_, allowed)) = LIBRARIES.iter().find(|(library, _)| *library == name) else {
+        let message =
+            format!("crate {name} has no place in the layers; add it to LIBRARIES in xtask/src/tidy/imports.rs");
+        findings.push(document.finding(1, message));
+        return;
+    };
     let mut in_dependencies = false;
     for (index, line) in document.text.lines().enumerate() {
         let line = line.trim();
         if line.starts_with('[') {
             in_dependencies = line.contains("dependencies");
         }
-        let weft = line.trim_start_matches(|byte: char| !byte.is_ascii_alphabetic());
-        let named = weft.starts_with("weft-") || line.contains("dependencies.weft-");
-        if in_dependencies && named {
+        let Some(dependency) = workspace_crate(line).filter(|_| in_dependencies || line.starts_with('[')) else {
+            continue;
+        };
+        if !allowed.contains(&dependency) {
             let message = format!(
-                "crate {name} is a library below the server and may not depend on another crate of the workspace; \
-                 connect the two in the server"
+                "crate {name} may not depend on weft-{dependency}; it may depend on: [{}]. Connect the two in the server",
+                allowed.join(", ")
             );
             findings.push(document.finding(index + 1, message));
         }
     }
+}
+
+/// Returns the name, without `weft-`, of the workspace's crate that a line of a manifest declares as a dependency:
+/// `weft-x = …`, `"weft-x".workspace = …` or `[dependencies.weft-x]`.
+fn workspace_crate(line: &str) -> Option<&str> {
+    let declared = match line.split_once("dependencies.") {
+        Some((_, declared)) => declared,
+        None => line,
+    };
+    let name = declared.trim_start_matches(['"', '\'']).strip_prefix("weft-")?;
+    let end = name.find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '-');
+    Some(&name[..end.unwrap_or(name.len())])
 }
 
 fn check_server_source(document: &Document, path: &str, findings: &mut Vec<Finding>) {

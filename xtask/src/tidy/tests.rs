@@ -55,12 +55,22 @@ const VIOLATIONS: &[(&str, &str, &str)] = &[
     (
         "crates/table/Cargo.toml",
         "[dependencies]\nweft-sync.workspace = true\n",
-        "crates/table/Cargo.toml:2: crate table is a library",
+        "crates/table/Cargo.toml:2: crate table may not depend on weft-sync",
     ),
     (
         "crates/table/Cargo.toml",
         "[dev-dependencies.weft-sync]\n",
-        "crates/table/Cargo.toml:1: crate table is a library",
+        "crates/table/Cargo.toml:1: crate table may not depend on weft-sync",
+    ),
+    (
+        "crates/acl/Cargo.toml",
+        "[dependencies]\nweft-config.workspace = true\nweft-server.workspace = true\n",
+        "crates/acl/Cargo.toml:3: crate acl may not depend on weft-server",
+    ),
+    (
+        "crates/novel/Cargo.toml",
+        "[package]\n",
+        "crates/novel/Cargo.toml:1: crate novel has no place",
     ),
     (
         "crates/server/src/keyspace/expiry.rs",

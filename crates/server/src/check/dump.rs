@@ -2,13 +2,13 @@
 
 use std::io::{Read, Write};
 
-use weft_reactor::unix_ms;
+use weft_base::clock::unix_ms;
 
 use super::statistics::{CountedKey, RdbStatistics};
-use crate::config::Config;
 use crate::persistence::rdb_file::{MAGIC_BYTES, RdbFault, RdbSource, is_empty_value, module_name, opcode, skip_value};
-use crate::rdb::dump_payload::{self, FOREIGN_VERSIONS, VERSION};
-use crate::rdb::strings::RdbReader;
+use weft_rdb::EncodingLimits;
+use weft_rdb::dump_payload::{self, FOREIGN_VERSIONS, VERSION};
+use weft_rdb::strings::RdbReader;
 
 /// The first version with a checksum.
 const FIRST_VERSION_WITH_CHECKSUM: u32 = 5;
@@ -71,7 +71,7 @@ pub struct RdbCheck<'o, R> {
     key: Option<Vec<u8>>,
     kind: Option<u8>,
     version: u32,
-    config: Config,
+    limits: EncodingLimits,
     keys: u64,
     expires: u64,
     expired: u64,
@@ -90,7 +90,7 @@ impl<'o, R: Read> RdbCheck<'o, R> {
             key: None,
             kind: None,
             version: 0,
-            config: Config::defaults(),
+            limits: EncodingLimits::default(),
             keys: 0,
             expires: 0,
             expired: 0,
@@ -327,7 +327,7 @@ impl<'o, R: Read> RdbCheck<'o, R> {
             let from = self.source.position();
             skip_value(&mut self.source, kind)?;
             let body = self.source.record_bytes(from..self.source.position());
-            match dump_payload::parse_value(kind, &mut RdbReader::new(body), &self.config) {
+            match dump_payload::parse_value(kind, &mut RdbReader::new(body), &self.limits) {
                 Some(value) => {
                     if let Some(statistics) = &mut self.statistics {
                         statistics.add(&found(Some(value.content())));

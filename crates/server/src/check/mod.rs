@@ -13,7 +13,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 
-use crate::config::program_version;
+use weft_config::program_version;
 
 pub use append_only::check as check_append_only;
 

@@ -9,7 +9,7 @@ use weft_values::list::Direction;
 use weft_values::listpack::{DECIMAL_MAX_BYTES, Element};
 use weft_values::stream::StreamId;
 
-use crate::rdb::dump_payload::PayloadContent;
+use weft_rdb::dump_payload::PayloadContent;
 
 const TYPES: [&str; 7] = ["string", "list", "set", "zset", "hash", "module", "stream"];
 

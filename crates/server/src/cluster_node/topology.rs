@@ -9,12 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use weft_reactor::unix_ms;
+use weft_base::clock::unix_ms;
 
-use crate::cluster::state::{ClusterState, DataState};
-use crate::cluster::view::ClusterView;
-use crate::cluster::{Cluster, LockedState};
-use crate::config::id;
 use crate::keyspace::access::WholeKeyspace;
 use crate::keyspace::effects::{Effects, Hooks};
 use crate::keyspace::flush::{DetachedTables, take_databases};
@@ -27,6 +23,10 @@ use crate::replication::role;
 use crate::replication::{Endpoint, ReplicationState};
 use crate::runtime::shutdown::Shutdown;
 use crate::state::{Acknowledgement, Job, Message, PauseReason, Server};
+use weft_cluster::state::{ClusterState, DataState};
+use weft_cluster::view::ClusterView;
+use weft_cluster::{Cluster, LockedState};
+use weft_config::id;
 
 /// The interval between two checks if a script still runs on a separate thread.
 const RETRY: Duration = Duration::from_millis(1);

@@ -8,9 +8,9 @@ use weft_values::bits::{self, BitOperation};
 use super::context::{Binding, CommandResult, Context, SPLICE_BYTES, leased};
 use super::error::CommandError;
 use crate::commands::string::bytes::{HeldString, before_change, with_bytes};
-use crate::config::id;
 use crate::keyspace::access::{ExpiryUpdate, KeyWrite};
 use crate::notify::keyspace_event::Event;
+use weft_config::id;
 
 /// The bitmap commands and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[

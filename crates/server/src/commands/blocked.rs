@@ -12,10 +12,10 @@ use weft_resp::number::LongDouble;
 use super::context::{CommandResult, Context, NextStep};
 use super::error::CommandError;
 use crate::clients_waiting::blocking::{Operation, Permit, Wait, WaitKey, Waiter};
-use crate::config::Config;
 use crate::keyspace::access::KeyWrite;
 use crate::keyspace::effects::Effects;
 use crate::state::Blocked;
+use weft_config::Config;
 
 /// Access to keys for the thread that serves a waiting client.
 pub trait KeyAccess {

@@ -9,13 +9,13 @@ use weft_values::list::ListEnd;
 use std::sync::Arc;
 
 use super::error::CommandError;
-use super::keys::walk;
-use super::registry::Command;
-use super::spec::{Flags as CommandFlags, Group, KeyFlags};
 use crate::keyspace::GatePassage;
 use crate::keyspace::access::{KeyUse, Keys, PlannedKey, SnapshotAttempt};
 use crate::net::client::Client;
 use crate::state::{Job, Server};
+use weft_command_table::keys::walk;
+use weft_command_table::registry::Command;
+use weft_command_table::spec::{Flags as CommandFlags, Group, KeyFlags};
 
 pub use crate::state::{BackgroundReply, NextStep};
 

@@ -12,24 +12,20 @@ pub mod generic;
 pub mod geo;
 pub mod hash;
 pub mod hyperloglog;
-pub mod keys;
 pub mod list;
 pub mod permission;
 pub mod pubsub;
-pub mod registry;
 pub mod reply_limit;
 pub mod scripting;
 pub mod server;
 pub mod set;
 pub mod sorted_set;
-pub mod spec;
 pub mod stream;
 pub mod string;
-pub mod tables;
 pub mod transaction;
 
 use context::Binding;
-use registry::Registry;
+use weft_command_table::registry::Registry;
 
 static REGISTRY: OnceLock<Registry<Binding>> = OnceLock::new();
 

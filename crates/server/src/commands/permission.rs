@@ -1,80 +1,41 @@
 //! Access control for commands: the permissions that a command needs, and the errors if they are missing.
 //!
 //! A command must pass [`check`] before it is queued or runs, and again when EXEC runs it. A blocked client must pass
-//! [`check_waiter`] before it is served. See the essay of [`crate::acl`].
+//! [`check_waiter`] before it is served. See the essay of [`weft_acl`].
 
-use std::collections::HashSet;
 use std::sync::OnceLock;
 
 use weft_resp::number::parse_i64;
 
 use super::context::{Binding, Context};
 use super::error::{CommandError, shown};
-use super::keys::{self, Arguments};
-use super::registry::Command;
-use super::spec::{Categories, CommandSpec, Flags, KeyFlags};
-use super::tables::TABLES;
-use crate::acl::{
-    AccessRequest, CatalogueEntry, Category, ChannelUse, CommandCatalogue, CommandId, Denial, DenialContext,
-    DenialReason, DeniedAccess, KeyAccess, UserRules,
-};
 use crate::clients_waiting::blocking::Waiter;
-use crate::config::id;
 use crate::net::client::{BufferFigures, Client};
 use crate::observability::metrics::Counter;
 use crate::state::Server;
+use weft_acl::{
+    AccessRequest, ChannelUse, CommandCatalogue, CommandId, Denial, DenialContext, DenialReason, DeniedAccess,
+    KeyAccess, UserRules,
+};
+use weft_command_table::keys;
+use weft_command_table::keys::Arguments;
+use weft_command_table::registry::Command;
+use weft_command_table::spec::{Categories, CommandSpec, Flags, KeyFlags};
+use weft_config::id;
 
 /// Returns the commands that ACL rules may name: all commands of Valkey. Those that the server implements keep their
 /// own ids.
 pub fn catalogue() -> &'static CommandCatalogue {
     static CATALOGUE: OnceLock<CommandCatalogue> = OnceLock::new();
     CATALOGUE.get_or_init(|| {
-        let mut specs: Vec<(Box<str>, &CommandSpec, Vec<CommandId>)> = Vec::new();
-        for command in super::registry().commands() {
-            specs.push((command.full_name.into(), command.spec, Vec::new()));
-        }
-        add_missing(&mut specs);
-        attach_subcommands(&mut specs);
-        let categories = Categories::all().map(|(category, name)| Category {
-            name,
-            members: (0..)
-                .zip(&specs)
-                .filter(|(_, (_, spec, _))| spec.acl_categories.contains(category))
-                .map(|(id, _)| id)
-                .collect(),
-        });
-        let categories = categories.collect();
-        let entry = |(full_name, _, subcommands)| CatalogueEntry { full_name, subcommands };
-        CommandCatalogue::new(specs.into_iter().map(entry).collect(), categories)
+        let registry = super::registry();
+        CommandCatalogue::of_table(
+            registry
+                .commands()
+                .iter()
+                .map(|command| (command.full_name, command.spec)),
+        )
     })
-}
-
-/// Adds Valkey's commands that the server does not implement.
-fn add_missing(specs: &mut Vec<(Box<str>, &'static CommandSpec, Vec<CommandId>)>) {
-    let known: HashSet<Box<str>> = specs.iter().map(|(name, ..)| name.clone()).collect();
-    let mut add = |name: Box<str>, spec| {
-        if !known.contains(&name) {
-            specs.push((name, spec, Vec::new()));
-        }
-    };
-    for spec in TABLES.iter().copied().flatten() {
-        add(spec.name.into(), spec);
-        for subcommand in spec.subcommands {
-            add(format!("{}|{}", spec.name, subcommand.name).into(), subcommand);
-        }
-    }
-}
-
-fn attach_subcommands(specs: &mut [(Box<str>, &'static CommandSpec, Vec<CommandId>)]) {
-    for id in 0..specs.len() {
-        let Some((container, _)) = specs[id].0.split_once('|') else {
-            continue;
-        };
-        let container = specs.iter().position(|(name, ..)| **name == *container);
-        if let Some(container) = container {
-            specs[container].2.push(id as CommandId);
-        }
-    }
 }
 
 // ---- the permissions that commands need -----------------------------------------------------------------------

@@ -5,9 +5,9 @@
 
 use std::sync::Arc;
 
-use crate::config::ClientClass;
 use crate::net::client::{Client, ClientFlags};
 use crate::state::Server;
+use weft_config::ClientClass;
 
 /// The output size up to which the limit is not checked, in bytes. The worker, too, checks only longer outputs.
 pub const FREE_OUTPUT_BYTES: usize = 16 * 1024;

@@ -4,18 +4,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use weft_resp::{Args, Protocol};
 
-use crate::acl::Denial;
 use crate::commands::context::Binding;
 use crate::commands::error::{CommandError, shown, shown_name};
 use crate::commands::permission::{self, CommandPermission};
-use crate::commands::registry::{Command, Lookup, Registry};
-use crate::commands::spec::Flags;
-use crate::config::id;
 use crate::keyspace::access::PlannedKey;
 use crate::net::client::{Client, ClientFlags};
 use crate::observability::log;
 use crate::replication::ReplicationState;
 use crate::state::Server;
+use weft_acl::Denial;
+use weft_command_table::registry::{Command, Lookup, Registry};
+use weft_command_table::spec::Flags;
+use weft_config::id;
 
 use super::execute::Thread;
 use super::redirect::{self, MigrationState};
@@ -40,7 +40,7 @@ pub enum Admission {
 /// Decides whether a command may run. The command exists and has an acceptable number of arguments.
 ///
 /// Most clients are authenticated and have all permissions. For them the check compares the version of the users only
-/// (see the essay of [`crate::acl`]).
+/// (see the essay of [`weft_acl`]).
 #[inline]
 pub fn admit<'a>(
     thread: &mut Thread,

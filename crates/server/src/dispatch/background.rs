@@ -61,9 +61,6 @@ use weft_resp::ArgRange;
 
 use crate::commands::context::{Binding, CommandResult, Context, Mode, NextStep};
 use crate::commands::permission;
-use crate::commands::registry::Command;
-use crate::commands::spec::Flags as CommandFlags;
-use crate::commands::spec::Group;
 use crate::keyspace::Seat;
 use crate::keyspace::access::{HeldLeases, KeySnapshot, Lease, PlannedKey, has_written, record_misses};
 use crate::keyspace::effects::{Change, Effects, Hooks};
@@ -75,7 +72,10 @@ use crate::notify::messages::{NotificationSender, wake};
 use crate::propagation::RewrittenCommands;
 use crate::replication::ReplicationState;
 use crate::state::{Job, Message, QueryOrigin, Server, WorkerId};
-use weft_reactor::unix_ms;
+use weft_base::clock::unix_ms;
+use weft_command_table::registry::Command;
+use weft_command_table::spec::Flags as CommandFlags;
+use weft_command_table::spec::Group;
 
 use super::admit::{Admission, NOT_LOGGED_IN, admit, of_script};
 use super::effects::release;

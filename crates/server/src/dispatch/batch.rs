@@ -7,8 +7,6 @@ use weft_resp::Args;
 use crate::commands::context::{Binding, Mode, NextStep};
 use crate::commands::error::CommandError;
 use crate::commands::permission;
-use crate::commands::registry::{Command, Lookup};
-use crate::commands::spec::Flags as CommandFlags;
 use crate::keyspace::access::{Lease, PlannedKey};
 use crate::keyspace::effects::Effects;
 use crate::keyspace::expiry::{delete_keys_found_expired_in_pass, discard_keys_found_expired};
@@ -17,6 +15,8 @@ use crate::net::client::ClientFlags;
 use crate::net::connection::{Connection, ConnectionState};
 use crate::notify::messages::NotificationSender;
 use crate::observability::metrics::{Counter, Maximum};
+use weft_command_table::registry::{Command, Lookup};
+use weft_command_table::spec::Flags as CommandFlags;
 
 use super::admit::{Admission, NOT_LOGGED_IN, admit, explain_unknown, is_http, must_log_in};
 use super::effects::release;

@@ -7,9 +7,9 @@
 
 use weft_values::Value;
 
-use crate::config::id;
 use crate::keyspace::effects::{Effects, RemovalCause};
 use crate::state::Server;
+use weft_config::id;
 
 /// Values of more bytes take long to free.
 const LONG_BYTES: usize = 1 << 20;

@@ -7,11 +7,8 @@ use weft_reactor::Output;
 use weft_resp::{Args, Protocol, Reply};
 
 use crate::clients_waiting::blocking::{ServeResult, Waiter};
-use crate::cluster::Cluster;
-use crate::cluster::view::ClusterView;
 use crate::commands::context::{Binding, CommandResult, Context, Mode, NextStep};
 use crate::commands::error::CommandError;
-use crate::commands::registry::Command;
 use crate::keyspace::access::{AccessContext, HeldLeases, KeySnapshot, Keys, Lease, PREFETCH_WINDOW_KEYS, PlannedKey};
 use crate::keyspace::clock::AccessClock;
 use crate::keyspace::effects::{Effects, Hooks};
@@ -23,6 +20,9 @@ use crate::net::connection::Connection;
 use crate::observability::metrics::Counter;
 use crate::replication::ReplicationState;
 use crate::state::{Server, UnservedKeys};
+use weft_cluster::Cluster;
+use weft_cluster::view::ClusterView;
+use weft_command_table::registry::Command;
 
 use super::background::{Detached, has_many_keys};
 use super::effects::release;
@@ -231,7 +231,7 @@ impl<'a> ThreadFrame<'a> {
             thread_index: self.seat,
             should_touch: !client.flags.contains(ClientFlags::NO_TOUCH),
             sees_expired: client.flags.contains(ClientFlags::IMPORT_SOURCE)
-                && self.server.config.boolean(crate::config::id::IMPORT_MODE),
+                && self.server.config.boolean(weft_config::id::IMPORT_MODE),
         }
     }
 

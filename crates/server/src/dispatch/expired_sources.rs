@@ -21,11 +21,11 @@
 use weft_resp::Args;
 
 use crate::commands::context::Binding;
-use crate::commands::registry::Command;
-use crate::commands::spec::Flags as CommandFlags;
 use crate::keyspace::GatePassage;
 use crate::keyspace::access::{HeldLeases, Lease, PlannedKey, is_expired};
 use crate::net::transaction::Transaction;
+use weft_command_table::registry::Command;
+use weft_command_table::spec::Flags as CommandFlags;
 
 use super::execute::{Thread, lease};
 

@@ -21,7 +21,6 @@ use std::time::{Duration, Instant};
 use weft_table::{Removed, ValueRef};
 use weft_values::Value;
 
-use crate::config::id;
 use crate::keyspace::GatePassage;
 use crate::keyspace::effects::{Effects, RemovalCause};
 use crate::keyspace::eviction::{EvictionAttempt, EvictionContext, EvictionPolicy, EvictionPool};
@@ -30,6 +29,7 @@ use crate::observability::memory;
 use crate::observability::metrics::Counter;
 use crate::observability::used_memory::ThreadBalance;
 use crate::replication::ReplicationState;
+use weft_config::id;
 
 use super::effects::release;
 use super::execute::Thread;

@@ -5,13 +5,13 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::commands::context::Context;
-use crate::commands::spec::Flags as CommandFlags;
-use crate::config::id;
 use crate::keyspace::effects::Hooks;
 use crate::net::client::{Client, ClientFlags};
 use crate::notify::messages::NotificationSender;
 use crate::notify::monitor::monitor_line;
 use crate::state::Server;
+use weft_command_table::spec::Flags as CommandFlags;
+use weft_config::id;
 
 use super::record::is_secret;
 

@@ -9,11 +9,11 @@ use weft_resp::Args;
 use weft_table::{EntryRef, ValueRef};
 use weft_values::Value;
 
-use crate::commands::keys::{KeyPosition, walk};
-use crate::commands::spec::{CommandSpec, Group, KeyFlags};
 use crate::keyspace::Keyspace;
 use crate::keyspace::access::{HeldLeases, NamedKey, PlannedKey};
 use crate::net::connection::Connection;
+use weft_command_table::keys::{KeyPosition, walk};
+use weft_command_table::spec::{CommandSpec, Group, KeyFlags};
 
 use super::execute::Request;
 

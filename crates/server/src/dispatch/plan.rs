@@ -6,13 +6,13 @@
 use weft_resp::{ArgRange, Args, ParseOutcome, ProtocolError, RequestLimits};
 
 use crate::commands::context::{ALL_MEMBERS, Binding, HEAD_ELEMENTS, TAIL_ELEMENTS};
-use crate::commands::registry::{Command, Lookup};
 use crate::keyspace::Keyspace;
 use crate::keyspace::access::{PREFETCH_WINDOW_KEYS, PlannedKey};
 use crate::net::connection::Connection;
+use weft_command_table::registry::{Command, Lookup};
 
 use super::prefetch::{Member, Probe};
-use crate::commands::keys;
+use weft_command_table::keys;
 
 /// The maximum number of requests of one connection per turn, so that a deep pipeline does not starve the other
 /// connections.
@@ -93,7 +93,7 @@ pub struct Planner<'a> {
     /// `true` if keys are prefetched.
     pub prefetch: bool,
     /// The command table.
-    pub commands: &'static crate::commands::registry::Registry<Binding>,
+    pub commands: &'static weft_command_table::registry::Registry<Binding>,
 }
 
 impl Planner<'_> {

@@ -8,14 +8,15 @@ use std::time::Instant;
 use weft_resp::Args;
 
 use crate::commands::context::{BackgroundReply, Binding};
-use crate::commands::registry::Command;
-use crate::commands::spec::Flags;
-use crate::config::{self, id};
 use crate::net::client::Client;
 use crate::observability::commandlog::{CommandLogKind, LoggedCommand, loggable_arguments};
 use crate::observability::metrics::Counter;
 use crate::state::{Blocked, Server};
-use weft_reactor::unix_ms;
+use weft_base::clock::unix_ms;
+use weft_command_table::registry::Command;
+use weft_command_table::spec::Flags;
+use weft_config as config;
+use weft_config::id;
 
 use super::slot_stats;
 use super::tunables::Tunables;

@@ -1,6 +1,6 @@
 //! Redirections and refusals of cluster mode: checks that this node serves the keys of a command.
 //!
-//! There are two checks, as the essay of [`crate::cluster`] describes. The first runs at admission and looks up the
+//! There are two checks, as the essay of [`weft_cluster`] describes. The first runs at admission and looks up the
 //! owner of the slot in the cluster view. If the slot is migrating or being imported, the second check runs under the
 //! leases of the keys and finds out which keys are here.
 
@@ -8,14 +8,8 @@ use std::sync::Arc;
 
 use weft_resp::Args;
 
-use crate::cluster::settings::EndpointType;
-use crate::cluster::view::{ClusterView, RequesterInfo, SlotOwner};
 use crate::commands::context::Binding;
 use crate::commands::error::CommandError;
-use crate::commands::keys;
-use crate::commands::registry::Command;
-use crate::commands::spec::{Flags as CommandFlags, KeyFlags};
-use crate::config::id;
 use crate::keyspace::GatePassage;
 use crate::keyspace::access::{HeldLeases, Lease, PlannedKey, is_expired};
 use crate::net::client::{Client, ClientFlags};
@@ -23,6 +17,12 @@ use crate::net::connection::Connection;
 use crate::net::transaction::Transaction;
 use crate::state::Server;
 use weft_base::slots::cluster_slot;
+use weft_cluster::settings::EndpointType;
+use weft_cluster::view::{ClusterView, RequesterInfo, SlotOwner};
+use weft_command_table::keys;
+use weft_command_table::registry::Command;
+use weft_command_table::spec::{Flags as CommandFlags, KeyFlags};
+use weft_config::id;
 
 use super::execute::Thread;
 

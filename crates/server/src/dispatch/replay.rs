@@ -6,12 +6,9 @@ use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use weft_reactor::unix_ms;
+use weft_base::clock::unix_ms;
 
-use crate::acl::Login;
 use crate::commands::context::{Binding, Mode};
-use crate::commands::registry::{Command, Lookup};
-use crate::config::id;
 use crate::keyspace::Exclusive;
 use crate::keyspace::access::{HeldLeases, PlannedKey};
 use crate::net::client::{Client, ClientFlags};
@@ -21,6 +18,9 @@ use crate::persistence::aof_files::reader::{AofReadError, AofReader};
 use crate::persistence::rdb_file::delay_load;
 use crate::replication::ReplicationState;
 use crate::state::{Replayed, Server};
+use weft_acl::Login;
+use weft_command_table::registry::{Command, Lookup};
+use weft_config::id;
 
 use super::effects::release;
 use super::execute::{Request, Thread, run_exclusive};

@@ -19,11 +19,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use weft_reactor::unix_ms;
+use weft_base::clock::unix_ms;
 
 use crate::commands::context::NextStep;
-use crate::commands::spec::Flags as CommandFlags;
-use crate::config::id;
 use crate::keyspace::Seat;
 use crate::keyspace::access::KeyCounts;
 use crate::net::client::{Client, ClientFlags};
@@ -32,6 +30,8 @@ use crate::notify::messages::{NotificationSender, wake};
 use crate::observability::log;
 use crate::propagation::LogMilestone;
 use crate::state::{Message, Server};
+use weft_command_table::spec::Flags as CommandFlags;
+use weft_config::id;
 
 use super::batch::{self, Connections};
 use super::execute::Thread;

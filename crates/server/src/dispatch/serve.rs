@@ -15,14 +15,13 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
-use weft_reactor::unix_ms;
+use weft_base::clock::unix_ms;
 use weft_resp::Reply;
 
 use crate::clients_waiting::blocking::{Kind, Line, ServeResult, WaitKey, Waiter};
 use crate::commands::blocked::{self, KeyAccess};
 use crate::commands::error::CommandError;
 use crate::commands::permission::{self, Unpermitted};
-use crate::config::Config;
 use crate::keyspace::access::{AccessContext, HeldLeases, KeyWrite, Keys, Lease, NamedKey, is_expired};
 use crate::keyspace::effects::Effects;
 use crate::keyspace::ready_keys::{ReadyKey, blocking_kind_of};
@@ -30,6 +29,7 @@ use crate::keyspace::{GatePassage, Seat, Slot, SlotHeader, WriteLease};
 use crate::notify::messages::NotificationSender;
 use crate::observability::metrics::Counter;
 use crate::state::{Message, Server, UnservedKeys};
+use weft_config::Config;
 
 use super::effects::release;
 use super::execute::{PATIENCE, Thread};

@@ -18,14 +18,14 @@
 use weft_resp::Args;
 
 use crate::commands::context::Binding;
-use crate::commands::keys;
-use crate::commands::registry::Command;
 use crate::keyspace::access::PlannedKey;
 use crate::net::client::{Client, ClientFlags};
 use crate::net::transaction::Transaction;
 use crate::observability::slot_stats::SlotFigure;
 use crate::state::{Blocked, Server};
 use weft_base::slots::cluster_slot;
+use weft_command_table::keys;
+use weft_command_table::registry::Command;
 
 use super::execute::{Request, Thread};
 use super::record::CommandEnd;

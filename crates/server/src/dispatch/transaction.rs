@@ -32,13 +32,10 @@ use weft_reactor::{Output, OutputMark};
 use weft_resp::number::parse_i64;
 use weft_resp::{ArgRange, Args, Reply};
 
-use crate::acl::DenialContext;
 use crate::clients_waiting::watch::{Watch, Watches};
 use crate::commands::context::{Binding, Mode, NextStep};
 use crate::commands::error::CommandError;
 use crate::commands::permission::{self, CommandPermission};
-use crate::commands::registry::Command;
-use crate::commands::spec::Flags as CommandFlags;
 use crate::keyspace::access::{HeldLeases, Lease, PlannedKey, ScriptLeases, is_expired};
 use crate::keyspace::effects::Hooks;
 use crate::keyspace::{Exclusive, GatePassage, Seat};
@@ -49,6 +46,9 @@ use crate::net::transaction::{QueuedCommand, Transaction};
 use crate::notify::messages::NotificationSender;
 use crate::observability::metrics::Counter;
 use crate::state::{ClientVisitorHost, Server, UnservedKeys, WorkerQuery};
+use weft_acl::DenialContext;
+use weft_command_table::registry::Command;
+use weft_command_table::spec::Flags as CommandFlags;
 
 use super::admit::CHANGES;
 use super::execute::{

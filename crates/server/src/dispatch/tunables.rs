@@ -3,10 +3,10 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::config::{ClientClass, Config, OutputBufferLimit, id};
 use crate::keyspace::clock::AccessClock;
 use crate::keyspace::eviction::EvictionPolicy;
 use crate::state::Server;
+use weft_config::{ClientClass, Config, OutputBufferLimit, id};
 
 use super::memory_limit;
 

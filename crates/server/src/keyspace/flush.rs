@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use weft_reactor::unix_ms;
+use weft_base::clock::unix_ms;
 
 use super::access::{WholeKeyspace, is_expired};
 use super::{Keyspace, Slot, SlotTable, publish_due_time, publish_header};

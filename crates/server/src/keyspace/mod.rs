@@ -8,6 +8,7 @@ pub mod before_image;
 pub mod clock;
 pub mod compact;
 pub mod effects;
+pub mod encoding_limits;
 pub mod eviction;
 pub mod expiry;
 pub mod flush;

@@ -1,6 +1,6 @@
 //! Deletion of all keys of one slot at once, after the slot moved to another node or for FLUSHSLOT.
 
-use weft_reactor::unix_ms;
+use weft_base::clock::unix_ms;
 
 use super::access::{NamedKey, value_due_ms};
 use super::effects::{Effects, Hooks};

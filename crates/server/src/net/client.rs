@@ -6,10 +6,10 @@ use weft_resp::Protocol;
 
 use super::client_snapshot::TransactionFigures;
 use super::transaction::Transaction;
-use crate::acl::Login;
 use crate::clients_waiting::watch::Watches;
 use crate::notify::pubsub::{SubscriptionKind, Subscriptions};
 use crate::notify::tracking::TrackingOptions;
+use weft_acl::Login;
 
 /// The flags of a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -10,8 +10,8 @@ use weft_resp::Parser;
 use crate::clients_waiting::blocking::Waiter;
 
 use super::client::{BufferFigures, Client, ClientFlags};
-use super::tls::TlsLayer;
 use super::usage::ClientUsage;
+use weft_tls::TlsLayer;
 
 /// The state of a connection with regard to its next request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,9 +10,9 @@ use nix::errno::Errno;
 use nix::sys::socket::{setsockopt, sockopt};
 use weft_reactor::{Listener, Reactor, Socket, Token};
 
-use crate::config::{Config, id};
 use crate::observability::log;
 use weft_base::files::error_text;
+use weft_config::{Config, id};
 
 /// An accepted connection.
 #[derive(Debug)]

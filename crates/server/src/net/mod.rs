@@ -4,6 +4,5 @@ pub mod client;
 pub mod client_snapshot;
 pub mod connection;
 pub mod listeners;
-pub mod tls;
 pub mod transaction;
 pub mod usage;

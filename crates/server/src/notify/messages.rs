@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use weft_resp::{Protocol, Reply};
 
-use crate::config::{id, keyspace_events};
 use crate::keyspace::effects::{Change, ChangeKind, ClientNotification, Effects, Hooks};
 use crate::net::client::{Client, ClientFlags};
 use crate::notify::keyspace_event::{Event, EventClass};
@@ -19,6 +18,7 @@ use crate::notify::tracking::{InvalidKeys, Invalidation};
 use crate::observability::slot_stats::SlotFigure;
 use crate::state::{Server, WorkerId};
 use weft_base::slots::cluster_slot;
+use weft_config::{id, keyspace_events};
 
 /// Keys that are forgotten in one turn when too many are remembered.
 const FORGOTTEN_A_TURN: usize = 100;

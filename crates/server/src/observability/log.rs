@@ -3,6 +3,9 @@
 //! The file is opened for every line, so it can be moved or deleted at any time: the next line creates a new one,
 //! without any signal to the server. Lines are rare enough for that. Each line is a single write to a descriptor in
 //! append mode, so lines of several threads or processes do not mix.
+//!
+//! The crates below the server log through the facade of the `log` crate, which [`install`] connects to this log: its
+//! levels warn and error are Valkey's warning, info is notice, debug is verbose, and trace is debug.
 
 use std::fmt::Arguments;
 use std::io::Write;
@@ -45,6 +48,39 @@ static FORMAT: AtomicU8 = AtomicU8::new(LogFormat::Legacy as u8);
 static TIMESTAMPS: AtomicU8 = AtomicU8::new(TimestampFormat::Legacy as u8);
 static ROLE: AtomicU8 = AtomicU8::new(Role::Primary as u8);
 static DESTINATION: OnceLock<LogDestination> = OnceLock::new();
+
+/// Receives the lines of the crates below the server.
+struct Facade;
+
+impl ::log::Log for Facade {
+    fn enabled(&self, metadata: &::log::Metadata<'_>) -> bool {
+        metadata.target().starts_with("weft_") && is_enabled(level_of(metadata.level()))
+    }
+
+    fn log(&self, record: &::log::Record<'_>) {
+        if self.enabled(record.metadata()) {
+            write(level_of(record.level()), *record.args());
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+fn level_of(level: ::log::Level) -> Level {
+    match level {
+        ::log::Level::Error | ::log::Level::Warn => Level::Warning,
+        ::log::Level::Info => Level::Notice,
+        ::log::Level::Debug => Level::Verbose,
+        ::log::Level::Trace => Level::Debug,
+    }
+}
+
+/// Connects the facade of the `log` crate to this log. Only the first call has an effect.
+pub fn install() {
+    if ::log::set_logger(&Facade).is_ok() {
+        ::log::set_max_level(::log::LevelFilter::Trace);
+    }
+}
 
 /// Sets the destination of lines. Only the first call has an effect.
 pub fn open(destination: LogDestination) {

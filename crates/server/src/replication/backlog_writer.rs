@@ -14,13 +14,13 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use crate::config::id;
 use crate::keyspace::Exclusive;
 use crate::keyspace::effects::Hooks;
 use crate::observability::log;
 use crate::propagation::{self, ConsumerStreams, LogConsumer, LogTarget};
 use crate::replication::{ReplicationHistory, ReplicationId};
 use crate::state::Server;
+use weft_config::id;
 use weft_resp::command::write_command;
 
 /// The name of the consumer in the propagation log.

@@ -32,8 +32,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::config::{Config, id};
 use crate::observability::log;
+use weft_config::{Config, id};
 
 /// The interval at which sleeping links are checked ([`Replication::stand_still`]).
 const SLEEP_CHECK_INTERVAL: Duration = Duration::from_millis(10);
@@ -334,7 +334,7 @@ impl Replication {
     pub fn update_too_few_replicas(&self, config: &Config) {
         let wanted = config.integer(id::MIN_REPLICAS_TO_WRITE);
         let most_lag_s = config.unsigned(id::MIN_REPLICAS_MAX_LAG);
-        let now_s = weft_reactor::unix_ms() / 1000;
+        let now_s = weft_base::clock::unix_ms() / 1000;
         let lacks = wanted > 0 && most_lag_s > 0 && self.replicas.up_to_date_count(now_s, most_lag_s) < wanted;
         self.set_state_bits(ReplicationState::TOO_FEW_REPLICAS, lacks);
     }
@@ -531,7 +531,7 @@ impl Replication {
     pub fn sleep_if_requested(&self) {
         loop {
             let until_ms = self.links_sleep_until_ms.load(Ordering::Relaxed);
-            let left_ms = until_ms.saturating_sub(weft_reactor::unix_ms());
+            let left_ms = until_ms.saturating_sub(weft_base::clock::unix_ms());
             if left_ms == 0 {
                 return;
             }

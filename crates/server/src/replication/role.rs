@@ -13,14 +13,14 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use weft_reactor::unix_ms;
+use weft_base::clock::unix_ms;
 
-use crate::config::PrimaryAddress;
 use crate::observability::log;
 use crate::replication::backlog_writer;
 use crate::replication::{CoordinatedFailover, CoordinatedFailoverState, Endpoint, ReplicaSyncState};
 use crate::runtime::config_changes::on_role_change;
 use crate::state::{Message, PauseReason, PrimaryThreadCommand, Server};
+use weft_config::PrimaryAddress;
 
 /// Starts to follow a primary. Blocked clients are no longer served. `anew` is `true` if the primary cannot know the
 /// history of the data on this server.

@@ -26,12 +26,7 @@ pub fn queue() -> (Sender<Job>, Receiver<Job>) {
 pub fn start(server: &Arc<Server>, jobs: Receiver<Job>, scripts: Receiver<Job>) -> std::io::Result<()> {
     start_some(server, jobs, ("weft-bg", THREADS), true)?;
     // A client waits for a script that still has to prove that it is short.
-    start_some(
-        server,
-        scripts,
-        ("weft-script", crate::scripting::SCRIPT_THREADS),
-        false,
-    )
+    start_some(server, scripts, ("weft-script", weft_scripting::SCRIPT_THREADS), false)
 }
 
 fn start_some(
@@ -51,7 +46,7 @@ fn start_some(
         let server = Arc::downgrade(server);
         std::thread::Builder::new()
             .name(format!("{name}-{index}"))
-            .stack_size(crate::scripting::SCRIPT_STACK_BYTES)
+            .stack_size(weft_scripting::SCRIPT_STACK_BYTES)
             .spawn(move || {
                 if step_back {
                     lower_priority();

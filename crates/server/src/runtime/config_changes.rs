@@ -6,9 +6,7 @@
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use crate::config::{ApplyResult, Config, ParameterId, id};
 use crate::keyspace::effects::Hooks;
-use crate::net::tls::{TlsState, UnusableTlsConfig};
 use crate::notify::messages::refresh_event_hook;
 use crate::observability::log;
 use crate::observability::log_line::Role;
@@ -16,6 +14,8 @@ use crate::persistence::aof;
 use crate::replication::ReplicationState;
 use crate::runtime::process::{collation, oom_score, open_files, title};
 use crate::state::{CoordinatorCommand, Message, Server};
+use weft_config::{ApplyResult, Config, ParameterId, id};
+use weft_tls::{TlsState, UnusableTlsConfig};
 
 /// The time limit for a command to the coordinator, which is never busy for long.
 const ORDER_TIMEOUT: Duration = Duration::from_secs(10);

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use weft_reactor::{Event, Reactor, ShutdownSignal, SignalReceiver, Socket, Token};
 
-use crate::config::id;
 use crate::keyspace::{compact, expiry};
 use crate::net::listeners::{AcceptedConnection, Listeners};
 use crate::observability::log;
@@ -19,7 +18,8 @@ use crate::runtime::reclaim::Reclaimer;
 use crate::runtime::shutdown::Shutdown;
 use crate::runtime::tuning::Tuner;
 use crate::state::{CoordinatorCommand, Job, Message, Server};
-use weft_reactor::unix_ms;
+use weft_base::clock::unix_ms;
+use weft_config::id;
 
 /// One window of the rates that INFO shows.
 const RATE_WINDOW: Duration = Duration::from_millis(100);

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::{Message, Server};
-use crate::config::id;
+use weft_config::id;
 
 impl Server {
     /// Bytes that do not count for eviction: what replicas still need beyond the size of the backlog, what the

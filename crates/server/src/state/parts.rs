@@ -7,16 +7,16 @@ use super::{
     Background, Clients, CoordinatorCommand, Job, Lifecycle, Persistence, PrimaryThreadCommand, Server, Stats,
     WorkerLink,
 };
-use crate::acl::Acl;
-use crate::cluster::Cluster;
-use crate::config::{Config, id};
 use crate::keyspace::Keyspace;
 use crate::keyspace::lazyfree::LazyFree;
 use crate::observability::metrics::Metrics;
 use crate::observability::slot_stats::SlotStats;
 use crate::observability::used_memory::UsedMemory;
 use crate::propagation::PropagationLog;
+use weft_acl::Acl;
 use weft_base::slots::SLOTS;
+use weft_cluster::Cluster;
+use weft_config::{Config, id};
 
 /// The parts of a server. The fields are those of [`Server`].
 pub struct ServerParts {

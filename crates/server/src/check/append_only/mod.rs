@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use commands::{AofItem, AofReader};
 
 use super::dump;
-use crate::config::program_version;
 use crate::persistence::aof_files::manifest::{Manifest, ManifestEntry};
 use weft_base::files::error_text;
+use weft_config::program_version;
 
 /// Ends the check with exit code 1, after the reason has been printed.
 struct CheckStopped;

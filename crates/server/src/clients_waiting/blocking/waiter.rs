@@ -7,7 +7,7 @@ use weft_resp::Protocol;
 use weft_sync::Claim;
 
 use super::operation::Operation;
-use crate::acl::{AclAccount, CommandId, DeniedAccess};
+use weft_acl::{AclAccount, CommandId, DeniedAccess};
 
 /// A key that a client waits for, or moves an element to.
 #[derive(Clone, Debug, PartialEq, Eq)]

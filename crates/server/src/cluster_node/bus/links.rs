@@ -4,13 +4,13 @@ use std::net::{IpAddr, SocketAddr};
 
 use weft_reactor::{Listener, Output, Reactor, ReceiveOutcome, Socket};
 
-use crate::cluster::links::LinkAddresses;
-use crate::cluster::message::{BusMessage, InvalidMessage, MessageType, decode, kind, length};
-use crate::cluster::node::LinkId;
-use crate::cluster::settings::ClusterSettings;
-use crate::config::{Config, id};
-use crate::net::tls::TlsLayer;
 use crate::observability::log;
+use weft_cluster::links::LinkAddresses;
+use weft_cluster::message::{BusMessage, InvalidMessage, MessageType, decode, kind, length};
+use weft_cluster::node::LinkId;
+use weft_cluster::settings::ClusterSettings;
+use weft_config::{Config, id};
+use weft_tls::TlsLayer;
 
 /// The buffer space reserved for each receive, in bytes.
 const RECEIVE_BUFFER_BYTES: usize = 64 << 10;

@@ -20,21 +20,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use weft_reactor::{Event, Reactor, unix_ms};
+use weft_base::clock::unix_ms;
+use weft_reactor::{Event, Reactor};
 
-use crate::cluster::state::BusAction;
-use crate::cluster::{Cluster, LockedState};
 use crate::cluster_node::topology;
-use crate::config::id;
 use crate::keyspace::effects::Effects;
 use crate::keyspace::{Seat, slot_drop};
-use crate::net::tls::{TlsLayer, TlsState};
 use crate::notify::messages::{NotificationSender, wake};
 use crate::notify::pubsub::ChannelNamespace;
 use crate::observability::log;
 use crate::state::{Message, PauseReason, Server, UnservedKeys};
 use links::BusLinks;
 use weft_base::slots::SLOTS;
+use weft_cluster::state::BusAction;
+use weft_cluster::{Cluster, LockedState};
+use weft_config::id;
+use weft_tls::{TlsLayer, TlsState};
 
 /// The interval between two rounds.
 const ROUND_INTERVAL: Duration = Duration::from_millis(100);
@@ -83,8 +84,8 @@ impl ClusterBus {
         let no_seat = || std::io::Error::other("the keyspace has no free thread index");
         let seat = server.keyspace.slots.join().ok_or_else(no_seat)?;
         let links = BusLinks::listen(&server.config, &mut reactor)?;
-        // There is only one bus, so the waker has not been set before.
-        let _ = cluster.bus.set(reactor.waker());
+        let waker = reactor.waker();
+        cluster.set_bus_waker(move || waker.wake());
         let mut bus = ClusterBus {
             server: server.clone(),
             seat,

@@ -1,4 +1,4 @@
-//! The subcommands of CLUSTER that change this node's state: arguments here, rules in [`crate::cluster::changes`].
+//! The subcommands of CLUSTER that change this node's state: arguments here, rules in [`weft_cluster::changes`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,10 +7,6 @@ use weft_resp::Protocol;
 use weft_resp::number::parse_i64;
 
 use super::{cluster_of, slot_of, wrong_words};
-use crate::cluster::Cluster;
-use crate::cluster::changes::{ClusterRefusal, SlotChange};
-use crate::cluster::manual_failover::FailoverMode;
-use crate::cluster::state::ClusterState;
 use crate::cluster_node::topology;
 use crate::cluster_node::topology::SlotKeyCounts;
 use crate::commands::context::{CommandResult, Context, NextStep, reply_bytes};
@@ -20,6 +16,10 @@ use crate::net::client::ClientFlags;
 use crate::observability::log;
 use crate::observability::metrics::Counter;
 use crate::state::{Message, QueryOrigin, Server};
+use weft_cluster::Cluster;
+use weft_cluster::changes::{ClusterRefusal, SlotChange};
+use weft_cluster::manual_failover::FailoverMode;
+use weft_cluster::state::ClusterState;
 
 /// Makes a change in the background and answers with OK, or with why not.
 fn change(
@@ -307,7 +307,7 @@ pub(super) fn meet(ctx: &mut Context<'_, '_>) -> CommandResult {
     let port = parse_i64(ctx.arg(3))
         .ok_or_else(|| CommandError::about("ERR Invalid base port specified: ", ctx.arg(3), ""))?;
     let bus_port = match ctx.argc() {
-        4 => port.saturating_add(crate::cluster::settings::BUS_PORT_OFFSET.into()),
+        4 => port.saturating_add(weft_cluster::settings::BUS_PORT_OFFSET.into()),
         _ => parse_i64(ctx.arg(4))
             .ok_or_else(|| CommandError::about("ERR Invalid bus port specified: ", ctx.arg(4), ""))?,
     };

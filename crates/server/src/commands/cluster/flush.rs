@@ -3,8 +3,8 @@
 use super::{cluster_of, slot_of};
 use crate::commands::context::{CommandResult, Context};
 use crate::commands::error::CommandError;
-use crate::config::id;
 use crate::keyspace::slot_drop;
+use weft_config::id;
 
 pub(super) fn flush_slot(ctx: &mut Context<'_, '_>) -> CommandResult {
     cluster_of(ctx)?;

@@ -4,10 +4,10 @@
 use weft_resp::number::parse_i64;
 
 use super::{cluster_of, look, slot_of};
-use crate::cluster::node::NodeId;
-use crate::cluster::state::ClusterState;
 use crate::commands::context::{CommandResult, Context};
 use crate::commands::error::CommandError;
+use weft_cluster::node::NodeId;
+use weft_cluster::state::ClusterState;
 
 const UNABLE: CommandError = CommandError::constant("ERR Slots cannot be moved as a whole, use SETSLOT and MIGRATE");
 

@@ -1,18 +1,18 @@
 //! CLUSTER, and the commands by which clients find their way in a cluster. What there is to know is in
-//! [`crate::cluster`]; changes are made on a background thread, for the file is written before the reply.
+//! [`weft_cluster`]; changes are made on a background thread, for the file is written before the reply.
 
 use weft_resp::Reply;
 use weft_resp::number::parse_i64;
 
 use super::context::{Binding, CommandResult, Context, NextStep, leased};
 use super::error::CommandError;
-use crate::cluster::Cluster;
-use crate::cluster::node::{Node, NodeFlags};
-use crate::cluster::view::RequesterInfo;
-use crate::cluster::{nodes_text, state::ClusterState};
 use crate::net::client::{Client, ClientFlags};
 use weft_base::slots::SLOTS;
 use weft_base::slots::cluster_slot;
+use weft_cluster::Cluster;
+use weft_cluster::node::{Node, NodeFlags};
+use weft_cluster::view::RequesterInfo;
+use weft_cluster::{nodes_text, state::ClusterState};
 
 mod change;
 mod flush;

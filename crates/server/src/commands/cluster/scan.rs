@@ -4,7 +4,6 @@
 use weft_resp::number::{parse_i64, parse_u64};
 
 use super::{cluster_of, slot_of};
-use crate::cluster::slot_tags::tag_for_slot;
 use crate::commands::context::{CommandResult, Context, NextStep};
 use crate::commands::error::CommandError;
 use crate::commands::generic::scan::{DEFAULT_COUNT, Filter, FilterVerdict, FoundNames, type_of_name};
@@ -12,6 +11,7 @@ use crate::keyspace::walk::WalkAccess;
 use weft_base::slots::SLOTS;
 use weft_base::slots::cluster_slot;
 use weft_base::slots::slot_of_pattern;
+use weft_cluster::slot_tags::tag_for_slot;
 
 /// The position of a scan.
 struct ScanPosition {

@@ -3,14 +3,14 @@
 use weft_resp::number::parse_i64;
 
 use super::{cluster_of, slot_of, wrong_words};
-use crate::cluster::view::ClusterView;
 use crate::commands::context::{CommandResult, Context, NextStep};
 use crate::commands::error::CommandError;
-use crate::config::id;
 use crate::keyspace::slot_drop;
 use crate::keyspace::walk::WalkAccess;
 use crate::observability::slot_stats::SlotFigure;
 use weft_base::slots::SLOTS;
+use weft_cluster::view::ClusterView;
+use weft_config::id;
 
 /// A metric of a slot, by which slots may be ordered.
 #[derive(Clone, Copy)]

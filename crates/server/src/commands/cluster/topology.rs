@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use weft_resp::Reply;
 
 use super::{cluster_of, origin};
-use crate::cluster::node::{Node, NodeId};
-use crate::cluster::settings::EndpointType;
-use crate::cluster::state::{ClusterState, LinkInfo};
-use crate::cluster::view::{RequesterInfo, client_ip, client_port, endpoint_text};
 use crate::commands::context::{CommandResult, Context};
+use weft_cluster::node::{Node, NodeId};
+use weft_cluster::settings::EndpointType;
+use weft_cluster::state::{ClusterState, LinkInfo};
+use weft_cluster::view::{RequesterInfo, client_ip, client_port, endpoint_text};
 
 pub(super) fn slots(ctx: &mut Context<'_, '_>) -> CommandResult {
     let origin = origin(ctx.client);

@@ -7,11 +7,11 @@ use weft_resp::number::parse_i64;
 use super::context::{Binding, CommandResult, Context, leased};
 use super::error::CommandError;
 use super::permission;
-use crate::acl::{DEFAULT_USER, DenialReason, DeniedAccess};
 use crate::commands::connection::client::attributes::check_name;
-use crate::config::{COMPATIBLE_VERSION, id};
 use crate::net::client::{BufferFigures, ClientFlags};
 use crate::notify::messages::leave;
+use weft_acl::{DEFAULT_USER, DenialReason, DeniedAccess};
+use weft_config::{COMPATIBLE_VERSION, id};
 
 /// The connection commands and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[

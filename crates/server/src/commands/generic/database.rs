@@ -11,7 +11,6 @@ use weft_resp::number::parse_i64;
 
 use crate::commands::context::{Binding, CommandResult, Context, exclusive, leased};
 use crate::commands::error::CommandError;
-use crate::config::id;
 use crate::keyspace::access::{AccessContext, HeldLeases, WholeKeyspace};
 use crate::keyspace::flush::{DetachedTables, take_databases, touch_watchers_before_swap};
 use crate::keyspace::{Seat, SlotTable, publish_header, ready_keys};
@@ -20,6 +19,7 @@ use crate::persistence::save;
 use crate::propagation::LogTarget;
 use crate::state::{Job, Server};
 use weft_base::slots::SLOTS;
+use weft_config::id;
 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[

@@ -8,12 +8,13 @@ use weft_table::ValueRef;
 use super::expire::is_already_expired;
 use crate::commands::context::{Binding, CommandResult, Context, leased, reply_bytes};
 use crate::commands::error::CommandError;
-use crate::config::id;
 use crate::keyspace::access::ExpiryUpdate;
+use crate::keyspace::encoding_limits::EncodingParameters;
 use crate::keyspace::string_encoding::encode_string;
 use crate::notify::keyspace_event::Event;
 use crate::observability::log;
-use crate::rdb::dump_payload;
+use weft_config::id;
+use weft_rdb::dump_payload;
 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[
@@ -138,7 +139,7 @@ fn restore(ctx: &mut Context<'_, '_>) -> CommandResult {
     if let Some(kind) = dump_payload::foreign_type(ctx.arg(3)) {
         return Err(CommandError::text(format!("ERR Unsupported foreign data type: {kind}")));
     }
-    let Some(loaded) = dump_payload::parse_payload(ctx.arg(3), &ctx.server.config) else {
+    let Some(loaded) = dump_payload::parse_payload(ctx.arg(3), &ctx.server.config.encoding_limits()) else {
         note_bad_payload(ctx.now_ms, ctx.arg(3));
         return Err(CommandError::constant("ERR Bad data format"));
     };

@@ -5,9 +5,9 @@ use weft_resp::number::parse_i64;
 use super::expiry_argument::{ExpiryUnit, any_absolute_ms};
 use crate::commands::context::{Binding, CommandResult, Context, leased};
 use crate::commands::error::CommandError;
-use crate::config::id;
 use crate::keyspace::access::{ExpiryUpdate, LookupStatistics};
 use crate::notify::keyspace_event::Event;
+use weft_config::id;
 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[

@@ -8,9 +8,9 @@ use weft_resp::number::parse_i64;
 
 use crate::commands::context::{Binding, CommandResult, Context, NextStep, leased};
 use crate::commands::error::CommandError;
-use crate::config::id;
 use crate::replication::ReplicaWait;
 use crate::state::{LogWait, Server};
+use weft_config::id;
 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[("wait", leased(wait)), ("waitaof", leased(waitaof))];

@@ -10,6 +10,7 @@ use super::{parse_position, parse_unit, position_of, reply_distance, reply_posit
 use crate::commands::context::{CommandResult, Context};
 use crate::commands::error::{CommandError, shown};
 use crate::commands::sorted_set::{reply_member, store_result_of, view_of};
+use crate::keyspace::encoding_limits::EncodingParameters;
 
 /// The time to examine a member, in ns.
 const LOOK_NS: u64 = 100;

@@ -14,6 +14,7 @@ use crate::commands::hash::fields::{
 };
 use crate::commands::string::set_options::{Condition, Grammar, SetOptions, parse_options};
 use crate::keyspace::access::KeyWrite;
+use crate::keyspace::encoding_limits::EncodingParameters;
 use crate::notify::keyspace_event::Event;
 
 /// The commands of this file and their handlers.

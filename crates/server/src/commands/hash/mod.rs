@@ -12,6 +12,7 @@ use super::error::CommandError;
 use super::reply_limit::{ELEMENTS_A_LOOK, ReplyLimit};
 use crate::commands::generic::scan_options::ScanOptions;
 use crate::keyspace::access::KeyWrite;
+use crate::keyspace::encoding_limits::EncodingParameters;
 use crate::notify::keyspace_event::Event;
 use fields::{
     CHANGE_NS, Names, Pairs, SHOW_NS, checked, close, hash_at, hash_of_entry, live_beside_expired, remove_fields,

@@ -13,9 +13,9 @@ use weft_values::hyperloglog::{
 
 use super::context::{Binding, CommandResult, Context, leased, reply_bytes};
 use super::error::{CommandError, shown};
-use crate::config::id;
 use crate::keyspace::access::{ExpiryUpdate, KeyWrite};
 use crate::notify::keyspace_event::Event;
+use weft_config::id;
 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[

@@ -16,8 +16,8 @@ use weft_values::listpack::{Element, ElementRun, listpack_bytes};
 use weft_values::packed::PackedKind;
 
 use crate::commands::error::CommandError;
-use crate::config::{Config, id};
 use crate::keyspace::access::{ExpiryUpdate, KeyWrite};
+use weft_config::{Config, id};
 
 /// Packed lists of fewer bytes keep their free space.
 const SHRINKING_MIN_BYTES: usize = 64;

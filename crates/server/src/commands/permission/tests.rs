@@ -4,7 +4,7 @@ use super::*;
 use crate::commands::registry;
 
 fn permission<'a>(words: &'a [&'a [u8]]) -> CommandPermission<'a, [&'a [u8]]> {
-    let crate::commands::registry::Lookup::Found(command) = registry().lookup(words) else {
+    let weft_command_table::registry::Lookup::Found(command) = registry().lookup(words) else {
         panic!("{words:?} is no command");
     };
     CommandPermission {

@@ -4,19 +4,17 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_reactor::unix_ms;
+use weft_base::clock::unix_ms;
 use weft_resp::{Protocol, Reply, glob};
 
 use super::script::{BUSY_SCRIPT, is_asynchronous, kill_one};
 use crate::commands::context::{Binding, CommandResult, Context, exclusive, leased, reply_bytes};
 use crate::commands::error::{CommandError, shown};
-use crate::config::id;
 use crate::observability::metrics::Counter;
-use crate::rdb::{dump_payload, functions};
-use crate::scripting::{
-    Library, LoadedFunction, RestorePolicy, ScriptFlags, ScriptKind, drop_interpreter, load_library,
-};
 use crate::state::Server;
+use weft_config::id;
+use weft_rdb::{dump_payload, functions};
+use weft_scripting::{Library, LoadedFunction, RestorePolicy, ScriptFlags, ScriptKind, drop_interpreter, load_library};
 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[
@@ -124,7 +122,7 @@ fn load(ctx: &mut Context<'_, '_>) -> CommandResult {
     let code = ctx.arg(last).to_vec();
     let prepare = move |server: &Server| {
         let load = || {
-            let name = crate::scripting::library_name(&code)?;
+            let name = weft_scripting::library_name(&code)?;
             server.scripting.libraries.check_name(&name, replace)?;
             Ok((name, load_library(&server.scripting, &code, true)?))
         };

@@ -2,10 +2,10 @@
 
 use crate::commands::context::{Binding, CommandResult, Context, leased, script};
 use crate::commands::error::CommandError;
-use crate::config::id;
 use crate::net::client::ClientFlags;
-use crate::scripting::{ScriptKind, ScriptRun, drop_interpreter, prepare_script};
 use crate::state::Server;
+use weft_config::id;
+use weft_scripting::{ScriptKind, ScriptRun, drop_interpreter, prepare_script};
 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[
@@ -117,7 +117,7 @@ fn kill(ctx: &mut Context<'_, '_>) -> CommandResult {
 /// # Errors
 /// When none runs that can be killed so.
 pub fn kill_one(server: &Server, functions: bool) -> CommandResult {
-    use crate::scripting::KillError;
+    use weft_scripting::KillError;
     server.scripting.running.kill(functions).map_err(|reason| match reason {
         KillError::NotRunning => CommandError::constant("NOTBUSY No scripts in execution right now."),
         KillError::HasWritten => CommandError::constant(

@@ -1,22 +1,22 @@
 //! ACL: the users, their rules, and the log of denied access.
 //!
-//! Commands that narrow permissions run in exclusive mode. For the reason see the essay of [`crate::acl`].
+//! Commands that narrow permissions run in exclusive mode. For the reason see the essay of [`weft_acl`].
 
 use std::sync::Arc;
 
 use weft_resp::Reply;
 use weft_resp::number::parse_i64;
 
-use crate::acl::{AclAccount, LogEntry, Selector, has_blanks, random_digits};
 use crate::commands::context::{Binding, CommandResult, Context, exclusive, leased, reply_bytes};
 use crate::commands::error::{CommandError, shown, shown_name};
 use crate::commands::permission;
 use crate::commands::permission::CommandPermission;
-use crate::commands::registry::Lookup;
-use crate::config::id;
 use crate::net::client::ClientFlags;
 use crate::observability::log;
 use crate::state::{Message, Server};
+use weft_acl::{AclAccount, LogEntry, Selector, has_blanks, random_digits};
+use weft_command_table::registry::Lookup;
+use weft_config::id;
 
 /// The subcommands of ACL and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[
@@ -78,7 +78,7 @@ fn set_user(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 fn delete_users(ctx: &mut Context<'_, '_>) -> CommandResult {
     let names = || ctx.args.iter().skip(2);
-    if names().any(|name| shown(name) == crate::acl::DEFAULT_USER) {
+    if names().any(|name| shown(name) == weft_acl::DEFAULT_USER) {
         return Err(CommandError::constant("ERR The 'default' user cannot be removed"));
     }
     let deleted = ctx.server.acl.delete_users(names());

@@ -5,9 +5,9 @@
 
 use weft_resp::{Reply, glob};
 
-use crate::commands::keys::{Arguments, KeyPosition, walk};
-use crate::commands::registry::{Command, Lookup, Registry};
-use crate::commands::spec::{Arg, ArgType, BeginSearch, Categories, CommandSpec, FindKeys, Flags, KeySpec};
+use weft_command_table::keys::{Arguments, KeyPosition, walk};
+use weft_command_table::registry::{Command, Lookup, Registry};
+use weft_command_table::spec::{Arg, ArgType, BeginSearch, Categories, CommandSpec, FindKeys, Flags, KeySpec};
 
 /// Replies to COMMAND: describes every command.
 pub fn all<H>(registry: &Registry<H>, out: &mut Reply<'_>) {

@@ -4,11 +4,11 @@ use std::sync::atomic::Ordering;
 
 use crate::commands::context::{Binding, CommandResult, Context, leased, reply_bytes};
 use crate::commands::error::CommandError;
-use crate::config::{ParameterId, RewriteScope, SetError, SetPermissions, id};
 use crate::observability::log;
 use crate::observability::metrics::Counter;
 use crate::runtime::config_changes::apply;
 use crate::state::Server;
+use weft_config::{ParameterId, RewriteScope, SetError, SetPermissions, id};
 
 /// The subcommands.
 pub const BINDINGS: &[(&str, Binding)] = &[

@@ -6,13 +6,12 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use weft_reactor::unix_ms;
+use weft_base::clock::unix_ms;
 use weft_resp::number::{parse_f64, parse_i64, parse_memory};
 use weft_resp::{Protocol, Reply};
 use weft_table::{EntryRef, ValueRef, allocator};
 use weft_values::Value;
 
-use crate::cluster::state::InjectedFaults;
 use crate::commands::context::{Binding, CommandResult, Context, NextStep, leased, reply_bytes};
 use crate::commands::error::{CommandError, shown_name};
 use crate::commands::generic::object::encoding_name;
@@ -26,8 +25,9 @@ use crate::observability::{log, memory};
 use crate::persistence::save;
 use crate::persistence::save::{ReloadError, ReloadOptions};
 use crate::propagation::LogTarget;
-use crate::rdb::dump_payload;
 use crate::state::Server;
+use weft_cluster::state::InjectedFaults;
+use weft_rdb::dump_payload;
 
 use super::{config, digest, populate};
 

@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use crate::commands::context::{Binding, CommandResult, Context, leased};
 use crate::commands::error::CommandError;
 use crate::commands::registry;
-use crate::config::{Config, id};
 use crate::observability::latency::{LatencySample, LatencySeries};
 use crate::observability::metrics::Metrics;
+use weft_config::{Config, id};
 
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,7 @@ use weft_resp::number::{parse_f64, parse_i64};
 
 use crate::commands::context::{Binding, CommandResult, Context, leased};
 use crate::commands::error::CommandError;
-use crate::config::COMPATIBLE_VERSION;
+use weft_config::COMPATIBLE_VERSION;
 
 /// LOLWUT.
 pub const BINDINGS: &[(&str, Binding)] = &[("lolwut", leased(lolwut))];

@@ -34,7 +34,7 @@ pub fn populate(ctx: &mut Context<'_, '_>) -> CommandResult {
     };
     let count = number(ctx.arg(2))?;
     let value_bytes = if ctx.argc() == 5 { number(ctx.arg(4))? } else { 0 };
-    if value_bytes > ctx.server.config.unsigned(crate::config::id::PROTO_MAX_BULK_LEN) {
+    if value_bytes > ctx.server.config.unsigned(weft_config::id::PROTO_MAX_BULK_LEN) {
         return Err(CommandError::STRING_TOO_LONG);
     }
     let order = PopulateOptions {
@@ -133,7 +133,7 @@ fn make_one(
         value.resize(order.value_bytes, 0);
     }
     // The current time on the access clock, which counts seconds.
-    let clock = (weft_reactor::unix_ms() / 1000) as u32 & ((1 << 24) - 1);
+    let clock = (weft_base::clock::unix_ms() / 1000) as u32 & ((1 << 24) - 1);
     let freed = table.insert(hash, name, NewValue::Bytes(&value), None, clock);
     publish_header(header, slot);
     keyspace.counts.add(row, order.db, 1, 0);

@@ -6,7 +6,6 @@ use weft_resp::number::parse_i64;
 
 use crate::commands::context::{Binding, CommandResult, Context, NextStep, exclusive, leased};
 use crate::commands::error::CommandError;
-use crate::config::id;
 use crate::net::client::{ClientFlags, ReplicaHandshake};
 use crate::observability::log;
 use crate::replication::role;
@@ -14,6 +13,7 @@ use crate::replication::{
     CoordinatedFailover, CoordinatedFailoverState, Endpoint, LinkState, ReplicaInfo, ReplicaSyncState,
 };
 use crate::state::{Server, SyncRequest};
+use weft_config::id;
 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[

@@ -15,6 +15,7 @@ use crate::commands::context::{Binding, CommandResult, Context, leased};
 use crate::commands::error::CommandError;
 use crate::commands::set::{SHOW_NS, set_view, show, show_all, store};
 use crate::keyspace::access::{ExpiryUpdate, Keys};
+use crate::keyspace::encoding_limits::EncodingParameters;
 use crate::notify::keyspace_event::Event;
 
 /// The commands of this file and their handlers.

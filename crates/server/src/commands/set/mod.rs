@@ -15,9 +15,10 @@ use super::context::{Binding, CommandResult, Context, leased};
 use super::error::CommandError;
 use super::reply_limit::{ELEMENTS_A_LOOK, ReplyLimit};
 use crate::commands::generic::scan_options::ScanOptions;
-use crate::config::id;
 use crate::keyspace::access::{ExpiryUpdate, KeyWrite};
+use crate::keyspace::encoding_limits::EncodingParameters;
 use crate::notify::keyspace_event::Event;
+use weft_config::id;
 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[

@@ -7,6 +7,7 @@ use super::{CHANGE_NS, EditOutcome, SortedSetEditor, edit, store};
 use crate::commands::context::{CommandResult, Context};
 use crate::commands::error::CommandError;
 use crate::keyspace::access::ExpiryUpdate;
+use crate::keyspace::encoding_limits::EncodingParameters;
 use crate::notify::keyspace_event::Event;
 
 const NOT_A_NUMBER: CommandError = CommandError::constant("ERR resulting score is not a number (NaN)");

@@ -17,6 +17,7 @@ use crate::commands::error::CommandError;
 use crate::commands::set::set_view;
 use crate::commands::sorted_set::{CHANGE_NS, reply_members, store_result, view_of};
 use crate::keyspace::access::Keys;
+use crate::keyspace::encoding_limits::EncodingParameters;
 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[

@@ -8,6 +8,7 @@ use super::range_query::{Grammar, RangeKind, RangeQuery};
 use super::{CHANGE_NS, SHOW_NS, reply_member, store, view_of};
 use crate::commands::context::{CommandResult, Context};
 use crate::keyspace::access::{ExpiryUpdate, KeyWrite};
+use crate::keyspace::encoding_limits::EncodingParameters;
 use crate::notify::keyspace_event::Event;
 
 /// The typical size of a member, its score and their headers in a reply, in bytes.

@@ -19,9 +19,9 @@ use crate::commands::stream::arguments::{
     range_start, reply_entry, reply_id, stream_of,
 };
 use crate::commands::stream::log::{exact_trim, shown};
-use crate::config::{Config, id};
 use crate::net::client::ClientFlags;
 use crate::notify::keyspace_event::Event;
+use weft_config::{Config, id};
 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[

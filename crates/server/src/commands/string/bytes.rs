@@ -8,10 +8,10 @@ use weft_values::Value;
 
 use crate::commands::context::{Binding, CommandResult, Context, SPLICE_BYTES, leased};
 use crate::commands::error::CommandError;
-use crate::config::id;
 use crate::keyspace::access::ExpiryUpdate;
 use crate::keyspace::string_encoding::encode_string;
 use crate::notify::keyspace_event::Event;
+use weft_config::id;
 
 /// The commands on parts of strings, and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[

@@ -6,7 +6,7 @@ use weft_values::lcs::{Comparison, LcsMatch, estimate_steps, length};
 use crate::commands::context::{Binding, CommandResult, Context, leased};
 use crate::commands::error::CommandError;
 use crate::commands::string::bytes::HeldString;
-use crate::config::id;
+use weft_config::id;
 
 /// The command and its handler.
 pub const BINDINGS: &[(&str, Binding)] = &[("lcs", leased(lcs))];

@@ -41,7 +41,6 @@ use weft_resp::{Args, Reply};
 
 use crate::commands::context::{Binding, NextStep};
 use crate::commands::error::CommandError;
-use crate::commands::registry::Command;
 use crate::commands::scripting::script::busy_with;
 use crate::keyspace::GatePassage;
 use crate::keyspace::access::{HeldLeases, Lease, PlannedKey, ScriptLeases};
@@ -49,8 +48,10 @@ use crate::keyspace::effects::Hooks;
 use crate::net::client::{Client, ClientFlags};
 use crate::net::connection::Connection;
 use crate::notify::messages::NotificationSender;
-use crate::scripting::{self, StopReason};
 use crate::state::Server;
+use weft_command_table::registry::Command;
+use weft_scripting as scripting;
+use weft_scripting::StopReason;
 
 use super::background::Detached;
 use super::effects::release;

@@ -5,15 +5,16 @@ use weft_resp::number::parse_i64;
 
 use crate::commands::context::Binding;
 use crate::commands::error::CommandError;
-use crate::commands::registry::Command;
 use crate::commands::scripting::script::NO_SCRIPT;
-use crate::commands::spec::Flags as CommandFlags;
-use crate::config::id;
 use crate::dispatch::execute::Thread;
 use crate::replication::ReplicationState;
-use crate::scripting::{self, Program, ScriptFlags, Scripts};
 use crate::state::Server;
 use weft_base::slots::cluster_slot;
+use weft_command_table::registry::Command;
+use weft_command_table::spec::Flags as CommandFlags;
+use weft_config::id;
+use weft_scripting as scripting;
+use weft_scripting::{Program, ScriptFlags, Scripts};
 
 /// A script that can run, and what was asked of it.
 pub(super) struct PreparedScript {

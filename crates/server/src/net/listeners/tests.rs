@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use weft_reactor::Reactor;
 
 use super::{ListenError, ListenerKinds, Listeners};
-use crate::config::{Config, SetPermissions, StartAction};
+use weft_config::{Config, SetPermissions, StartAction};
 
 /// Loads a configuration from the command line `options`.
 fn config(options: &str) -> Config {

@@ -8,7 +8,6 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::{AofFailed, AofLocation};
-use crate::config::id;
 use crate::keyspace::access::WholeKeyspace;
 use crate::keyspace::effects::Hooks;
 use crate::keyspace::flush::take_databases;
@@ -22,6 +21,7 @@ use crate::persistence::save::ReloadError;
 use crate::replication::ReplicationState;
 use crate::state::{Replayed, Server};
 use weft_base::files::error_text;
+use weft_config::id;
 
 /// Loads the append-only file, if there is one.
 ///

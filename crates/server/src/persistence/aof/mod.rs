@@ -1,6 +1,6 @@
 //! The append-only file of the running server: opened at the start, switched on and off, and rewritten.
 //!
-//! The handling of the files themselves is in [`crate::rdb::aof`]. This module decides when it happens.
+//! The handling of the files themselves is in [`weft_rdb::aof`]. This module decides when it happens.
 
 use parking_lot::Mutex;
 use std::fs::File;
@@ -10,9 +10,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use weft_reactor::unix_ms;
+use weft_base::clock::unix_ms;
 
-use crate::config::{Config, id};
 use crate::keyspace::Exclusive;
 use crate::keyspace::effects::Hooks;
 use crate::observability::log;
@@ -23,6 +22,7 @@ use crate::persistence::save;
 use crate::propagation;
 use crate::state::{Message, Server};
 use weft_base::files::error_text;
+use weft_config::{Config, id};
 
 mod loading;
 mod rewriting;

@@ -19,13 +19,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use weft_reactor::unix_ms;
+use weft_base::clock::unix_ms;
 
 use super::{
     AofFailed, AofLocation, FILE_CONSUMER, begin_logging, copy_parameters, delete_history, start_appender,
     wait_until_written,
 };
-use crate::config::{Config, id};
 use crate::keyspace::effects::Hooks;
 use crate::observability::log;
 use crate::persistence::aof_files::manifest::Manifest;
@@ -36,6 +35,7 @@ use crate::persistence::snapshot::{ConsumerError, SnapshotClaim, SnapshotOutcome
 use crate::persistence::snapshot_state::SnapshotPurpose;
 use crate::state::{Job, Server};
 use weft_base::files::error_text;
+use weft_config::{Config, id};
 
 /// The number of consecutive failures after which automatic rewrites are delayed.
 const MAX_FAILURES: u64 = 3;

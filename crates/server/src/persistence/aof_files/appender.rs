@@ -29,7 +29,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use weft_reactor::unix_ms;
+use weft_base::clock::unix_ms;
 
 use super::{AofFault, AofStatus, FsyncPolicy};
 use crate::observability::log;

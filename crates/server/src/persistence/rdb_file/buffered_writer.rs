@@ -3,7 +3,7 @@
 use crc::{Digest, Table};
 
 use super::opcode;
-use crate::rdb::dump_payload::CRC;
+use weft_rdb::dump_payload::CRC;
 
 /// The number of bytes that are collected before they are written.
 const FLUSH_BYTES: usize = 256 * 1024;

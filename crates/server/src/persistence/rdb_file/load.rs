@@ -11,18 +11,19 @@ use super::error::{RdbFault, RdbLoadError};
 use super::source::RdbSource;
 use super::value_length::{is_empty_value, module_name, skip_value};
 use super::{MAGIC_BYTES, opcode};
-use crate::config::{Config, id};
 use crate::keyspace::access::{KeyCounts, NamedKey, value_due_ms};
 use crate::keyspace::before_image::BeforeImages;
 use crate::keyspace::clock::AccessClock;
+use crate::keyspace::encoding_limits::EncodingParameters;
 use crate::keyspace::hash::KeyHasher;
 use crate::keyspace::staging::StagedDatabases;
 use crate::keyspace::string_encoding::encode_string;
 use crate::keyspace::{Exclusive, SlotTable, publish_due_time, publish_header};
 use crate::observability::log;
-use crate::rdb::dump_payload::{self, FOREIGN_VERSIONS, RestoredValue, VERSION};
-use crate::rdb::strings::RdbReader;
 use weft_base::slots::SLOTS;
+use weft_config::{Config, id};
+use weft_rdb::dump_payload::{self, FOREIGN_VERSIONS, RestoredValue, VERSION};
+use weft_rdb::strings::RdbReader;
 
 /// The last version of files with the magic REDIS.
 pub(crate) const LAST_SHARED_VERSION: u32 = 11;
@@ -280,7 +281,8 @@ impl RdbLoader<'_, '_> {
         skip_value(source, kind)?;
         let name = source.decode_string(name)?;
         let body = source.record_bytes(from..source.position());
-        let Some(value) = dump_payload::parse_value(kind, &mut RdbReader::new(body), self.config) else {
+        let limits = self.config.encoding_limits();
+        let Some(value) = dump_payload::parse_value(kind, &mut RdbReader::new(body), &limits) else {
             if !is_empty_value(kind, body) {
                 return Err(RdbFault::damaged(format!(
                     "Integrity check of a value of type {kind} failed."
@@ -475,7 +477,7 @@ fn handle_aux_field(name: &[u8], text: &[u8], position: &mut StoredReplicationPo
         b"redis-ver" => log::notice!("Loading RDB produced by Redis version {shown}"),
         b"valkey-ver" => log::notice!("Loading RDB produced by Valkey version {shown}"),
         b"ctime" => {
-            let now_s = (weft_reactor::unix_ms() / 1000) as i64;
+            let now_s = (weft_base::clock::unix_ms() / 1000) as i64;
             log::notice!("RDB age {} seconds", now_s.saturating_sub(number()).max(0));
         }
         b"used-mem" => log::notice!("RDB memory usage when created {:.2} Mb", number() as f64 / 1_048_576.0),

@@ -4,16 +4,17 @@ use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
 use std::path::Path;
 
-use weft_reactor::unix_ms;
+use weft_base::clock::unix_ms;
 
 use super::error::RdbFault;
 use super::source::RdbSource;
 use super::value_length::skip_value;
 use super::{MAGIC_BYTES, opcode};
-use crate::config::{Config, id};
-use crate::rdb::dump_payload;
-use crate::rdb::rewrite_commands::write_key;
-use crate::rdb::strings::RdbReader;
+use crate::keyspace::encoding_limits::EncodingParameters;
+use weft_config::{Config, id};
+use weft_rdb::dump_payload;
+use weft_rdb::rewrite_commands::write_key;
+use weft_rdb::strings::RdbReader;
 use weft_resp::command::write_command;
 
 /// Writes the data of an RDB file, which this server has just written, as commands to another file, and syncs that
@@ -90,7 +91,8 @@ fn write_commands<R: Read>(
                 skip_value(source, kind)?;
                 let name = source.decode_string(name)?;
                 let body = source.record_bytes(from..source.position());
-                let Some(value) = dump_payload::parse_value(kind, &mut RdbReader::new(body), config) else {
+                let Some(value) = dump_payload::parse_value(kind, &mut RdbReader::new(body), &config.encoding_limits())
+                else {
                     return Err(RdbFault::damaged(format!(
                         "a value of type {kind} in the temporary RDB file is invalid"
                     ))

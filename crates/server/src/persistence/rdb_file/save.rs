@@ -10,13 +10,13 @@ use super::error::RdbSaveError;
 use super::file::RdbFile;
 use super::load::LAST_SHARED_VERSION;
 use super::opcode;
-use crate::config::{COMPATIBLE_VERSION, Config, id};
 use crate::keyspace::access::KeyCounts;
 use crate::keyspace::clock::AccessClock;
 use crate::keyspace::walk::{Cursor, WalkAccess, WalkEnd, walk};
-use crate::rdb::dump_payload::{self, VERSION};
-use crate::rdb::hashes;
-use crate::rdb::strings::{write_integer, write_length, write_string};
+use weft_config::{COMPATIBLE_VERSION, Config, id};
+use weft_rdb::dump_payload::{self, VERSION};
+use weft_rdb::hashes;
+use weft_rdb::strings::{write_integer, write_length, write_string};
 
 /// The version of Valkey that introduced the newest format.
 const FIRST_VERSION_WITH_NEWEST_FORMAT: u32 = 0x09_00_00;

@@ -16,8 +16,8 @@ use std::ops::Range;
 use crc::{Digest, Table};
 
 use super::error::RdbFault;
-use crate::rdb::dump_payload::CRC;
-use crate::rdb::strings::{ParsedString, RdbReader};
+use weft_rdb::dump_payload::CRC;
+use weft_rdb::strings::{ParsedString, RdbReader};
 
 /// The number of bytes read from the file at once.
 const CHUNK_BYTES: usize = 256 * 1024;

@@ -7,11 +7,11 @@ use super::save::write_file;
 use super::source::RdbSource;
 use super::*;
 use crate::commands::server::digest;
-use crate::config::{Config, SetPermissions};
 use crate::keyspace::clock::AccessClock;
 use crate::keyspace::walk::{Cursor, WalkAccess, walk};
 use crate::keyspace::{Keyspace, Seat};
-use crate::rdb::dump_payload::CRC;
+use weft_config::{Config, SetPermissions};
+use weft_rdb::dump_payload::CRC;
 
 /// A file with every type in every encoding, two databases, a function library, and attributes about the use of keys.
 const VALKEY: &[u8] = include_bytes!("tests/valkey.rdb");

@@ -4,8 +4,8 @@ use std::io::Read;
 
 use super::error::RdbFault;
 use super::source::RdbSource;
-use crate::rdb::strings::{ParsedString, RdbReader};
-use crate::rdb::{dump_payload, hashes, lists, sets, sorted_sets, streams};
+use weft_rdb::strings::{ParsedString, RdbReader};
+use weft_rdb::{dump_payload, hashes, lists, sets, sorted_sets, streams};
 
 /// The type of a module value in the format used before modules were released.
 const TYPE_EARLY_MODULE: u8 = 6;

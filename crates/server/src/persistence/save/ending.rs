@@ -8,16 +8,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use weft_reactor::unix_ms;
+use weft_base::clock::unix_ms;
 
 use super::{SaveFailed, cancel_for_shutdown, save};
-use crate::config::{Config, id};
 use crate::observability::log;
 use crate::persistence::aof_files::AofState;
 use crate::persistence::snapshot_state::SnapshotPurpose;
 use crate::replication::{ReplicaInfo, ReplicaSyncState, ReplicationState};
 use crate::runtime::shutdown::{Save, Shutdown};
 use crate::state::{Message, PauseReason, Server};
+use weft_config::{Config, id};
 
 /// The interval between two checks of the replicas' progress.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);

@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use weft_reactor::{thread_id, unix_ms};
+use weft_base::clock::unix_ms;
+use weft_reactor::thread_id;
 
 use super::into_file::FileConsumer;
 use super::rdb_path;
-use crate::config::id;
-use crate::config::specials::SavePoint;
 use crate::observability::log;
 use crate::observability::metrics::Counter;
 use crate::persistence::rdb_file::RdbFormat;
@@ -19,6 +18,8 @@ use crate::persistence::snapshot::{SnapshotOutcome, SnapshotRefusal, SnapshotReq
 use crate::persistence::snapshot_state::SnapshotPurpose;
 use crate::replication::backlog_writer;
 use crate::state::{Job, Server};
+use weft_config::id;
+use weft_config::specials::SavePoint;
 
 /// The time after a failed dump during which no dump starts automatically, in seconds.
 const RETRY_S: u64 = 5;

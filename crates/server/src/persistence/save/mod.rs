@@ -21,9 +21,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use weft_reactor::unix_ms;
+use weft_base::clock::unix_ms;
 
-use crate::config::{Config, id};
 use crate::keyspace::access::WholeKeyspace;
 use crate::keyspace::effects::Hooks;
 use crate::keyspace::flush::take_databases;
@@ -39,9 +38,10 @@ use crate::persistence::rdb_file::{
 use crate::persistence::snapshot::{AuxField, access_clock};
 use crate::replication::ReplicationState;
 use crate::replication::backlog_writer;
-use crate::scripting::load_library;
 use crate::state::Server;
+use weft_config::{Config, id};
 use weft_resp::command::write_command;
+use weft_scripting::load_library;
 
 /// The error of an operation that failed; the reason was logged.
 #[derive(Debug)]

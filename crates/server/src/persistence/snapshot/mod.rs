@@ -37,9 +37,9 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Instant;
 
-use weft_reactor::{lower_priority, parse_cpu_list, pin_to_cpus, thread_id, unix_ms};
+use weft_base::clock::unix_ms;
+use weft_reactor::{lower_priority, parse_cpu_list, pin_to_cpus, thread_id};
 
-use crate::config::{Config, id};
 use crate::keyspace::Seat;
 use crate::keyspace::before_image::MAX_DATABASES;
 use crate::keyspace::clock::AccessClock;
@@ -49,6 +49,7 @@ use crate::persistence::rdb_file::{KeyEncodingOptions, RdbFormat, RdbHeader};
 use crate::persistence::snapshot_state::{SnapshotPurpose, SnapshotState};
 use crate::state::Server;
 use saver::{Database, SnapshotChunk, SnapshotSaver};
+use weft_config::{Config, id};
 
 /// The nice value of the threads, below the workers' priority.
 const NICE_VALUE: i32 = 10;

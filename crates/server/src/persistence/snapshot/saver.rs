@@ -14,12 +14,12 @@ use std::time::{Duration, Instant};
 use weft_table::{Blob, EntryRef, Shared, ValueRef};
 use weft_values::Value;
 
-use crate::config::id;
 use crate::keyspace::before_image::{AwaitedKey, LARGE_BYTES, SnapshotVisitor, SnapshotWalker, WalkerStep};
 use crate::keyspace::pinned::Pin;
 use crate::keyspace::{Keyspace, Seat};
 use crate::persistence::rdb_file::{BufferedWriter, KeyEncodingOptions, RdbHeader, SavedKey, write_database};
 use crate::state::Server;
+use weft_config::id;
 
 /// The time after which a slot that was leased by a writer is tried again.
 const RETRY_INTERVAL: Duration = Duration::from_micros(50);

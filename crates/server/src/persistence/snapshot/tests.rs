@@ -6,11 +6,11 @@ use std::time::Duration;
 use weft_table::{Blob, NewValue};
 
 use super::*;
-use crate::config::Config;
 use crate::keyspace::access::NamedKey;
 use crate::keyspace::hash::KeyHasher;
 use crate::keyspace::{Keyspace, publish_header};
 use crate::persistence::rdb_file::{LoadDestination, RdbFormat, RdbLoader, load};
+use weft_config::Config;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 

@@ -22,10 +22,9 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use weft_reactor::{Socket, thread_id, unix_ms};
+use weft_base::clock::unix_ms;
+use weft_reactor::{Socket, thread_id};
 
-use crate::config::id;
-use crate::net::tls::TlsLayer;
 use crate::observability::log;
 use crate::persistence::rdb_file::{BufferedWriter, RdbFile, RdbFormat, RdbHeader};
 use crate::persistence::snapshot;
@@ -38,6 +37,8 @@ use crate::replication::backlog_writer;
 use crate::replication::backlog_writer::HistoryPosition;
 use crate::state::{PrimaryThreadCommand, Server};
 use weft_base::files::error_text;
+use weft_config::id;
+use weft_tls::TlsLayer;
 
 /// The number of hexadecimal digits in the mark that ends a dump.
 const EOF_MARK_DIGITS: usize = 40;
@@ -220,7 +221,7 @@ impl DumpReceivers {
     /// Announces the offset at which the stream continues to the replicas that expect it.
     fn announce(&mut self, place: &HistoryPosition, running: &SnapshotState) {
         let HistoryPosition { id, offset, db } = place;
-        let timeout = Duration::from_secs(self.server.config.unsigned(crate::config::id::REPL_TIMEOUT).max(1));
+        let timeout = Duration::from_secs(self.server.config.unsigned(weft_config::id::REPL_TIMEOUT).max(1));
         self.list.retain(|target| {
             let line = match target.announcement {
                 OffsetAnnouncement::None => return true,

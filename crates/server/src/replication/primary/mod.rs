@@ -30,9 +30,9 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use weft_reactor::{Event, Output, Reactor, ReceiveOutcome, SendOutcome, unix_ms};
+use weft_base::clock::unix_ms;
+use weft_reactor::{Event, Output, Reactor, ReceiveOutcome, SendOutcome};
 
-use crate::config::id;
 use crate::keyspace::Seat;
 use crate::net::client::ReplicaHandshake;
 use crate::net::connection::Connection;
@@ -45,6 +45,7 @@ use crate::replication::{CoordinatedFailoverState, ReplicaInfo, ReplicaSyncState
 use crate::state::{Message, PrimaryThreadCommand, Server};
 use rdb_channel::AwaitedMainChannel;
 use sync_batch::DumpInProgress;
+use weft_config::id;
 
 /// The maximum number of events processed per turn.
 const MAX_EVENTS_PER_TURN: usize = 128;

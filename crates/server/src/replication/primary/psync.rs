@@ -4,16 +4,16 @@
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use weft_reactor::unix_ms;
+use weft_base::clock::unix_ms;
 
 use super::{PrimaryThread, Replica, full_sync};
-use crate::config::id;
 use crate::net::client::ClientFlags;
 use crate::net::connection::Connection;
 use crate::observability::log;
 use crate::persistence::snapshot_state::SnapshotPurpose;
 use crate::replication::{ReplicaChannel, ReplicaInfo, ReplicaSyncState};
 use crate::state::SyncRequest;
+use weft_config::id;
 
 impl PrimaryThread {
     pub(crate) fn adopt_connection(&mut self, mut connection: Box<Connection>, request: &SyncRequest) {

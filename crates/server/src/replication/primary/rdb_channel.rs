@@ -15,13 +15,13 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use weft_reactor::unix_ms;
+use weft_base::clock::unix_ms;
 
 use super::PrimaryThread;
-use crate::config::{ClientClass, Config, id};
 use crate::observability::log;
 use crate::observability::metrics::Counter;
 use crate::replication::{ReplicaChannel, ReplicaSyncState};
+use weft_config::{ClientClass, Config, id};
 
 /// A dump whose connection is closed and whose stream no main channel has requested yet.
 pub(crate) struct AwaitedMainChannel {

@@ -3,15 +3,15 @@
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use weft_reactor::unix_ms;
+use weft_base::clock::unix_ms;
 use weft_resp::number::parse_i64;
 use weft_resp::{Args, ParseOutcome, RequestLimits};
 
 use super::PrimaryThread;
 use crate::commands::registry;
-use crate::commands::registry::Lookup;
-use crate::commands::spec::flag;
 use crate::observability::log;
+use weft_command_table::registry::Lookup;
+use weft_command_table::spec::flag;
 
 impl PrimaryThread {
     /// Parses and processes the input of a replica.

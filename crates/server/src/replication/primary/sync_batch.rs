@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use super::full_sync::{self, DumpReceiver};
 use super::{PrimaryThread, Replica};
-use crate::config::id;
 use crate::observability::log;
 use crate::persistence::rdb_file::RdbFormat;
 use crate::replication::ReplicaSyncState;
 use crate::replication::backlog_writer;
+use weft_config::id;
 
 /// The properties of the dump that a replica needs. Replicas with equal properties share one dump.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -12,11 +12,11 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, bind,
 use weft_reactor::new_multipath_socket;
 
 use super::link::LinkFailure;
-use crate::config::{Config, id};
 use crate::observability::log;
 use crate::replication::Endpoint;
 use crate::state::Server;
 use weft_base::files::error_text;
+use weft_config::{Config, id};
 
 /// The interval at which an attempt checks for the end of its role epoch, in milliseconds.
 const EPOCH_CHECK_INTERVAL_MS: u16 = 100;

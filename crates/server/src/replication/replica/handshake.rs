@@ -9,9 +9,9 @@
 use weft_resp::number::parse_i64;
 
 use super::link::{LinkFailure, PrimaryLink};
-use crate::config::{COMPATIBLE_VERSION, Config, id};
 use crate::observability::log;
 use crate::replication::CoordinatedFailoverState;
+use weft_config::{COMPATIBLE_VERSION, Config, id};
 
 /// The answer of a primary to PSYNC.
 pub enum PsyncReply {

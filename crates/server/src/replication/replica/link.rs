@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crate::config::id;
-use crate::net::tls::BlockingStream;
 use crate::observability::log;
 use crate::state::Server;
 use weft_base::files::error_text;
+use weft_config::id;
+use weft_tls::BlockingStream;
 
 /// The maximum length of a handshake line, in bytes.
 const LINE_BYTES: usize = 1024;

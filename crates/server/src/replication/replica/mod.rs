@@ -25,9 +25,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use weft_reactor::unix_ms;
+use weft_base::clock::unix_ms;
 
-use crate::config::id;
 use crate::dispatch::replicated_stream::{Stream, StreamError};
 use crate::keyspace::Seat;
 use crate::net::client::{BufferFigures, Client};
@@ -38,6 +37,7 @@ use crate::state::{PrimaryThreadCommand, Server};
 use handshake::PsyncReply;
 use link::{LinkFailure, PrimaryLink};
 use rdb_channel::BufferedStream;
+use weft_config::id;
 
 /// The time between two attempts to connect to a primary.
 const RECONNECT_DELAY: Duration = Duration::from_secs(1);
@@ -73,7 +73,7 @@ pub fn start(server: &Arc<Server>) -> std::io::Result<()> {
     let server = server.clone();
     let spawned = std::thread::Builder::new()
         .name("weft-replica".into())
-        .stack_size(crate::scripting::SCRIPT_STACK_BYTES);
+        .stack_size(weft_scripting::SCRIPT_STACK_BYTES);
     spawned.spawn(move || ReplicaThread { server, seat, db: 0 }.run())?;
     Ok(())
 }

@@ -17,16 +17,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use weft_reactor::unix_ms;
+use weft_base::clock::unix_ms;
 
 use super::handshake::{self, DumpPosition};
 use super::link::{LinkFailure, PrimaryLink};
 use super::{connect, transfer};
-use crate::config::ClientClass;
 use crate::keyspace::Seat;
 use crate::observability::log;
 use crate::replication::{Endpoint, LinkState, RoleState, TransferProgress};
 use crate::state::Server;
+use weft_config::ClientClass;
 
 /// The size of a buffer block in bytes.
 const BLOCK_BYTES: usize = 16 * 1024;

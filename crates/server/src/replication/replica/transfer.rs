@@ -19,10 +19,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use weft_reactor::unix_ms;
+use weft_base::clock::unix_ms;
 
 use super::link::{LinkFailure, PrimaryLink};
-use crate::config::id;
 use crate::dispatch::execute::Thread;
 use crate::keyspace::access::WholeKeyspace;
 use crate::keyspace::effects::Hooks;
@@ -37,10 +36,11 @@ use crate::persistence::rdb_file::{
 use crate::persistence::snapshot::access_clock;
 use crate::persistence::snapshot_state::SnapshotPurpose;
 use crate::replication::{LinkState, ReplicationHistory, ReplicationState, TransferProgress, zero_replication_id};
-use crate::scripting::{Library, RestorePolicy, load_library};
 use crate::state::{Message, PrimaryThreadCommand, Server};
 use weft_base::files::error_text;
 use weft_base::slots::SLOTS;
+use weft_config::id;
+use weft_scripting::{Library, RestorePolicy, load_library};
 
 /// The number of bytes in the mark that ends a dump of unknown size.
 const MARK_BYTES: usize = 40;
@@ -146,7 +146,7 @@ pub fn receive_in_transfer_phase(
 
 fn load_plan(server: &Server, id: &str) -> LoadPlan {
     let is_empty = || (0..server.keyspace.counts.databases()).all(|db| server.keyspace.counts.keys(db) == 0);
-    let mode = server.config.choice(crate::config::id::REPL_DISKLESS_LOAD);
+    let mode = server.config.choice(weft_config::id::REPL_DISKLESS_LOAD);
     let same_history = || {
         let state = server.replication.state();
         state.resumable && state.history.id == id

@@ -6,10 +6,10 @@ use std::sync::{Arc, mpsc};
 use weft_reactor::Reactor;
 
 use super::apply;
-use crate::config::{Config, SetError, SetPermissions, id};
 use crate::net::listeners::Listeners;
 use crate::observability::log::{self, Level};
 use crate::state::{CoordinatorCommand, Server};
+use weft_config::{Config, SetError, SetPermissions, id};
 
 const PERMISSIONS: SetPermissions = SetPermissions {
     may_set_protected: false,

@@ -2,8 +2,8 @@
 
 use std::io::IsTerminal;
 
-use crate::config::{COMPATIBLE_VERSION, Config, id};
 use crate::observability::log::{self, Level};
+use weft_config::{COMPATIBLE_VERSION, Config, id};
 
 /// Logs the start. `configured` is `true` if there was a configuration file or an argument.
 pub fn log_start(configured: bool) {

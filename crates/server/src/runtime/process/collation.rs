@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use weft_reactor::Collation;
 
-use crate::config::{Config, id};
+use weft_config::{Config, id};
 
 /// The order that is in force; none compares bytes.
 static CURRENT: RwLock<Option<Arc<Collation>>> = RwLock::new(None);

@@ -5,8 +5,8 @@
 
 use weft_reactor::{allowed_cpus, parse_cpu_list, pin_to_cpus};
 
-use crate::config::{Config, ParameterId, id};
 use crate::observability::log;
+use weft_config::{Config, ParameterId, id};
 
 /// The CPUs of each kind of thread.
 pub struct CpuLists {

@@ -5,8 +5,8 @@
 
 use std::panic::PanicHookInfo;
 
-use crate::config::{COMPATIBLE_VERSION, Config, id};
 use crate::observability::log;
+use weft_config::{COMPATIBLE_VERSION, Config, id};
 
 /// Prepares reports: faults go to the log as it is now, panics to the log as it is then.
 ///

@@ -1,7 +1,7 @@
 //! Checks and adjusts kernel settings at startup.
 
-use crate::config::{Config, id};
 use crate::observability::log;
+use weft_config::{Config, id};
 
 /// Applies `disable-thp`: transparent huge pages that the kernel assigns on its own cost memory after deletes.
 ///

@@ -3,8 +3,8 @@
 use parking_lot::Mutex;
 use std::io;
 
-use crate::config::{Config, id};
 use crate::observability::log;
+use weft_config::{Config, id};
 
 const FILE: &str = "/proc/self/oom_score_adj";
 

@@ -2,9 +2,9 @@
 
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-use crate::config::{Config, id, title};
 use crate::observability::log;
 use weft_base::files::error_text;
+use weft_config::{Config, id, title};
 
 /// Sets the process title if one is configured.
 pub fn show(config: &Config) {

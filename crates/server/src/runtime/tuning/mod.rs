@@ -24,9 +24,9 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crate::config::id;
 use crate::observability::metrics::Counter;
 use crate::state::{Message, Server, WorkerLink};
+use weft_config::id;
 
 mod idle;
 

@@ -7,8 +7,6 @@ use weft_resp::Reply;
 
 use super::Worker;
 use super::waits::ClientWait;
-use crate::cluster::settings::EndpointType;
-use crate::cluster::view::{ClusterView, SlotOwner};
 use crate::commands::context::reply_bytes;
 use crate::commands::error::CommandError;
 use crate::dispatch::redirect::origin;
@@ -16,6 +14,8 @@ use crate::net::client::ClientFlags;
 use crate::notify::messages::subscriber;
 use crate::notify::pubsub::SubscriptionKind;
 use weft_base::slots::cluster_slot;
+use weft_cluster::settings::EndpointType;
+use weft_cluster::view::{ClusterView, SlotOwner};
 
 impl Worker {
     /// Slots have left, or the cluster is down.

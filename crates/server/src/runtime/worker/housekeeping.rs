@@ -1,7 +1,6 @@
 //! A worker's periodic tasks: expiry, sweeps over its connections, closing.
 
 use super::Worker;
-use crate::acl::AclAccount;
 use crate::commands::permission;
 use crate::dispatch::batch::Connections as _;
 use crate::dispatch::effects::release;
@@ -16,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use std::time::Instant;
+use weft_acl::AclAccount;
 
 /// The time limit of one slice of expiry while clients wait.
 const EXPIRY_SLICE: Duration = Duration::from_micros(500);

@@ -15,7 +15,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use weft_reactor::{AlternateStack, Event, Reactor, unix_ms};
+use weft_base::clock::unix_ms;
+use weft_reactor::{AlternateStack, Event, Reactor};
 
 use crate::commands::context::NextStep;
 use crate::dispatch::batch::{self, Connections};

@@ -2,12 +2,12 @@
 
 use super::Worker;
 use crate::commands::reply_limit::FREE_OUTPUT_BYTES;
-use crate::config::OutputBufferLimit;
 use crate::dispatch::admit::must_log_in;
 use crate::dispatch::batch::Connections as _;
 use crate::dispatch::tunables::Tunables;
 use crate::net::client::ClientFlags;
 use crate::observability::metrics::Counter;
+use weft_config::OutputBufferLimit;
 use weft_reactor::SendOutcome;
 
 /// The output that an unauthenticated client may leave unread, in bytes: Valkey's reply buffer and its limit for such

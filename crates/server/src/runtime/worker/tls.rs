@@ -5,16 +5,16 @@ use std::io;
 use weft_reactor::{Reactor, ReceiveOutcome, SendOutcome};
 
 use super::Worker;
-use crate::acl::{DenialContext, DenialReason, DeniedAccess};
 use crate::commands::permission;
-use crate::config::id;
 use crate::dispatch::batch::Connections as _;
 use crate::dispatch::execute::Thread;
 use crate::net::client::{BufferFigures, Client, ClientFlags};
 use crate::net::connection::Connection;
 use crate::net::listeners::AcceptedConnection;
-use crate::net::tls::{TlsLayer, certificate};
 use crate::observability::log;
+use weft_acl::{DenialContext, DenialReason, DeniedAccess};
+use weft_config::id;
+use weft_tls::{TlsLayer, certificate};
 
 /// The error for a connection that needs a TLS layer while there is none; the reason was logged.
 pub(crate) struct NoTlsLayer;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use weft_reactor::{Output, unix_ms};
+use weft_base::clock::unix_ms;
+use weft_reactor::Output;
 
 use super::Worker;
-use crate::acl::DeniedAccess;
 use crate::clients_waiting::blocking::{Timers, Waiter};
 use crate::commands::error::CommandError;
 use crate::commands::permission;
@@ -22,6 +22,7 @@ use crate::observability::metrics::Counter;
 use crate::persistence::aof_files::AofState;
 use crate::replication::{ReplicaWait, WAITAOF_DISABLED_REPLY};
 use crate::state::{Blocked, LogWait, Message, Server, UnservedKeys};
+use weft_acl::DeniedAccess;
 
 /// Failed attempts to serve after which the worker sleeps between two of them.
 const EAGER_ATTEMPTS: u32 = 16;

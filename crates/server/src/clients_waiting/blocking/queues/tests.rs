@@ -8,7 +8,7 @@ use weft_values::list::ListEnd;
 
 use super::super::{Kind, Line, Operation, Permit, ScoreEnd, Wait, WaitKey, Waiter};
 use super::{Counts, Waiting};
-use crate::acl::Login;
+use weft_acl::Login;
 
 fn waiter(ticket: u64, db: usize, operation: Operation) -> Arc<Waiter> {
     Arc::new(Waiter::new(Wait {

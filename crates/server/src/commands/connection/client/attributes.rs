@@ -2,8 +2,8 @@
 
 use crate::commands::context::{CommandResult, Context};
 use crate::commands::error::CommandError;
-use crate::config;
 use crate::net::client::{ClientFlags, c_string_prefix};
+use weft_config as config;
 
 /// Refuses a name that would break the lines of CLIENT LIST.
 ///

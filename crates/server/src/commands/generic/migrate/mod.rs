@@ -28,7 +28,6 @@ use weft_values::Value;
 
 use crate::commands::context::{Binding, CommandResult, Context, NextStep, leased, reply_bytes};
 use crate::commands::error::CommandError;
-use crate::config::id;
 use crate::keyspace::access::{AccessContext, KeyWrite, NamedKey};
 use crate::keyspace::clock::AccessClock;
 use crate::keyspace::effects::Effects;
@@ -36,8 +35,9 @@ use crate::keyspace::pinned::Pin;
 use crate::keyspace::{GatePassage, Seat};
 use crate::notify::keyspace_event::Event;
 use crate::notify::messages::{NotificationSender, wake};
-use crate::rdb::dump_payload;
 use crate::state::{Message, Server, UnservedKeys};
+use weft_config::id;
+use weft_rdb::dump_payload;
 
 mod target;
 
@@ -355,7 +355,7 @@ fn talk(
     taken: &mut [bool],
 ) -> Result<Option<Vec<u8>>, Failure> {
     let mut request = Vec::new();
-    let now_ms = weft_reactor::unix_ms();
+    let now_ms = weft_base::clock::unix_ms();
     let before = log_in_and_select(target, order, &mut request);
     let mut sent = Vec::new();
     for (index, parcel) in parcels.iter().enumerate() {
@@ -436,7 +436,7 @@ fn settle(
                 settled.outcome = Err(b"ERR The keys were sent, but this server may not delete them any more".to_vec());
                 break;
             }
-            let fate = match server.clients.pause.holds_writes(weft_reactor::unix_ms()) {
+            let fate = match server.clients.pause.holds_writes(weft_base::clock::unix_ms()) {
                 true => None,
                 false => settle_one(server, &pass, row, order, &mut parcel),
             };
@@ -476,7 +476,7 @@ fn settle_one(
     };
     let clock = AccessClock::default();
     let access = AccessContext {
-        now_ms: weft_reactor::unix_ms(),
+        now_ms: weft_base::clock::unix_ms(),
         clock: &clock,
         counts: &keyspace.counts,
         thread_index: row,

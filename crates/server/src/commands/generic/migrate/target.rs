@@ -7,9 +7,9 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use crate::config::id;
-use crate::net::tls::BlockingStream;
 use crate::state::Server;
+use weft_config::id;
+use weft_tls::BlockingStream;
 
 /// The time for which an idle connection is kept.
 const KEPT_FOR: Duration = Duration::from_secs(10);

@@ -3,8 +3,8 @@
 use weft_resp::Protocol;
 
 use super::*;
-use crate::commands::spec::CommandSpec;
-use crate::commands::tables::TABLES;
+use weft_command_table::spec::CommandSpec;
+use weft_command_table::tables::TABLES;
 
 /// A reply as a tree. Sets of names are sorted, because their order has no meaning.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]

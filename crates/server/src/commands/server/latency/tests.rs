@@ -25,7 +25,7 @@ fn the_doctor_names_every_event_and_a_threshold_that_helps() {
     let config = Config::defaults();
     let events = monitor().all();
     assert!(diagnosis(&events, &config, 220).contains("is off"));
-    let permissions = crate::config::SetPermissions {
+    let permissions = weft_config::SetPermissions {
         may_set_protected: false,
         is_loading: false,
     };

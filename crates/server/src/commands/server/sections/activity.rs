@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use weft_reactor::unix_ms;
+use weft_base::clock::unix_ms;
 
 use crate::commands::registry;
 use crate::notify::pubsub::ChannelNamespace;

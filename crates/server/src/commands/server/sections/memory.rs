@@ -2,10 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::config::id;
 use crate::observability::{memory, process};
-use crate::scripting::ScriptKind;
 use crate::state::Server;
+use weft_config::id;
+use weft_scripting::ScriptKind;
 
 use super::{ClientFigures, Lines, human};
 
@@ -167,7 +167,7 @@ fn script_memory_lines(server: &Server, lines: &mut Lines) {
     lines.put("used_memory_vm_eval", eval_bytes);
     lines.put("used_memory_lua_human", human(eval_bytes));
     lines.put("used_memory_scripts_eval", scripts.cache.bytes());
-    lines.put("number_of_cached_scripts", scripts.cache.len());
+    lines.put("number_of_cached_scripts", scripts.cache.script_count());
     lines.put("number_of_functions", libraries.function_count());
     lines.put("number_of_libraries", libraries.libraries().len());
     lines.put("used_memory_vm_functions", function_bytes);

@@ -7,7 +7,6 @@ mod activity;
 mod memory;
 mod replication;
 
-use crate::config::id;
 use crate::observability::{memory as allocator, process};
 use crate::state::Server;
 use activity::{
@@ -18,7 +17,8 @@ use memory::{SCRIPT_ENGINE, engine_lines, memory_lines};
 use std::fmt::Display;
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
-use weft_reactor::unix_ms;
+use weft_base::clock::unix_ms;
+use weft_config::id;
 
 /// The version of Redis with whose protocol and commands Valkey is compatible. Some clients read it.
 const REDIS_VERSION: &str = "7.2.4";
@@ -238,7 +238,7 @@ pub fn render(server: &Server, section: Section, ttls_ms: &[u64]) -> Vec<u8> {
                 let state = cluster.lock(&server.config);
                 lines
                     .0
-                    .extend_from_slice(crate::cluster::nodes_text::info_text(&state, up).as_bytes());
+                    .extend_from_slice(weft_cluster::nodes_text::info_text(&state, up).as_bytes());
             }
         }
         Section::CommandStats => command_lines(server, &mut lines),
@@ -272,7 +272,7 @@ fn server_lines(server: &Server, lines: &mut Lines) {
     let executable = std::env::current_exe().unwrap_or_default();
     lines.put("redis_version", REDIS_VERSION);
     lines.put("server_name", "valkey");
-    lines.put("valkey_version", crate::config::COMPATIBLE_VERSION);
+    lines.put("valkey_version", weft_config::COMPATIBLE_VERSION);
     lines.put("valkey_release_stage", "ga");
     lines.put("weft_version", env!("CARGO_PKG_VERSION"));
     lines.put("redis_git_sha1", "00000000");
@@ -315,7 +315,7 @@ fn server_lines(server: &Server, lines: &mut Lines) {
         0 => {}
         until_ms => lines.put(
             "shutdown_in_milliseconds",
-            until_ms.saturating_sub(weft_reactor::unix_ms()),
+            until_ms.saturating_sub(weft_base::clock::unix_ms()),
         ),
     }
 }

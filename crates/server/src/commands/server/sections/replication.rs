@@ -2,12 +2,12 @@
 
 use std::sync::atomic::Ordering;
 
-use weft_reactor::unix_ms;
+use weft_base::clock::unix_ms;
 
 use super::Lines;
-use crate::config::id;
 use crate::replication::{Endpoint, LinkState, ReplicaSyncState, RoleState};
 use crate::state::Server;
+use weft_config::id;
 
 /// Writes the whole section.
 pub(super) fn lines(server: &Server, lines: &mut Lines) {

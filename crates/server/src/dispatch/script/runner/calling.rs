@@ -6,13 +6,10 @@ use std::time::Duration;
 
 use weft_resp::{Args, Reply};
 
-use crate::acl::{Denial, DenialContext};
 use crate::commands::context::{Binding, Mode, NextStep};
 use crate::commands::error::{CommandError, shown_name};
 use crate::commands::permission::{self, CommandPermission};
-use crate::commands::registry::{Command, Lookup};
 use crate::commands::server::time;
-use crate::commands::spec::Flags as CommandFlags;
 use crate::dispatch::admit::{CHANGES, NOT_SAVED, not_appended};
 use crate::dispatch::effects::release;
 use crate::dispatch::execute::Call;
@@ -23,8 +20,11 @@ use crate::dispatch::{expired_sources, propagate, redirect, slot_stats};
 use crate::keyspace::effects::Hooks;
 use crate::net::client::{BufferFigures, ClientFlags};
 use crate::notify::messages::wake;
-use crate::scripting::StopReason;
 use crate::state::{ClientVisitorHost, WorkerQuery};
+use weft_acl::{Denial, DenialContext};
+use weft_command_table::registry::{Command, Lookup};
+use weft_command_table::spec::Flags as CommandFlags;
+use weft_scripting::StopReason;
 
 use super::{CallEnd, Runner};
 

@@ -5,12 +5,12 @@ use std::time::Duration;
 use weft_resp::Args;
 
 use crate::commands::context::{Binding, Mode};
-use crate::commands::registry::Command;
 use crate::dispatch::admit::CHANGES;
 use crate::dispatch::plan::plan_to_write;
 use crate::keyspace::access::Lease;
-use crate::scripting::StopReason;
 use weft_base::slots::SLOTS;
+use weft_command_table::registry::Command;
+use weft_scripting::StopReason;
 
 use super::{Runner, Slots};
 

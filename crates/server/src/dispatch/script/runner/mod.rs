@@ -11,9 +11,7 @@ use weft_reactor::Output;
 use weft_resp::{ArgRange, Args, Protocol, Reply};
 
 use crate::commands::context::Binding;
-use crate::commands::registry::{Command, Lookup};
 use crate::commands::reply_limit::FREE_OUTPUT_BYTES;
-use crate::config::id;
 use crate::dispatch::execute::Thread;
 use crate::dispatch::notifications::line_of_whole;
 use crate::dispatch::script::prepared::{PreparedScript, first_slot, is_out_of_memory};
@@ -26,7 +24,10 @@ use crate::notify::messages::NotificationSender;
 use crate::observability::metrics::Counter;
 use crate::observability::slot_stats::SlotFigure;
 use crate::propagation::LogTarget;
-use crate::scripting::{self, CallResult, Host, Program, RunOutcome as Ended, RunParameters, ScriptRun, StopReason};
+use weft_command_table::registry::{Command, Lookup};
+use weft_config::id;
+use weft_scripting as scripting;
+use weft_scripting::{CallResult, Host, Program, RunOutcome as Ended, RunParameters, ScriptRun, StopReason};
 
 /// The run time after which a script is too long for a worker.
 const LEAVES_AFTER: Duration = Duration::from_micros(500);

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use weft_reactor::{DetachedConnection, Event, Output, Reactor, ReceiveOutcome, Token};
 
-use crate::scripting::Console;
 use crate::state::Server;
+use weft_scripting::Console;
 
 /// The only connection.
 const TOKEN: Token = 0;

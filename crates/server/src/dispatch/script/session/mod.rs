@@ -28,18 +28,16 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use weft_reactor::{Output, unix_ms};
+use weft_base::clock::unix_ms;
+use weft_reactor::Output;
 use weft_resp::{ArgRange, Args, Protocol, Reply};
 
 use super::runner::{RunEnd, Runner, Slots};
 use super::{fail, finish, prepare};
-use crate::acl::Acl;
 use crate::commands::context::{Binding, NextStep};
 use crate::commands::error::CommandError;
 use crate::commands::permission;
-use crate::commands::registry::{Command, Lookup};
 use crate::commands::scripting::script::NO_SCRIPT;
-use crate::config::id;
 use crate::dispatch::admit::explain_unknown;
 use crate::dispatch::background::conclude;
 use crate::dispatch::effects::release;
@@ -55,10 +53,14 @@ use crate::notify::messages::{NotificationSender, wake};
 use crate::observability::log;
 use crate::observability::metrics::Metrics;
 use crate::observability::used_memory::UsedMemory;
-use crate::scripting::{self, CallResult, Debugger, Host, ScriptKind};
 use crate::state::{Message, Server, ServerParts};
 use console::Line;
 pub(super) use key_copier::KeyCopier;
+use weft_acl::Acl;
+use weft_command_table::registry::{Command, Lookup};
+use weft_config::id;
+use weft_scripting as scripting;
+use weft_scripting::{CallResult, Debugger, Host, ScriptKind};
 
 /// Between two tries for what a session needs.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -117,7 +119,7 @@ impl Session {
     fn start(self, connection: Box<Connection>) {
         let spawned = std::thread::Builder::new()
             .name("weft-debug".to_owned())
-            .stack_size(crate::scripting::SCRIPT_STACK_BYTES)
+            .stack_size(weft_scripting::SCRIPT_STACK_BYTES)
             .spawn(move || self.run(*connection));
         if let Err(error) = spawned {
             log::warning!("A debugging session has no thread: {error}");
@@ -241,7 +243,7 @@ impl Session {
         thread.begin(unix_ms());
         let around = &self.server;
         thread.standing = around.replication.state_bits();
-        thread.view = around.cluster.as_ref().map(crate::cluster::Cluster::view);
+        thread.view = around.cluster.as_ref().map(weft_cluster::Cluster::view);
         let limit = around.config.unsigned(id::MAXMEMORY);
         thread.room.is_full = limit != 0 && around.counted_memory() > limit;
         let mut client = self.client.handler_view();

@@ -3,7 +3,7 @@
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 
-use crate::config::Config;
+use weft_config::Config;
 
 const CHILD: &str = "WEFT_TEST_PANICS";
 

@@ -1,0 +1,532 @@
+//! Tests of users and rules: descriptions that recreate the same user, changes that reach all clients, files, the log.
+
+use super::file::parse_file;
+use super::password::PasswordHash;
+use super::rules::{RuleError, merge_selectors};
+use super::*;
+
+/// The commands of Valkey.
+fn catalogue() -> &'static CommandCatalogue {
+    static CATALOGUE: std::sync::OnceLock<CommandCatalogue> = std::sync::OnceLock::new();
+    CATALOGUE.get_or_init(|| CommandCatalogue::of_table([]))
+}
+
+fn selector_defaults() -> SelectorDefaults<'static> {
+    SelectorDefaults {
+        catalogue: catalogue(),
+        all_channels: false,
+    }
+}
+
+fn user_of(rules: &[&str]) -> Result<UserRules, RuleError> {
+    let mut user = UserRules::new(selector_defaults());
+    for rule in rules {
+        user.apply(rule.as_bytes(), selector_defaults())?;
+    }
+    Ok(user)
+}
+
+fn user(rules: &str) -> UserRules {
+    let rules = merge_selectors(&words(rules)).expect("closed selectors");
+    let rules: Vec<&str> = rules
+        .iter()
+        .map(|rule| std::str::from_utf8(rule).expect("text"))
+        .collect();
+    user_of(&rules).unwrap_or_else(|error| panic!("{rules:?}: {error:?}"))
+}
+
+fn words(text: &str) -> Vec<&str> {
+    text.split(' ').filter(|word| !word.is_empty()).collect()
+}
+
+fn described(user: &UserRules) -> String {
+    String::from_utf8_lossy(&user.describe()).into_owned()
+}
+
+/// The permissions that a test requires.
+struct TestPermissions<'a> {
+    command: CommandId,
+    first: Option<&'a [u8]>,
+    databases: &'a [usize],
+    keys: &'a [(KeyAccess, &'a [u8])],
+    channels: &'a [(ChannelUse, &'a [u8])],
+}
+
+impl AccessRequest for TestPermissions<'_> {
+    fn command(&self) -> CommandId {
+        self.command
+    }
+
+    fn is_always_allowed(&self) -> bool {
+        false
+    }
+
+    fn first_arg(&self) -> Option<&[u8]> {
+        self.first
+    }
+
+    fn needs_all_databases(&self) -> bool {
+        false
+    }
+
+    fn each_database(&self, visit: &mut dyn FnMut(usize, usize)) {
+        for (argument, database) in self.databases.iter().enumerate() {
+            visit(argument, *database);
+        }
+    }
+
+    fn each_key(&self, visit: &mut dyn FnMut(usize, KeyAccess, &[u8])) {
+        for (argument, (access, key)) in (1..).zip(self.keys) {
+            visit(argument, *access, key);
+        }
+    }
+
+    fn each_channel(&self, visit: &mut dyn FnMut(usize, ChannelUse, &[u8])) {
+        for (argument, (usage, channel)) in (1..).zip(self.channels) {
+            visit(argument, *usage, channel);
+        }
+    }
+}
+
+fn command(name: &str) -> TestPermissions<'static> {
+    TestPermissions {
+        command: catalogue().find(name.as_bytes()).expect("a command"),
+        first: None,
+        databases: &[],
+        keys: &[],
+        channels: &[],
+    }
+}
+
+#[test]
+fn a_later_rule_replaces_earlier_rules_about_the_same_command() {
+    let cases = [
+        ("", "off resetchannels -@all"),
+        ("on nopass +@all ~* &*", "on nopass ~* &* +@all"),
+        ("+@all -get +get", "off resetchannels +@all +get"),
+        ("+config|get +config|set -config", "off resetchannels -@all -config"),
+        ("+config -config|get", "off resetchannels -@all +config -config|get"),
+        ("+select|0 +select|1 -select", "off resetchannels -@all -select"),
+        ("+get +getdel -get", "off resetchannels -@all +getdel -get"),
+        ("+@read -@write +@read", "off resetchannels -@all -@write +@read"),
+        ("~a %R~b ~a %W~b", "off ~a ~b resetchannels -@all"),
+        ("%R~a %W~c", "off %R~a %W~c resetchannels -@all"),
+        ("&a &b &a", "off resetchannels &a &b -@all"),
+        ("db=3,1 ", "off resetchannels db=1,3 -@all"),
+        ("db=1 resetdbs", "off resetchannels resetdbs -@all"),
+        ("db=1 alldbs", "off resetchannels -@all"),
+        ("(+get ~a) on", "on resetchannels -@all (~a resetchannels -@all +get)"),
+        ("(+get ~a) clearselectors", "off resetchannels -@all"),
+        ("on nopass ~* +@all (+get) reset", "off resetchannels -@all"),
+    ];
+    for (rules, expected) in cases {
+        assert_eq!(described(&user(rules)), expected, "{rules}");
+    }
+}
+
+#[test]
+fn invalid_rules_change_nothing_and_report_the_reason() {
+    let cases = [
+        ("nosuch", RuleError::Syntax),
+        ("%~a", RuleError::Syntax),
+        ("~a b", RuleError::Syntax),
+        ("+nosuch", RuleError::UnknownCommand),
+        ("-get|x", RuleError::UnknownCommand),
+        ("+@nosuch", RuleError::UnknownCommand),
+        ("+config|", RuleError::Syntax),
+        ("+config|get|x", RuleError::FirstArgumentOfSubcommand),
+        ("#abc", RuleError::InvalidPasswordHash),
+        ("<nosuch", RuleError::NoSuchPassword),
+        ("db=-1", RuleError::DatabaseOutOfRange),
+        ("db=2147483648", RuleError::DatabaseOutOfRange),
+        ("db=1,", RuleError::Syntax),
+        ("(+nosuch)", RuleError::UnknownCommand),
+        ("(on)", RuleError::Syntax),
+    ];
+    for (rule, expected) in cases {
+        let mut changed = user("on ~k* +get");
+        let before = changed.clone();
+        assert_eq!(
+            changed.apply(rule.as_bytes(), selector_defaults()),
+            Err(expected),
+            "{rule}"
+        );
+        assert_eq!(changed, before, "{rule}");
+    }
+    let mut all = user("allkeys allchannels");
+    assert_eq!(
+        all.apply(b"~a", selector_defaults()),
+        Err(RuleError::KeyPatternAfterAllKeys)
+    );
+    assert_eq!(
+        all.apply(b"&a", selector_defaults()),
+        Err(RuleError::ChannelPatternAfterAllChannels)
+    );
+}
+
+#[test]
+fn a_description_recreates_the_same_user() {
+    const RULES: &[&str] = &[
+        "on",
+        "off",
+        "nopass",
+        "resetpass",
+        ">a",
+        ">b",
+        "<a",
+        "~a",
+        "%R~b",
+        "%W~b",
+        "~*",
+        "resetkeys",
+        "&a",
+        "&b*",
+        "&*",
+        "resetchannels",
+        "db=1",
+        "db=0,2",
+        "alldbs",
+        "resetdbs",
+        "+@all",
+        "-@all",
+        "+@read",
+        "-@write",
+        "+@dangerous",
+        "-@dangerous",
+        "+get",
+        "-get",
+        "+config",
+        "-config",
+        "+config|get",
+        "-config|get",
+        "+select|1",
+        "+select",
+        "-select",
+        "(+get ~a)",
+        "(%R~x &y db=3 -@all +@string)",
+        "clearselectors",
+    ];
+    let seed = fastrand::u64(..);
+    let mut rng = fastrand::Rng::with_seed(seed);
+    for _ in 0..2000 {
+        let mut one = UserRules::new(selector_defaults());
+        for _ in 0..rng.usize(1..15) {
+            // Some rules are refused, which must not matter.
+            let _ = one.apply(RULES[rng.usize(0..RULES.len())].as_bytes(), selector_defaults());
+        }
+        let again = user(&described(&one));
+        assert_eq!(again, one, "seed {seed}: {}", described(&one));
+    }
+}
+
+#[test]
+fn the_denial_of_the_selector_that_allows_most_is_reported() {
+    let get = |key: &'static [u8]| {
+        let mut wanted = command("get");
+        wanted.databases = &[0];
+        wanted.keys = Box::leak(Box::new([(KeyAccess::READ, key)]));
+        wanted
+    };
+    let denied = |reason, argument| Err(Denial { reason, argument });
+    let cases = [
+        ("+get ~a", Ok(())),
+        ("+get ~b (+get %R~a)", Ok(())),
+        ("+get %W~a", denied(DenialReason::Key, 1)),
+        ("-@all ~*", denied(DenialReason::Command, 0)),
+        ("db=1 +@all ~*", denied(DenialReason::Database, 0)),
+        ("db=1 +@all ~* (-@all)", denied(DenialReason::Command, 0)),
+        ("-@all (db=1 +@all ~*)", denied(DenialReason::Command, 0)),
+        ("+get ~b (db=1 +@all ~*) (-@all)", denied(DenialReason::Key, 1)),
+    ];
+    for (rules, expected) in cases {
+        assert_eq!(user(rules).check(&get(b"a")), expected, "{rules}");
+    }
+}
+
+#[test]
+fn commands_are_allowed_one_by_one_by_category_and_by_first_argument() {
+    let allows = |rules: &str, wanted: &TestPermissions<'_>| user(rules).check(wanted).is_ok();
+    assert!(allows("+config|get", &command("config|get")));
+    assert!(!allows("+config|get", &command("config|set")));
+    assert!(allows("+config", &command("config|set")));
+    assert!(!allows("+@all -config", &command("config|set")));
+    assert!(allows("+@string", &command("get")));
+    assert!(!allows("+@string -@read", &command("get")));
+    let select = |first: &'static [u8]| TestPermissions {
+        first: Some(first),
+        ..command("select")
+    };
+    assert!(allows("+select|0", &select(b"0")));
+    assert!(!allows("+select|0", &select(b"1")));
+    assert!(!allows("+select|0 -select", &select(b"0")));
+    assert!(!allows("+select|0", &command("select")));
+}
+
+#[test]
+fn channels_are_matched_and_patterns_of_channels_compared() {
+    let allowed = user("&news.* &a");
+    let cases: [(ChannelUse, &[u8], bool); 6] = [
+        (ChannelUse::Name, b"news.x", true),
+        (ChannelUse::Name, b"a", true),
+        (ChannelUse::Name, b"b", false),
+        (ChannelUse::Pattern, b"news.*", true),
+        (ChannelUse::Pattern, b"news.x*", false),
+        (ChannelUse::Pattern, b"*", false),
+    ];
+    for (usage, channel, expected) in cases {
+        let name = channel.escape_ascii();
+        assert_eq!(allowed.allows_channel(usage, channel), expected, "{name}");
+        let wanted = TestPermissions {
+            channels: &[(usage, channel)],
+            ..command("subscribe")
+        };
+        let mut allowed = allowed.clone();
+        assert_eq!(allowed.apply(b"+subscribe", selector_defaults()), Ok(()));
+        assert_eq!(allowed.check(&wanted).is_ok(), expected, "{name}");
+    }
+    assert!(user("&*").allows_channel(ChannelUse::Pattern, b"anything*"));
+}
+
+#[test]
+fn selectors_may_span_several_words_but_must_be_closed() {
+    let merged = |words: &[&str]| merge_selectors(words);
+    let texts = |words: &[&str]| words.iter().map(|word| word.as_bytes().to_vec()).collect::<Vec<_>>();
+    assert_eq!(
+        merged(&["on", "(+get", "~a", "&b)", "off"]),
+        Ok(texts(&["on", "(+get ~a &b)", "off"]))
+    );
+    assert_eq!(merged(&["(", "+get", ")"]), Ok(texts(&["( +get )"])));
+    assert_eq!(merged(&["(+get)", ")"]), Ok(texts(&["(+get)", ")"])));
+    assert_eq!(merged(&["on", "(+get", "~a"]), Err(rules::UnclosedSelector(1)));
+    assert_eq!(merged(&[]), Ok(Vec::new()));
+}
+
+#[test]
+fn only_an_identical_password_is_accepted() {
+    let same: [&[u8]; 4] = [b"", b"a", b"secret", b"\0\xff\0"];
+    for password in same {
+        let mut one = user("on");
+        assert_eq!(one.apply(&[b">", password].concat(), selector_defaults()), Ok(()));
+        assert!(one.accepts_password(password), "{password:?}");
+        assert!(!one.accepts_password(&[password, b"x"].concat()), "{password:?}");
+        assert_eq!(one.apply(b"off", selector_defaults()), Ok(()));
+        assert!(!one.accepts_password(password), "{password:?}");
+    }
+    assert!(!user("on").accepts_password(b""));
+    assert!(user("on nopass").accepts_password(b"anything"));
+    assert!(!user("nopass").accepts_password(b"anything"));
+    let hash = PasswordHash::of(b"secret");
+    assert_eq!(PasswordHash::parse(hash.digits().as_bytes()), Some(hash));
+    assert_eq!(PasswordHash::parse(hash.digits().to_uppercase().as_bytes()), None);
+}
+
+#[test]
+fn random_digits_have_the_requested_length_and_differ() {
+    for count in [1, 2, 5, 64, 1024] {
+        let digits = random_digits(count).expect("randomness");
+        assert_eq!(digits.len(), count);
+        assert!(digits.bytes().all(|byte| byte.is_ascii_hexdigit()), "{digits}");
+    }
+    assert_ne!(random_digits(64), random_digits(64));
+}
+
+#[test]
+fn logins_are_refreshed_after_changes_of_their_user() {
+    let acl = Acl::new(catalogue());
+    let config = Config::defaults();
+    let mut login = acl.new_login();
+    assert!(login.is_unrestricted(acl.version()));
+    acl.set_user(b"joe", &["on", "nopass"], &config).expect("rules");
+    assert!(
+        !login.is_unrestricted(acl.version()),
+        "a change of any user is looked at"
+    );
+    assert!(login.refresh(&acl));
+    assert!(login.is_unrestricted(acl.version()));
+
+    let mut joe = acl.log_in(b"joe", b"x").expect("a login");
+    assert!(!joe.is_unrestricted(acl.version()));
+    acl.set_user(b"joe", &["+@all", "~*", "&*"], &config).expect("rules");
+    assert!(joe.refresh(&acl));
+    assert!(joe.is_unrestricted(acl.version()));
+    assert!(acl.set_user(b"joe", &["-@all", "nosuch"], &config).is_err());
+    assert!(
+        joe.refresh(&acl) && joe.is_unrestricted(acl.version()),
+        "all rules or none"
+    );
+    assert_eq!(acl.delete_users([&b"joe"[..], b"default", b"joe"].into_iter()).len(), 1);
+    assert!(!joe.refresh(&acl));
+    assert!(acl.log_in(b"joe", b"x").is_none());
+    assert!(acl.log_in(b"default", b"x").is_some());
+}
+
+#[test]
+fn requirepass_is_the_password_of_the_default_user() {
+    let acl = Acl::new(catalogue());
+    let config = Config::defaults();
+    assert!(acl.is_open() && acl.new_login().is_authenticated());
+    acl.set_default_password(b"secret", &config);
+    assert!(!acl.is_open() && !acl.new_login().is_authenticated());
+    assert!(acl.log_in(b"default", b"wrong").is_none());
+    assert!(acl.log_in(b"default", b"secret").is_some());
+    acl.set_default_password(b"", &config);
+    assert!(acl.is_open());
+    acl.set_user(b"default", &["off"], &config).expect("a rule");
+    assert!(!acl.is_open());
+}
+
+#[test]
+fn a_file_replaces_all_users_or_none() {
+    let acl = Acl::new(catalogue());
+    let config = Config::defaults();
+    acl.set_user(b"old", &["on", "nopass"], &config).expect("rules");
+    let mut old = acl.log_in(b"old", b"x").expect("a login");
+    let kept = acl.account(DEFAULT_USER).expect("the default user");
+    let users = parse_file(
+        b"\n user a on +get (~k\t  +set)\r\nuser default off\n",
+        b"f",
+        selector_defaults(),
+    );
+    acl.replace_all(users.unwrap_or_else(|errors| panic!("{}", errors.escape_ascii())));
+    assert!(!old.refresh(&acl));
+    assert!(Arc::ptr_eq(
+        &kept,
+        &acl.account(DEFAULT_USER).expect("the default user")
+    ));
+    let lines: Vec<String> = acl
+        .describe_users()
+        .iter()
+        .map(|line| String::from_utf8_lossy(line).into_owned())
+        .collect();
+    let expected = [
+        "a on resetchannels -@all +get (~k resetchannels -@all +set)",
+        "default off resetchannels -@all",
+    ];
+    assert_eq!(lines, expected);
+}
+
+#[test]
+fn all_errors_of_a_file_are_reported() {
+    let text = b"user a on\nuser a off\nfoo\nuser\nuser b +nosuch foo bar ~a\nuser c (+get\n\nuser d\tx on\n";
+    let errors = parse_file(text, b"users.acl", selector_defaults())
+        .err()
+        .unwrap_or_default();
+    let expected = "WARNING: Duplicate user 'a' found on line 2. \
+        users.acl:3 should start with user keyword followed by the username. \
+        users.acl:4 should start with user keyword followed by the username. \
+        users.acl:5: Error in applying operation '+nosuch': Unknown command or category name in ACL. \
+        users.acl:5: Syntax error. \
+        users.acl:6: Unmatched parenthesis in selector definition.\
+        'users.acl:8: username 'd\tx' contains invalid characters. \
+        WARNING: ACL errors detected, no change to the previously active ACL rules was performed";
+    assert_eq!(String::from_utf8_lossy(&errors), expected);
+}
+
+#[test]
+fn declarations_are_checked_before_the_start() {
+    let check = |lines: &[&str]| {
+        let lines: Vec<Vec<Vec<u8>>> = lines
+            .iter()
+            .map(|line| line.split(' ').map(|word| word.as_bytes().to_vec()).collect())
+            .collect();
+        let lines: Vec<&[Vec<u8>]> = lines.iter().map(Vec::as_slice).collect();
+        check_declarations(&lines, catalogue(), false).map_err(|wrong| (wrong.line, wrong.reason))
+    };
+    let wrong = |line: usize, text: &str| Err((line, text.to_owned()));
+    assert_eq!(check(&["a on +nosuch", "b (+get ~k )"]), Ok(()));
+    assert_eq!(
+        check(&["a on", "b foo"]),
+        wrong(1, "Error in user declaration 'user': Syntax error")
+    );
+    assert_eq!(
+        check(&["a on foo"]),
+        wrong(0, "Error in user declaration 'a': Syntax error")
+    );
+    assert_eq!(
+        check(&["a (+get"]),
+        wrong(0, "Error in user declaration 'user': Wrong format")
+    );
+    let twice = "Error in user declaration 'a': Duplicate user found. A user can only be defined once in config files";
+    assert_eq!(check(&["a on", "b on", "a off"]), wrong(2, twice));
+}
+
+#[test]
+fn similar_refusals_within_a_minute_are_one_entry() {
+    let refusal = |object: &str, reason| DeniedAccess {
+        reason,
+        context: DenialContext::TopLevel,
+        object: object.into(),
+        user: b"joe".to_vec(),
+    };
+    let mut log = AclLog::default();
+    log.add(refusal("get", DenialReason::Command), b"one".to_vec(), 1000, 10);
+    log.add(refusal("k", DenialReason::Key), b"two".to_vec(), 2000, 10);
+    log.add(refusal("get", DenialReason::Command), b"three".to_vec(), 61_000, 10);
+    log.add(refusal("get", DenialReason::Key), b"four".to_vec(), 61_000, 10);
+    log.add(refusal("get", DenialReason::Command), b"five".to_vec(), 121_001, 10);
+    let shown: Vec<(u64, u64, Vec<u8>)> = log
+        .latest(10)
+        .into_iter()
+        .map(|entry| (entry.id, entry.count, entry.client))
+        .collect();
+    let expected = [
+        (3, 1, b"five".to_vec()),
+        (2, 1, b"four".to_vec()),
+        (0, 2, b"three".to_vec()),
+        (1, 1, b"two".to_vec()),
+    ];
+    assert_eq!(shown, expected);
+    assert_eq!(log.latest(1).len(), 1);
+    log.add(refusal("x", DenialReason::Key), Vec::new(), 121_002, 2);
+    assert_eq!(log.latest(10).len(), 2);
+    log.add(refusal("y", DenialReason::Key), Vec::new(), 121_003, 0);
+    assert_eq!(log.latest(10).len(), 0);
+}
+
+/// A user written to a file must be read back as the same user, and no other.
+#[test]
+fn no_part_of_a_rule_can_begin_another_line() {
+    for evil in [
+        "\nuser evil on nopass ~* &* +@all",
+        " ~*",
+        "\t+@all",
+        "\r+@all",
+        "\x0b+@all",
+        "\x01",
+        "\x7f",
+        "",
+    ] {
+        for begins in [
+            "+select|1",
+            "~key",
+            "%R~key",
+            "&channel",
+            "+get|x",
+            "(+get|x",
+            "(~x) +@all +select|y",
+            "(~key",
+            "(+select|\"1\\n2\"",
+        ] {
+            let mut user = UserRules::new(selector_defaults());
+            let closes = if begins.starts_with('(') { ")" } else { "" };
+            let rule = format!("{begins}{evil}{closes}");
+            if user.apply(rule.as_bytes(), selector_defaults()).is_err() {
+                continue;
+            }
+            let line = format!("user name {}\n", described(&user));
+            let users = parse_file(line.as_bytes(), b"users.acl", selector_defaults());
+            let users = users.unwrap_or_else(|_| panic!("{rule:?} is not read back: {line:?}"));
+            let acl = Acl::new(catalogue());
+            acl.replace_all(users);
+            let described: Vec<String> = acl
+                .describe_users()
+                .iter()
+                .map(|line| String::from_utf8_lossy(line).into_owned())
+                .filter(|line| !line.starts_with("default "))
+                .collect();
+            assert_eq!(described, [line[5..].trim_end()], "{rule:?}");
+        }
+    }
+    assert!(user_of(&["+select|1"]).is_ok());
+    assert_eq!(user_of(&["+select|1\nuser evil on"]).err(), Some(RuleError::Syntax));
+}

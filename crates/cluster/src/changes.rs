@@ -1,0 +1,313 @@
+//! The state changes of the CLUSTER subcommands, with all reasons for refusal. Errors are error texts without their
+//! code.
+
+use super::node::{Node, NodeFlags, NodeId};
+use super::slot_set::SlotSet;
+use super::state::ClusterState;
+use weft_base::clock::unix_ms;
+
+/// The reason for which a change was refused.
+pub type ClusterRefusal = String;
+
+/// The change that CLUSTER SETSLOT makes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SlotChange {
+    /// Marks the slot as migrating to a node, key by key.
+    Migrating(Vec<u8>),
+    /// Marks the slot as importing from a node, key by key.
+    Importing(Vec<u8>),
+    /// Clears the migrating and importing state of the slot.
+    Stable,
+    /// Assigns the slot to a node.
+    Node(Vec<u8>),
+}
+
+fn lossy(word: &[u8]) -> String {
+    String::from_utf8_lossy(word).into_owned()
+}
+
+impl ClusterState {
+    /// Returns the node that a client names.
+    pub fn node_by_id(&self, word: &[u8]) -> Option<&Node> {
+        NodeId::parse(word).and_then(|id| self.nodes.get(&id))
+    }
+
+    /// Adds or deletes slots (ADDSLOTS, DELSLOTS). The ranges must not overlap.
+    ///
+    /// # Errors
+    /// When a slot is busy, unassigned, or specified twice. Nothing has changed then.
+    pub fn change_slots(&mut self, ranges: &[(u16, u16)], delete: bool) -> Result<(), ClusterRefusal> {
+        let mut named = SlotSet::default();
+        for slot in ranges.iter().flat_map(|(first, last)| *first..=*last) {
+            match (delete, self.owner(slot)) {
+                (true, None) => return Err(format!("Slot {slot} is already unassigned")),
+                (false, Some(_)) => return Err(format!("Slot {slot} is already busy")),
+                _ => {}
+            }
+            if !named.set(slot, true) {
+                return Err(format!("Slot {slot} specified multiple times"));
+            }
+        }
+        let myself = self.myself;
+        for slot in named.iter() {
+            self.set_importing(slot, None);
+            match delete {
+                true => self.delete_slot(slot),
+                false => self.add_slot(myself, slot),
+            };
+        }
+        self.todo.save = true;
+        Ok(())
+    }
+
+    /// Executes SETSLOT. `keys` is the number of keys of the slot on this node.
+    ///
+    /// # Errors
+    /// When the node or the slot does not permit the change.
+    pub fn change_slot(&mut self, slot: u16, change: &SlotChange, keys: usize) -> Result<(), ClusterRefusal> {
+        self.check_slot_change(slot, change, keys)?;
+        self.apply_slot_change(slot, change, keys)
+    }
+
+    /// Applies a SETSLOT that this replica's primary propagated. The primary has checked it.
+    ///
+    /// # Errors
+    /// When a node is unknown here.
+    pub fn apply_propagated_slot_change(
+        &mut self,
+        slot: u16,
+        change: &SlotChange,
+        keys: usize,
+    ) -> Result<(), ClusterRefusal> {
+        self.apply_slot_change(slot, change, keys)
+    }
+
+    fn apply_slot_change(&mut self, slot: u16, change: &SlotChange, keys: usize) -> Result<(), ClusterRefusal> {
+        match change {
+            SlotChange::Stable => {
+                log::info!("Marking slot {slot} stable");
+                self.set_migrating(slot, None);
+                self.set_importing(slot, None);
+            }
+            SlotChange::Migrating(word) => {
+                let node = self.target_primary(word, "I don't know about node ")?;
+                log::info!("Migrating slot {slot} to node {}", self.nodes[&node].log_name());
+                self.set_migrating(slot, Some(node));
+            }
+            SlotChange::Importing(word) => {
+                let node = self.target_primary(word, "I don't know about node ")?;
+                log::info!("Importing slot {slot} from node {}", self.nodes[&node].log_name());
+                self.set_importing(slot, Some(node));
+            }
+            SlotChange::Node(word) => {
+                let node = self.target_primary(word, "Unknown node ")?;
+                self.assign_slot(slot, node, keys);
+            }
+        }
+        self.todo.save = true;
+        Ok(())
+    }
+
+    /// Checks if SETSLOT is permitted.
+    ///
+    /// # Errors
+    /// The reason for refusal.
+    pub fn check_slot_change(&self, slot: u16, change: &SlotChange, keys: usize) -> Result<(), ClusterRefusal> {
+        if self.me().is_replica() {
+            return Err("Please use SETSLOT only with masters.".into());
+        }
+        let mine = self.owner(slot) == Some(self.myself);
+        match change {
+            SlotChange::Stable => Ok(()),
+            SlotChange::Migrating(_) if !mine => Err(format!("I'm not the owner of hash slot {slot}")),
+            SlotChange::Importing(_) if mine => Err(format!("I'm already the owner of hash slot {slot}")),
+            SlotChange::Migrating(word) | SlotChange::Importing(word) => {
+                match self.target_primary(word, "I don't know about node ")? == self.myself {
+                    true => Err("Target node is myself".into()),
+                    false => Ok(()),
+                }
+            }
+            SlotChange::Node(word) => {
+                let node = self.target_primary(word, "Unknown node ")?;
+                match mine && node != self.myself && keys > 0 {
+                    true => Err(format!(
+                        "Can't assign hashslot {slot} to a different node while I still hold keys for this hash slot."
+                    )),
+                    false => Ok(()),
+                }
+            }
+        }
+    }
+
+    fn target_primary(&self, word: &[u8], unknown: &str) -> Result<NodeId, ClusterRefusal> {
+        let node = self
+            .node_by_id(word)
+            .ok_or_else(|| format!("{unknown}{}", lossy(word)))?;
+        if node.is_replica() {
+            return Err("Target node is not a master".into());
+        }
+        Ok(node.id)
+    }
+
+    fn assign_slot(&mut self, slot: u16, node: NodeId, keys: usize) {
+        log::info!(
+            "Assigning slot {slot} to node {} in shard {}",
+            self.nodes[&node].log_name(),
+            self.nodes[&node].shard
+        );
+        if keys == 0 {
+            self.set_migrating(slot, None);
+        }
+        let primary = self.my_primary();
+        let was_ours = self.owner(slot) == Some(primary);
+        self.delete_slot(slot);
+        self.add_slot(node, slot);
+        let is_bare = self.nodes.get(&primary).is_some_and(|primary| primary.slots.is_empty());
+        let lost_last = was_ours && node != primary && is_bare;
+        if lost_last && self.settings.allows_replica_migration {
+            log::info!(
+                "Lost my last slot during slot migration. Reconfiguring myself as a replica of {} in shard {}",
+                self.nodes[&node].log_name(),
+                self.nodes[&node].shard
+            );
+            // The other shard has its own replication history.
+            self.set_primary(node, true, true);
+            self.todo.sync = true;
+        } else if lost_last && self.me().is_primary() {
+            log::info!(
+                "My last slot was migrated to node {} in shard {}. I am now an empty primary.",
+                self.nodes[&node].log_name(),
+                self.nodes[&node].shard
+            );
+        }
+        if node != self.my_primary() || !self.importing.contains_key(&slot) {
+            return;
+        }
+        self.set_importing(slot, None);
+        if node == self.myself {
+            if self.bump_epoch() {
+                log::info!("ConfigEpoch updated after importing slot {slot}");
+            }
+            self.broadcast_pong(unix_ms());
+        }
+    }
+
+    /// Executes REPLICATE. `has_keys` is `true` if this node has any keys.
+    ///
+    /// # Errors
+    /// When the node cannot be followed, or this node has slots or keys.
+    pub fn replicate(&mut self, word: &[u8], has_keys: bool, now_ms: u64) -> Result<(), ClusterRefusal> {
+        let Some(node) = self.node_by_id(word) else {
+            return Err(format!("Unknown node {}", lossy(word)));
+        };
+        let id = node.id;
+        if id == self.myself {
+            return Err("Can't replicate myself".into());
+        }
+        if node.is_replica() {
+            return Err("I can only replicate a master, not a replica.".into());
+        }
+        if self.me().is_primary() && (!self.me().slots.is_empty() || has_keys) {
+            return Err("To set a master the node must be empty and without assigned slots.".into());
+        }
+        if self.me().primary != Some(id) {
+            self.set_primary(id, true, true);
+            self.announce_change(now_ms);
+        }
+        Ok(())
+    }
+
+    /// Executes REPLICATE NO ONE: makes this node an empty primary in a new shard. Returns `true` if it was a replica,
+    /// whose data then has to be deleted.
+    pub fn replicate_no_one(&mut self, now_ms: u64) -> bool {
+        if self.me().is_primary() {
+            return false;
+        }
+        log::info!("Stop replication and turning myself into empty primary.");
+        let myself = self.myself;
+        self.make_primary(myself);
+        self.end_slot_migrations();
+        self.end_manual_failover();
+        self.election = Default::default();
+        self.needs_full_sync = false;
+        self.me_mut().shard = NodeId::random();
+        (self.todo.save, self.todo.sync, self.todo.publish) = (true, true, true);
+        self.broadcast_pong(now_ms);
+        true
+    }
+
+    /// Executes SET-CONFIG-EPOCH.
+    ///
+    /// # Errors
+    /// When the epoch is invalid, or this node is not new any more.
+    pub fn set_config_epoch(&mut self, epoch: i64) -> Result<(), ClusterRefusal> {
+        let epoch = u64::try_from(epoch).map_err(|_| format!("Invalid config epoch specified: {epoch}"))?;
+        if self.nodes.len() > 1 {
+            return Err("The user can assign a config epoch only when the node does not know any other node.".into());
+        }
+        if self.me().config_epoch != 0 {
+            return Err("Node config epoch is already non-zero".into());
+        }
+        self.me_mut().config_epoch = epoch;
+        log::info!("configEpoch set to {epoch} via CLUSTER SET-CONFIG-EPOCH");
+        self.current_epoch = self.current_epoch.max(epoch);
+        self.todo.save = true;
+        Ok(())
+    }
+
+    /// Executes FORGET.
+    ///
+    /// # Errors
+    /// When the node is unknown, or is this node or its primary.
+    pub fn forget_node(&mut self, word: &[u8], now_ms: u64) -> Result<(), ClusterRefusal> {
+        let Some(node) = self.node_by_id(word) else {
+            let gone = NodeId::parse(word).is_some_and(|id| self.is_forgotten(&id, now_ms));
+            return if gone {
+                Ok(())
+            } else {
+                Err(format!("Unknown node {}", lossy(word)))
+            };
+        };
+        let id = node.id;
+        if id == self.myself {
+            return Err("I tried hard but I can't forget myself...".into());
+        }
+        if self.me().is_replica() && self.me().primary == Some(id) {
+            return Err("Can't forget my master!".into());
+        }
+        self.forget(id, self.settings.forget_s, now_ms);
+        self.delete_node(id);
+        self.todo.save = true;
+        Ok(())
+    }
+
+    /// Executes MEET. Returns `false` if the address is invalid.
+    pub fn meet(&mut self, ip: &str, port: u16, bus_port: u16, now_ms: u64) -> bool {
+        let Ok(ip) = ip.parse::<std::net::IpAddr>() else {
+            return false;
+        };
+        if port == 0 || bus_port == 0 {
+            return false;
+        }
+        let ip = ip.to_string();
+        let under_way = self
+            .nodes
+            .values()
+            .any(|node| node.is_in_handshake() && node.address.ip == ip && node.address.bus_port == bus_port);
+        if !under_way {
+            let flags = NodeFlags::HANDSHAKE.union(NodeFlags::MEET);
+            let ports = self.settings.swap_ports_for_tls((port, 0));
+            self.begin_handshake(&ip, ports, bus_port, flags, now_ms);
+        }
+        true
+    }
+
+    /// Creates a node in handshake, under a random ID until its own ID is known.
+    pub fn begin_handshake(&mut self, ip: &str, ports: (u16, u16), bus_port: u16, flags: NodeFlags, now_ms: u64) {
+        let mut node = Node::new(NodeId::random(), flags, now_ms);
+        node.address.ip = ip.to_owned();
+        (node.address.tcp_port, node.address.tls_port) = ports;
+        node.address.bus_port = bus_port;
+        self.nodes.insert(node.id, node);
+    }
+}

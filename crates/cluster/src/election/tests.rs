@@ -1,0 +1,283 @@
+//! Tests of votes, epochs and failovers, in simulated time.
+
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::receive::tests::SimulatedCluster;
+
+/// Returns the nodes that are primaries with slots in their own view.
+fn primaries(net: &SimulatedCluster) -> Vec<usize> {
+    (0..net.nodes.len())
+        .filter(|index| !net.unreachable.contains(index) && net.nodes[*index].me().has_vote())
+        .collect()
+}
+
+/// Returns `true` if all reachable nodes agree on the owners of slots and on the primaries of replicas.
+fn agree(net: &SimulatedCluster) -> bool {
+    let speaking = (0..net.nodes.len()).filter(|index| !net.unreachable.contains(index));
+    let seen: Vec<_> = speaking
+        .map(|index| {
+            let state = &net.nodes[index];
+            let ties: Vec<_> = state.nodes.values().map(|node| (node.id, node.primary)).collect();
+            (&state.owners, ties)
+        })
+        .collect();
+    seen.windows(2).all(|pair| pair[0] == pair[1])
+}
+
+#[test]
+fn a_replica_takes_over_and_the_old_primary_follows_it() {
+    let mut net = SimulatedCluster::with_replicas(3, &[0]);
+    assert!(agree(&net) && net.nodes[3].me().is_replica());
+    let (old, new, slots) = (
+        net.nodes[0].myself,
+        net.nodes[3].myself,
+        net.nodes[0].me().slots.clone(),
+    );
+    let epoch = net.nodes[0].me().config_epoch;
+    net.unreachable.push(0);
+    net.rounds(80);
+    assert_eq!(primaries(&net), [1, 2, 3]);
+    assert_eq!(net.nodes[3].me().slots, slots);
+    assert!(net.nodes[3].me().config_epoch > epoch, "its slots have a newer version");
+    assert!(net.nodes[1..].iter().all(|state| state.is_up) && agree(&net));
+    net.unreachable.clear();
+    net.rounds(60);
+    assert_eq!(net.nodes[0].me().primary, Some(new));
+    assert!(
+        net.nodes[0].me().slots.is_empty() && !net.nodes[0].needs_full_sync,
+        "it may go on where it was"
+    );
+    assert!(agree(&net));
+    assert_eq!(net.nodes[0].me().shard, net.nodes[3].me().shard);
+    assert!(!net.nodes[1].nodes[&old].has_failed());
+}
+
+#[test]
+fn the_replica_with_the_greater_offset_takes_over_and_the_other_follows_it() {
+    for better in [3, 4] {
+        let mut net = SimulatedCluster::with_replicas(3, &[0, 0]);
+        net.nodes[better].me_mut().offset = 100;
+        net.rounds(20);
+        net.unreachable.push(0);
+        net.rounds(100);
+        let other = 7 - better;
+        assert!(net.nodes[better].me().has_vote(), "who is further on goes first");
+        assert_eq!(net.nodes[other].me().primary, Some(net.nodes[better].myself));
+        assert!(!net.nodes[other].needs_full_sync && agree(&net));
+    }
+}
+
+#[test]
+fn a_replica_without_permission_or_good_data_does_not_take_over() {
+    type Spoil = fn(&mut ClusterState);
+    let spoiled: [(&str, Spoil); 3] = [
+        ("it may not", |state| state.settings.replica_no_failover = true),
+        ("its data is on the way", |state| state.data.awaits_full_sync = true),
+        ("its data is old", |state| state.data.age_ms = 60_000),
+    ];
+    for (name, spoil) in spoiled {
+        let mut net = SimulatedCluster::with_replicas(3, &[0]);
+        spoil(&mut net.nodes[3]);
+        net.unreachable.push(0);
+        net.rounds(150);
+        assert_eq!(primaries(&net), [1, 2], "{name}");
+        let now_ms = net.now_ms;
+        net.nodes[3]
+            .begin_failover(crate::manual_failover::FailoverMode::Force, "", now_ms)
+            .expect("it is a replica");
+        net.rounds(10);
+        assert_eq!(primaries(&net), [1, 2, 3], "{name}, but somebody wants it");
+    }
+}
+
+#[test]
+fn a_minority_elects_no_primary() {
+    let mut net = SimulatedCluster::with_replicas(3, &[0, 1]);
+    net.unreachable.extend([0, 1]);
+    net.rounds(200);
+    assert_eq!(primaries(&net), [2], "one vote of three is not enough");
+    assert!(!net.nodes[2].is_up);
+}
+
+#[test]
+fn a_primary_votes_once_per_epoch_even_after_a_crash() {
+    let mut net = SimulatedCluster::with_replicas(3, &[0, 0]);
+    for index in [3, 4] {
+        // They must not request votes by themselves.
+        net.nodes[index].settings.replica_no_failover = true;
+    }
+    net.unreachable.push(0);
+    net.rounds(40);
+    let failed = net.nodes[0].myself;
+    assert!(net.nodes[1].nodes[&failed].has_failed());
+    let votes = |net: &mut SimulatedCluster, from: usize, epoch: u64| {
+        let header = Header {
+            current_epoch: epoch,
+            ..net.nodes[from].header()
+        };
+        let id = net.nodes[from].myself;
+        let voter = &mut net.nodes[1];
+        voter.current_epoch = voter.current_epoch.max(epoch);
+        voter.actions.clear();
+        voter.consider_vote(id, &header);
+        voter.actions.len() == 1
+    };
+    let epoch = net.nodes[1].current_epoch + 1;
+    assert!(votes(&mut net, 3, epoch));
+    assert!(net.nodes[1].todo.save && net.nodes[1].todo.sync, "first to the disk");
+    assert!(!votes(&mut net, 4, epoch), "that epoch is spent");
+    net.settle();
+    net.restart(1);
+    assert_eq!(net.nodes[1].last_vote_epoch, epoch);
+    net.nodes[1].update_health(net.now_ms);
+    assert!(!votes(&mut net, 4, epoch), "it is on the disk");
+    assert!(!votes(&mut net, 4, epoch - 1));
+}
+
+#[test]
+fn a_vote_counts_once_and_only_from_a_primary_with_slots() {
+    let mut net = SimulatedCluster::with_replicas(5, &[0, 1]);
+    net.unreachable.push(0);
+    let now_ms = net.now_ms;
+    let candidate = &mut net.nodes[5];
+    candidate.schedule_election(now_ms);
+    candidate.request_votes();
+    candidate.actions.clear();
+    let epoch = candidate.election.epoch;
+    let vote = |net: &mut SimulatedCluster, from: usize, epoch: u64| {
+        let header = Header {
+            current_epoch: epoch,
+            ..net.nodes[from].header()
+        };
+        let id = net.nodes[from].myself;
+        net.nodes[5].count_vote(id, &header, now_ms);
+        net.nodes[5].election.voters.len()
+    };
+    assert_eq!(vote(&mut net, 1, epoch - 1), 0, "a vote of an older election");
+    assert_eq!(vote(&mut net, 6, epoch), 0, "a replica has no vote");
+    assert_eq!(vote(&mut net, 1, epoch), 1);
+    assert_eq!(vote(&mut net, 1, epoch), 1, "the same once more");
+    assert_eq!(vote(&mut net, 2, epoch), 2);
+}
+
+#[test]
+fn a_replica_with_an_old_config_epoch_gets_no_vote() {
+    let mut net = SimulatedCluster::with_replicas(3, &[0]);
+    net.nodes[3].settings.replica_no_failover = true;
+    net.unreachable.push(0);
+    net.rounds(40);
+    let (id, failed) = (net.nodes[3].myself, net.nodes[0].myself);
+    let mut request = net.nodes[3].header();
+    let voter = &mut net.nodes[1];
+    request.current_epoch = voter.current_epoch + 1;
+    voter.current_epoch += 1;
+    // Among primaries that began with the same epoch one keeps 0, and no replica can be behind that.
+    let known = voter.nodes[&failed].config_epoch + 1;
+    voter.nodes.get_mut(&failed).expect("is known").config_epoch = known;
+    request.config_epoch = known - 1;
+    assert!(
+        voter
+            .vote_refusal_reason(&voter.nodes[&id], &request)
+            .is_some_and(|reason| reason.contains("reqConfigEpoch"))
+    );
+    request.config_epoch = known;
+    assert_eq!(voter.vote_refusal_reason(&voter.nodes[&id], &request), None);
+}
+
+/// Nodes fall silent, return, crash and lose messages. Under all of this no slot has two primaries in one epoch, and
+/// once the faults end, all nodes agree.
+#[test]
+fn no_slot_has_two_primaries_in_one_epoch() {
+    for seed in 0..6 {
+        fastrand::seed(seed);
+        let mut net = SimulatedCluster::with_replicas(3, &[0, 0, 1, 2]);
+        let mut claims: BTreeMap<(u64, u16), NodeId> = BTreeMap::new();
+        for _ in 0..60 {
+            net.lost_per_thousand = fastrand::u64(..200);
+            match fastrand::u8(..4) {
+                0 if net.unreachable.len() < 2 => {
+                    let index = fastrand::usize(..net.nodes.len());
+                    net.unreachable.push(index);
+                }
+                1 => {
+                    net.unreachable.pop();
+                }
+                2 => {
+                    let index = fastrand::usize(..net.nodes.len());
+                    net.restart(index);
+                }
+                _ => {}
+            }
+            net.rounds(fastrand::usize(5..20));
+            for state in &net.nodes {
+                let me = state.me();
+                for slot in me.slots.iter().filter(|_| me.is_primary()).step_by(97) {
+                    let first = *claims.entry((me.config_epoch, slot)).or_insert(me.id);
+                    assert_eq!(first, me.id, "seed {seed}: slot {slot} in epoch {}", me.config_epoch);
+                }
+            }
+        }
+        (net.lost_per_thousand, net.unreachable) = (0, Vec::new());
+        net.rounds(400);
+        assert!(agree(&net), "seed {seed}");
+        assert!(net.nodes.iter().all(|state| state.is_up), "seed {seed}");
+        let slots: usize = net.nodes.iter().map(|state| state.me().slots.len()).sum();
+        assert_eq!(slots, 16384, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_replica_moves_to_a_primary_that_has_lost_its_own() {
+    let mut net = SimulatedCluster::with_replicas(3, &[0, 0, 1]);
+    net.unreachable.push(5);
+    net.rounds(150);
+    let orphan = net.nodes[1].myself;
+    let moved: Vec<usize> = [3, 4]
+        .into_iter()
+        .filter(|index| net.nodes[*index].me().primary == Some(orphan))
+        .collect();
+    assert_eq!(moved.len(), 1, "one goes, one stays");
+    let mover = &net.nodes[moved[0]];
+    assert!(mover.needs_full_sync && mover.me().shard == net.nodes[1].me().shard);
+    assert!(agree(&net));
+}
+
+#[test]
+fn the_replicas_of_a_primary_that_lost_its_slots_follow_it() {
+    use crate::changes::SlotChange;
+    let mut net = SimulatedCluster::with_replicas(2, &[0]);
+    let (from, to) = (net.nodes[0].myself, net.nodes[1].myself);
+    let slots: Vec<u16> = net.nodes[0].me().slots.iter().collect();
+    let name = to.as_bytes().to_vec();
+    for slot in slots {
+        net.nodes[1].set_importing(slot, Some(from));
+        for index in [1, 0] {
+            net.nodes[index]
+                .change_slot(slot, &SlotChange::Node(name.clone()), 0)
+                .expect("it has no keys");
+        }
+    }
+    net.settle();
+    net.rounds(60);
+    assert_eq!(net.nodes[1].me().slots.len(), 16384);
+    assert_eq!(
+        net.nodes[2].me().primary,
+        Some(to),
+        "a replica does not stay with an empty primary"
+    );
+    assert!(net.nodes[2].needs_full_sync, "it needs all data");
+}
+
+#[test]
+fn roles_survive_a_restart() {
+    let mut net = SimulatedCluster::with_replicas(3, &[0, 1]);
+    for index in 0..5 {
+        net.restart(index);
+    }
+    net.rounds(60);
+    assert!(agree(&net));
+    assert_eq!(net.nodes[3].me().primary, Some(net.nodes[0].myself));
+    assert_eq!(net.nodes[3].me().shard, net.nodes[0].me().shard);
+    assert_eq!(net.nodes[3].primary_address(), Some(("127.0.0.1".into(), 7000)));
+}

@@ -1,0 +1,261 @@
+//! Cluster mode: the assignment of slots to nodes, and its effect on commands.
+//!
+//! ```text
+//!   CLUSTER SETSLOT …             bus: a node's PING                     a command on a worker
+//!   ─────────────────             ──────────────────                     ─────────────────────
+//!   on a background thread        on the bus's thread                    view of this passage of the gate:
+//!        └────────── lock ─────────────┘                                 owner of the slot of its keys?
+//!                     │                                                     this node ─▶ run it
+//!                   State ──▶ a new View ──▶ published in                   another   ─▶ MOVED
+//!                     │        if anything     exclusive mode               migrating ─▶ under the leases:
+//!                   nodes.conf  is different                                  are the keys here? run it, ASK, TRYAGAIN
+//! ```
+//!
+//! 1. [`State`] is protected by one lock and knows neither sockets nor files nor keys. A thread that holds the lock
+//!    waits for nothing else, neither for the gate nor for the disk. Workers take the lock only for CLUSTER NODES and
+//!    similar commands.
+//! 2. Commands use a [`View`], which is immutable and is published in exclusive mode. A worker reads the current view
+//!    when it passes the gate, and it admits and runs a command within one passage. So no command runs with a view that
+//!    has been replaced. A worker that has left the gate since its decision decides again.
+//! 3. A slot in migration (MIGRATING, IMPORTING) has keys on both nodes. The decision depends on the keys, so it is
+//!    made under their leases, right before the command runs.
+//! 4. The cluster configuration file is written before a change is announced in a reply or in a message to other nodes.
+#![forbid(unsafe_code)]
+
+pub mod changes;
+pub mod cron;
+mod election;
+mod gossip;
+pub mod links;
+pub mod manual_failover;
+pub mod message;
+pub mod node;
+pub mod nodes_conf;
+pub mod nodes_text;
+mod open_slots;
+mod ownership;
+mod ping;
+mod receive;
+mod replicas;
+pub mod settings;
+pub mod slot_set;
+pub mod slot_tags;
+pub mod state;
+pub mod view;
+
+use parking_lot::{Mutex, MutexGuard};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use weft_base::clock::unix_ms;
+
+use nodes_conf::{NodesFile, NodesFileUnusable};
+use settings::ClusterSettings;
+use state::ClusterState;
+use view::ClusterView;
+use weft_config::{Config, id};
+
+/// The cluster as seen by this process.
+pub struct Cluster {
+    state: Mutex<ClusterState>,
+    file: NodesFile,
+    /// Held while the file is written, so that an older text never replaces a newer one.
+    file_write_lock: Mutex<()>,
+    view: Mutex<Arc<ClusterView>>,
+    version: AtomicU64,
+    /// The configuration generation that the state reflects.
+    generation: AtomicU64,
+    bus_waker: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    /// Messages published on this node that have to be sent to the other nodes.
+    published: Mutex<Vec<Published>>,
+    /// Set while these messages are held back, because a thread is in exclusive mode.
+    holds_published: AtomicBool,
+    /// Set if there are other nodes.
+    has_peers: AtomicBool,
+}
+
+/// A published message: `true` if its channel is a shard channel, the channel, the payload.
+pub type Published = (bool, Vec<u8>, Vec<u8>);
+
+/// The locked cluster state.
+pub type LockedState<'a> = MutexGuard<'a, ClusterState>;
+
+impl Cluster {
+    /// Loads the cluster configuration file, or creates a new node.
+    ///
+    /// # Errors
+    /// When the file cannot be used. The reason has been logged.
+    pub fn start(config: &Config) -> Result<Self, NodesFileUnusable> {
+        use std::os::unix::ffi::OsStringExt;
+        let path = PathBuf::from(std::ffi::OsString::from_vec(
+            config.text(id::CLUSTER_CONFIG_FILE).to_vec(),
+        ));
+        let file = NodesFile::lock(path)?;
+        let (settings, now_ms) = (ClusterSettings::read(config, None), unix_ms());
+        let state = match file.load(settings.clone(), now_ms)? {
+            Some(state) => {
+                log::info!("Node configuration loaded, I'm {}", state.myself);
+                state
+            }
+            None => {
+                let state = ClusterState::new(settings, now_ms);
+                log::info!("No cluster configuration found, I'm {}", state.myself);
+                state
+            }
+        };
+        let cluster = Cluster {
+            view: Mutex::new(Arc::new(ClusterView::from_state(&state))),
+            state: Mutex::new(state),
+            file,
+            file_write_lock: Mutex::new(()),
+            version: AtomicU64::new(1),
+            generation: AtomicU64::new(config.generation()),
+            bus_waker: OnceLock::new(),
+            published: Mutex::default(),
+            holds_published: AtomicBool::new(false),
+            has_peers: AtomicBool::new(false),
+        };
+        cluster.save(true).map_err(|_| NodesFileUnusable)?;
+        Ok(cluster)
+    }
+
+    /// Locks the state after updating it with the current parameters.
+    pub fn lock(&self, config: &Config) -> LockedState<'_> {
+        let mut state = self.state.lock();
+        let generation = config.generation();
+        if self.generation.swap(generation, Ordering::Relaxed) != generation {
+            let settings = ClusterSettings::read(config, Some(&state.settings));
+            state.configure(settings);
+        }
+        state
+    }
+
+    /// Returns the auxiliary field with the slots in migration for the dump of a replica: its name and its value.
+    pub fn slots_in_migration_field(&self) -> Option<(&'static str, Vec<u8>)> {
+        let text = self.state.lock().slots_in_migration_field()?;
+        Some((open_slots::AUX_FIELD, text.into_bytes()))
+    }
+
+    /// Applies the auxiliary field with the slots in migration from the dump of this node's primary.
+    pub fn apply_slots_in_migration(&self, note: &[u8]) {
+        if !note.is_empty() {
+            self.state.lock().apply_slots_in_migration(note);
+            self.wake_bus();
+        }
+    }
+
+    /// Returns the version of the current view.
+    #[inline]
+    pub fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// Returns the current view.
+    pub fn view(&self) -> Arc<ClusterView> {
+        self.view.lock().clone()
+    }
+
+    /// Returns the view that has to be published, if it differs from the current one, and `true` if the primary that it
+    /// names requires a full synchronisation.
+    pub fn next_view(&self) -> (Option<ClusterView>, bool) {
+        let mut state = self.state.lock();
+        if !std::mem::take(&mut state.todo.publish) {
+            return (None, false);
+        }
+        let (view, resync) = (
+            ClusterView::from_state(&state),
+            std::mem::take(&mut state.needs_full_sync),
+        );
+        drop(state);
+        ((view != *self.view()).then_some(view), resync)
+    }
+
+    /// Publishes a view and returns the previous one. The caller must hold exclusive mode.
+    pub fn publish_view(&self, view: ClusterView) -> Arc<ClusterView> {
+        let before = std::mem::replace(&mut *self.view.lock(), Arc::new(view));
+        self.version.fetch_add(1, Ordering::Release);
+        before
+    }
+
+    /// Writes the file if it is out of date; with `always`, in any case.
+    ///
+    /// # Errors
+    /// When writing fails. The reason has been logged.
+    pub fn save(&self, always: bool) -> std::io::Result<()> {
+        let _writing = self.file_write_lock.lock();
+        let (text, sync) = {
+            let mut state = self.state.lock();
+            if !state.todo.save && !always {
+                return Ok(());
+            }
+            state.todo.save = false;
+            let sync = std::mem::take(&mut state.todo.sync);
+            (nodes_conf::nodes_file_text(&state), sync || always)
+        };
+        self.file.save(&text, sync).inspect_err(|error| {
+            log::warn!("Could not write the cluster config file: {error}");
+            self.state.lock().todo.save = true;
+        })
+    }
+
+    /// Records if there are other nodes. Called by the bus.
+    pub fn set_has_peers(&self, company: bool) {
+        self.has_peers.store(company, Ordering::Relaxed);
+    }
+
+    /// Queues a published message for the other nodes.
+    pub fn queue_published(&self, sharded: bool, channel: &[u8], payload: &[u8]) {
+        if !self.has_peers.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut published = self.published.lock();
+        let first = published.is_empty();
+        published.push((sharded, channel.to_vec(), payload.to_vec()));
+        drop(published);
+        if first {
+            self.wake_bus();
+        }
+    }
+
+    /// Returns the messages published since the last call.
+    pub fn take_published(&self) -> Vec<Published> {
+        let mut published = self.published.lock();
+        match self.holds_published.load(Ordering::Relaxed) {
+            true => Vec::new(),
+            false => std::mem::take(&mut *published),
+        }
+    }
+
+    /// Holds published messages back or releases them. The messages of a transaction are sent when it is over.
+    pub fn hold_published(&self, keeps_back: bool) {
+        let published = self.published.lock();
+        self.holds_published.store(keeps_back, Ordering::Relaxed);
+        if !keeps_back && !published.is_empty() {
+            drop(published);
+            self.wake_bus();
+        }
+    }
+
+    /// Returns the memory of links and of the messages that wait to be sent over them, in bytes.
+    pub fn link_bytes(&self) -> usize {
+        let waiting = |(_, channel, payload): &Published| size_of::<Published>() + channel.len() + payload.len();
+        let published: usize = self.published.lock().iter().map(waiting).sum();
+        let state = self.state.lock();
+        let links = state.links.values();
+        let linked: usize = links.map(|link| size_of::<state::LinkInfo>() + link.queued_bytes).sum();
+        published + linked
+    }
+
+    /// Sets the function that wakes the bus. Only the first call has an effect.
+    pub fn set_bus_waker(&self, wake: impl Fn() + Send + Sync + 'static) {
+        let _ = self.bus_waker.set(Box::new(wake));
+    }
+
+    /// Wakes the bus to process new work.
+    pub fn wake_bus(&self) {
+        if let Some(wake) = self.bus_waker.get() {
+            wake();
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Manual failover: a replica takes over while its primary is up, without losing writes.
+//!
+//! ```text
+//!   replica                                      primary
+//!   CLUSTER FAILOVER ──── MFSTART ──────────────▶ pauses writes until all earlier ones have run
+//!   waits until it has that offset ◀─ its offset ─ "paused", in every message
+//!   requests votes, "although the primary is up" (election.rs) ──▶ … ──▶ follows the replica, resumes writes
+//! ```
+//!
+//! 1. The primary sends "paused" only when all admitted writes have run and are in the backlog, and nothing more is
+//!    added to the backlog. The offset that it sends then is the last one. The bus detects this and calls
+//!    [`State::stand_still`].
+//! 2. Each side gives up on its own, by its own clock. The primary pauses writes for twice as long as the replica
+//!    tries, so the replica is never promoted after writes have resumed.
+//! 3. FORCE omits the coordination with the primary, TAKEOVER omits the votes, too.
+
+use super::election::Election;
+use super::message::{BusMessage, Header, MessageType, switch};
+use super::node::NodeId;
+use super::state::{BusAction, ClusterState};
+
+/// The factor by which the primary pauses writes longer than the failover may take.
+const PAUSE_FACTOR: u64 = 2;
+
+/// The state of a manual failover, on either side.
+#[derive(Clone, Debug, Default)]
+pub struct ManualFailover {
+    /// The time at which it times out, in milliseconds since the Unix epoch; 0 if there is none.
+    pub end_ms: u64,
+    /// On the replica: set once it may request votes.
+    pub can_start: bool,
+    /// On the replica: the offset at which the primary has stopped.
+    pub primary_offset: Option<u64>,
+    /// On the primary: the replica that takes over.
+    pub replica: Option<NodeId>,
+    /// On the primary: set once its offset no longer changes.
+    pub has_stopped: bool,
+}
+
+/// The mode of CLUSTER FAILOVER.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailoverMode {
+    /// Coordinated with the primary.
+    Coordinated,
+    /// Without the primary (FORCE).
+    Force,
+    /// Without the primary and without votes (TAKEOVER).
+    Takeover,
+}
+
+impl ClusterState {
+    /// Executes CLUSTER FAILOVER.
+    ///
+    /// # Errors
+    /// When this node has no primary that can be replaced.
+    pub fn begin_failover(&mut self, manner: FailoverMode, client: &str, now_ms: u64) -> Result<(), String> {
+        if self.me().is_primary() {
+            return Err("You should send CLUSTER FAILOVER to a replica".into());
+        }
+        let Some(primary) = self.me().primary.and_then(|primary| self.nodes.get(&primary)) else {
+            return Err("I'm a replica but my master is unknown to me".into());
+        };
+        let (failed, link) = (primary.has_failed(), primary.link);
+        if manner == FailoverMode::Coordinated && (failed || link.is_none()) {
+            return Err("Master is down or failed, please use CLUSTER FAILOVER FORCE".into());
+        }
+        self.end_manual_failover();
+        self.manual.end_ms = now_ms.saturating_add(self.settings.manual_failover_ms);
+        if self.election.is_recent(now_ms, self.election_retry_ms()) {
+            log::info!(
+                "Failover election in progress for epoch {}, but received a new manual failover. Resetting the election.",
+                self.election.epoch
+            );
+        }
+        self.election = Election::default();
+        match manner {
+            FailoverMode::Takeover => {
+                log::info!("Taking over the primary (user request from '{client}').");
+                self.bump_epoch();
+                self.promote(now_ms);
+            }
+            FailoverMode::Force => {
+                log::info!("Forced failover user request accepted (user request from '{client}').");
+                self.manual.can_start = true;
+                self.advance_failover(now_ms);
+            }
+            FailoverMode::Coordinated => {
+                log::info!("Manual failover user request accepted (user request from '{client}').");
+                if let Some(link) = link {
+                    self.send(link, &BusMessage::ManualFailover(self.header()));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Pauses writes because a replica of this node requested a manual failover.
+    pub(super) fn pause_for_replica(&mut self, replica: NodeId, now_ms: u64) {
+        let is_mine = self
+            .nodes
+            .get(&replica)
+            .is_some_and(|node| node.primary == Some(self.myself));
+        if !is_mine || !self.me().is_primary() {
+            return;
+        }
+        self.end_manual_failover();
+        let time_ms = self.settings.manual_failover_ms;
+        self.manual.end_ms = now_ms.saturating_add(time_ms);
+        self.manual.replica = Some(replica);
+        let until_ms = now_ms.saturating_add(time_ms.saturating_mul(PAUSE_FACTOR));
+        self.actions.push(BusAction::PauseWrites(until_ms));
+        log::info!("Manual failover requested by replica {replica}.");
+    }
+
+    /// Records that no write is under way any more and that this node's offset is final. Called by the bus.
+    pub fn record_writes_stopped(&mut self, now_ms: u64) {
+        let Some(replica) = self.manual.replica.filter(|_| !self.manual.has_stopped) else {
+            return;
+        };
+        self.manual.has_stopped = true;
+        self.send_offset(replica, now_ms);
+    }
+
+    /// Returns `true` if the bus has to check if writes have stopped.
+    pub fn is_stopping(&self) -> bool {
+        self.manual.replica.is_some() && !self.manual.has_stopped
+    }
+
+    /// Returns `true` if a check is due very soon: writes are about to stop, or an offset is about to be reached.
+    pub fn is_urgent(&self) -> bool {
+        self.is_stopping() || (self.manual.primary_offset.is_some() && !self.manual.can_start)
+    }
+
+    fn send_offset(&mut self, replica: NodeId, now_ms: u64) {
+        if let Some(link) = self.nodes.get(&replica).and_then(|node| node.link) {
+            self.send_ping(link, MessageType::Ping, now_ms);
+        }
+    }
+
+    /// Records the offset at which this replica's primary has stopped.
+    pub(super) fn record_primary_offset(&mut self, id: NodeId, header: &Header, now_ms: u64) {
+        let is_primary = self.me().is_replica() && self.me().primary == Some(id);
+        let wanted = self.manual.end_ms != 0 && self.manual.primary_offset.is_none();
+        if is_primary && wanted && header.switches & switch::PAUSED != 0 {
+            log::info!(
+                "Received replication offset for paused primary manual failover: {}",
+                header.offset
+            );
+            self.manual.primary_offset = Some(header.offset);
+            self.check_primary_offset(now_ms);
+        }
+    }
+
+    /// Advances a manual failover, or ends it after its timeout.
+    pub fn advance_manual_failover(&mut self, now_ms: u64) {
+        if self.manual.end_ms == 0 {
+            return;
+        }
+        if self.manual.end_ms < now_ms {
+            log::warn!("Manual failover timed out.");
+            self.end_manual_failover();
+            return;
+        }
+        if let Some(replica) = self.manual.replica.filter(|_| self.manual.has_stopped) {
+            self.send_offset(replica, now_ms);
+        }
+        self.check_primary_offset(now_ms);
+    }
+
+    /// On the replica: starts the failover once its data has reached the primary's offset.
+    pub fn check_primary_offset(&mut self, now_ms: u64) {
+        if self.me().is_replica() && !self.manual.can_start && self.manual.primary_offset == Some(self.me().offset) {
+            log::info!("All primary replication stream processed, manual failover can start.");
+            self.manual.can_start = true;
+            self.advance_failover(now_ms);
+        }
+    }
+
+    /// Ends the manual failover.
+    pub(super) fn end_manual_failover(&mut self) {
+        if std::mem::take(&mut self.manual).replica.is_some() {
+            self.actions.push(BusAction::ResumeWrites);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

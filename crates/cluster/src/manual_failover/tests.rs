@@ -1,0 +1,97 @@
+//! Tests of the manual failover, in simulated time.
+
+use super::*;
+use crate::receive::tests::SimulatedCluster;
+
+fn begin(net: &mut SimulatedCluster, index: usize, manner: FailoverMode) {
+    let now_ms = net.now_ms;
+    net.nodes[index]
+        .begin_failover(manner, "", now_ms)
+        .expect("it is a replica");
+    net.settle();
+}
+
+#[test]
+fn a_replica_waits_for_the_offset_of_its_primary() {
+    let mut net = SimulatedCluster::with_replicas(3, &[0, 0]);
+    net.nodes[0].me_mut().offset = 500;
+    net.nodes[3].me_mut().offset = 400;
+    begin(&mut net, 3, FailoverMode::Coordinated);
+    net.rounds(10);
+    assert!(
+        net.writes_paused[0] && net.nodes[0].me().is_primary(),
+        "nothing is written, nothing has changed hands"
+    );
+    assert_eq!(net.nodes[3].manual.primary_offset, Some(500));
+    net.nodes[3].me_mut().offset = 500;
+    net.rounds(10);
+    assert!(net.nodes[3].me().has_vote());
+    assert!(!net.writes_paused[0], "whoever waits is sent to the new primary");
+    for index in [0, 4] {
+        assert_eq!(net.nodes[index].me().primary, Some(net.nodes[3].myself));
+        assert!(!net.nodes[index].needs_full_sync);
+    }
+}
+
+#[test]
+fn both_sides_time_out_if_the_offset_is_never_reached() {
+    let mut net = SimulatedCluster::with_replicas(3, &[0]);
+    net.nodes[0].me_mut().offset = 500;
+    begin(&mut net, 3, FailoverMode::Coordinated);
+    net.rounds(60);
+    assert!(net.nodes[0].me().is_primary() && !net.writes_paused[0]);
+    assert_eq!((net.nodes[0].manual.end_ms, net.nodes[3].manual.end_ms), (0, 0));
+    net.nodes[3].me_mut().offset = 500;
+    net.rounds(20);
+    assert!(net.nodes[3].me().is_replica(), "too late");
+}
+
+#[test]
+fn force_requests_votes_and_takeover_does_not() {
+    let mut net = SimulatedCluster::with_replicas(3, &[0]);
+    net.nodes[0].me_mut().offset = 500;
+    begin(&mut net, 3, FailoverMode::Force);
+    net.rounds(5);
+    assert!(net.nodes[3].me().has_vote() && net.nodes[0].me().is_replica());
+
+    let mut net = SimulatedCluster::with_replicas(3, &[0]);
+    net.unreachable.extend([0, 1, 2]);
+    net.rounds(30);
+    begin(&mut net, 3, FailoverMode::Takeover);
+    assert!(net.nodes[3].me().has_vote(), "nobody was asked");
+    net.unreachable.clear();
+    net.rounds(80);
+    assert_eq!(net.nodes[0].me().primary, Some(net.nodes[3].myself));
+    assert_eq!(net.nodes[1].nodes[&net.nodes[3].myself].slots, net.nodes[3].me().slots);
+}
+
+#[test]
+fn only_a_replica_may_request_a_manual_failover() {
+    let mut net = SimulatedCluster::with_replicas(3, &[0]);
+    let now_ms = net.now_ms;
+    let refusal = net.nodes[0].begin_failover(FailoverMode::Coordinated, "", now_ms);
+    assert_eq!(refusal, Err("You should send CLUSTER FAILOVER to a replica".into()));
+    net.unreachable.push(0);
+    net.rounds(14);
+    net.nodes[3].settings.replica_no_failover = true;
+    net.rounds(15);
+    let refusal = net.nodes[3].begin_failover(FailoverMode::Coordinated, "", net.now_ms);
+    assert!(refusal.is_err_and(|text| text.starts_with("Master is down or failed")));
+    let stranger = net.nodes[1].myself;
+    net.nodes[2].pause_for_replica(stranger, net.now_ms);
+    assert!(
+        net.nodes[2].manual.replica.is_none(),
+        "only its own replicas may stop a primary"
+    );
+}
+
+#[test]
+fn an_offset_of_zero_can_be_reached() {
+    let mut net = SimulatedCluster::with_replicas(3, &[0]);
+    begin(&mut net, 3, FailoverMode::Coordinated);
+    net.rounds(10);
+    assert!(
+        net.nodes[3].me().has_vote(),
+        "an offset of 0 is one that can be reached"
+    );
+}

@@ -1,0 +1,361 @@
+//! The cluster configuration file (`nodes.conf`) in Valkey's format: a line for each node, and a line of variables. A
+//! new file is written next to the old one and renamed, so it is always complete. The lock is held on a descriptor that
+//! stays open for the lifetime of the process.
+
+use std::fmt::Write as _;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::{Flock, FlockArg};
+
+use super::node::{Node, NodeFlags, NodeId};
+use super::settings::ClusterSettings;
+use super::state::ClusterState;
+use weft_base::slots::SLOTS;
+
+/// The locked cluster configuration file of a running node.
+pub struct NodesFile {
+    path: PathBuf,
+    _lock: Flock<File>,
+}
+
+/// The file could not be used. The reason has been logged.
+#[derive(Debug)]
+pub struct NodesFileUnusable;
+
+/// A line that cannot be parsed.
+#[derive(Debug, PartialEq, Eq)]
+pub struct CorruptedLine(pub String);
+
+impl NodesFile {
+    /// Locks the file. Creates it if it is missing.
+    ///
+    /// # Errors
+    /// When it cannot be opened, or another node uses it.
+    pub fn lock(path: PathBuf) -> Result<Self, NodesFileUnusable> {
+        let shown = path.display();
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)
+            .map_err(|error| {
+                log::warn!("Can't open {shown} in order to acquire a lock: {error}");
+                NodesFileUnusable
+            })?;
+        let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, error)| {
+            if error == nix::errno::Errno::EWOULDBLOCK {
+                log::warn!(
+                    "Sorry, the cluster configuration file {shown} is already used by a different Cluster node. Please \
+                     make sure that different nodes use different cluster configuration files."
+                );
+            } else {
+                log::warn!("Impossible to lock {shown}: {error}");
+            }
+            NodesFileUnusable
+        })?;
+        Ok(NodesFile { path, _lock: lock })
+    }
+
+    /// Loads the state from the file. Returns `None` if it is empty.
+    ///
+    /// # Errors
+    /// When it cannot be read or parsed.
+    pub fn load(&self, settings: ClusterSettings, now_ms: u64) -> Result<Option<ClusterState>, NodesFileUnusable> {
+        let shown = self.path.display();
+        let text = std::fs::read(&self.path).map_err(|error| {
+            log::warn!("Loading the cluster node config from {shown}: {error}");
+            NodesFileUnusable
+        })?;
+        if text.is_empty() {
+            return Ok(None);
+        }
+        match parse(&String::from_utf8_lossy(&text), settings, now_ms) {
+            Ok(state) => Ok(Some(state)),
+            Err(CorruptedLine(line)) => {
+                log::warn!("Unrecoverable error: corrupted cluster config file \"{line}\".");
+                Err(NodesFileUnusable)
+            }
+        }
+    }
+
+    /// Replaces the file. With `sync`, the file and its directory are synced to disk.
+    ///
+    /// # Errors
+    /// When a file system operation fails.
+    pub fn save(&self, text: &str, sync: bool) -> io::Result<()> {
+        let mut name = self.path.clone().into_os_string();
+        name.push(format!(".tmp-{}", std::process::id()));
+        let temporary = PathBuf::from(name);
+        let written = self.write(&temporary, text, sync);
+        if written.is_err() {
+            // The temporary file is not needed.
+            let _ = std::fs::remove_file(&temporary);
+        }
+        written
+    }
+
+    fn write(&self, temporary: &Path, text: &str, sync: bool) -> io::Result<()> {
+        let mut file = File::create(temporary)?;
+        file.write_all(text.as_bytes())?;
+        if sync {
+            file.sync_all()?;
+        }
+        std::fs::rename(temporary, &self.path)?;
+        if sync {
+            let directory = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
+            File::open(directory.unwrap_or(Path::new(".")))?.sync_all()?;
+        }
+        Ok(())
+    }
+}
+
+// ---- writing --------------------------------------------------------------------------------------------------------
+/// Returns the text of the file.
+pub fn nodes_file_text(state: &ClusterState) -> String {
+    let mut out = String::new();
+    let nodes = state.nodes.values().filter(|node| !node.is_in_handshake());
+    for node in nodes {
+        let address = &node.address;
+        let _ = write!(
+            out,
+            "{} {}:{}@{},{}",
+            node.id, address.ip, node.address.tcp_port, address.bus_port, node.announced.hostname
+        );
+        for (name, value) in auxiliary_fields(node) {
+            let _ = write!(out, ",{name}={value}");
+        }
+        super::nodes_text::append_node_fields(&mut out, state, node);
+        out.push('\n');
+    }
+    let _ = writeln!(
+        out,
+        "vars currentEpoch {} lastVoteEpoch {}",
+        state.current_epoch, state.last_vote_epoch
+    );
+    out
+}
+
+/// Returns the auxiliary fields after the address, in Valkey's order.
+fn auxiliary_fields(node: &Node) -> Vec<(&'static str, String)> {
+    let announced = &node.announced;
+    let port = |port: u16| if port == 0 { String::new() } else { port.to_string() };
+    let all = [
+        ("availability-zone", announced.availability_zone.clone()),
+        ("client-tls-port", port(announced.client_tls_port)),
+        ("client-tcp-port", port(announced.client_port)),
+        ("client-ipv6", announced.client_ipv6.clone()),
+        ("client-ipv4", announced.client_ipv4.clone()),
+        ("tls-port", node.address.tls_port.to_string()),
+        ("nodename", announced.human_name.clone()),
+        ("shard-id", node.shard.to_string()),
+    ];
+    all.into_iter().filter(|(_, value)| !value.is_empty()).collect()
+}
+
+// ---- reading --------------------------------------------------------------------------------------------------------
+/// Parses the text of the file.
+///
+/// # Errors
+/// The line that cannot be parsed.
+pub fn parse(text: &str, settings: ClusterSettings, now_ms: u64) -> Result<ClusterState, CorruptedLine> {
+    let mut state = ClusterState::empty(NodeId::random(), settings);
+    let mut reader = NodesFileParser {
+        myself: None,
+        sharded: Vec::new(),
+        now_ms,
+    };
+    for line in text.lines() {
+        let line = line.trim();
+        if !line.is_empty() {
+            reader
+                .line(&mut state, line)
+                .ok_or_else(|| CorruptedLine(line.to_owned()))?;
+        }
+    }
+    let corrupted = || CorruptedLine(text.lines().last().unwrap_or_default().to_owned());
+    state.myself = reader.myself.ok_or_else(corrupted)?;
+    // A replica without a shard in the file belongs to the shard of its primary.
+    let followers: Vec<(NodeId, NodeId)> = state
+        .nodes
+        .values()
+        .filter_map(|node| Some((node.id, node.primary?)))
+        .collect();
+    for (replica, primary) in followers {
+        let shard = state.nodes.get(&primary).map(|node| node.shard);
+        let listed = reader.sharded.contains(&replica);
+        let (Some(shard), Some(node)) = (shard, state.nodes.get_mut(&replica)) else {
+            return Err(corrupted());
+        };
+        if !listed {
+            node.shard = shard;
+        } else if node.shard != shard && reader.sharded.contains(&primary) {
+            return Err(corrupted());
+        }
+        node.config_epoch = 0;
+        if let Some(node) = state.nodes.get_mut(&primary) {
+            node.flags.set(NodeFlags::MIGRATE_TO, true);
+        }
+    }
+    state.current_epoch = state.newest_epoch();
+    state.update_own_entry();
+    (state.todo.save, state.todo.publish) = (false, true);
+    Ok(state)
+}
+
+struct NodesFileParser {
+    myself: Option<NodeId>,
+    /// The nodes whose shards the file contains.
+    sharded: Vec<NodeId>,
+    now_ms: u64,
+}
+
+impl NodesFileParser {
+    fn line(&mut self, state: &mut ClusterState, line: &str) -> Option<()> {
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        if words.first()?.eq_ignore_ascii_case("vars") {
+            return Self::variables(state, &words[1..]);
+        }
+        let [name, address, flags, primary, ping, pong, epoch, _link, slots @ ..] = words.as_slice() else {
+            return None;
+        };
+        let id = NodeId::parse(name.as_bytes())?;
+        self.ensure_node(state, id);
+        let mut node = state.nodes.remove(&id)?;
+        let read = self
+            .address(&mut node, address)
+            .and_then(|()| self.flags(&mut node, flags));
+        state.nodes.insert(id, node);
+        read?;
+        if *primary != "-" {
+            let primary = NodeId::parse(primary.as_bytes())?;
+            self.ensure_node(state, primary);
+            state.nodes.get_mut(&id)?.primary = Some(primary);
+        }
+        let node = state.nodes.get_mut(&id)?;
+        let number = |word: &str| word.parse::<u64>().unwrap_or(0);
+        node.ping_sent_ms = if number(ping) > 0 { self.now_ms } else { 0 };
+        node.pong_received_ms = if number(pong) > 0 { self.now_ms } else { 0 };
+        node.config_epoch = number(epoch);
+        slots.iter().try_for_each(|word| self.slots(state, id, word))
+    }
+
+    fn variables(state: &mut ClusterState, words: &[&str]) -> Option<()> {
+        for pair in words.chunks(2) {
+            let [name, value] = pair else {
+                return None;
+            };
+            let value = value.parse().unwrap_or(0);
+            match name.to_ascii_lowercase().as_str() {
+                "currentepoch" => state.current_epoch = value,
+                "lastvoteepoch" => state.last_vote_epoch = value,
+                _ => log::info!("Skipping unknown cluster config variable '{name}'"),
+            }
+        }
+        Some(())
+    }
+
+    fn ensure_node(&self, state: &mut ClusterState, id: NodeId) {
+        let now_ms = self.now_ms;
+        state
+            .nodes
+            .entry(id)
+            .or_insert_with(|| Node::new(id, NodeFlags::default(), now_ms));
+    }
+
+    /// Parses `ip:port[@bus][,hostname][,name=value]*`.
+    fn address(&mut self, node: &mut Node, word: &str) -> Option<()> {
+        let mut parts = word.split(',');
+        let (ip, ports) = parts.next()?.rsplit_once(':')?;
+        let number = |word: &str| word.parse::<u16>().unwrap_or(0);
+        let (port, bus) = match ports.split_once('@') {
+            Some((port, bus)) => (number(port), number(bus)),
+            None => {
+                let port = number(ports);
+                (port, port.saturating_add(super::settings::BUS_PORT_OFFSET))
+            }
+        };
+        node.address.ip = ip.to_owned();
+        (node.address.tcp_port, node.address.bus_port) = (port, bus);
+        node.announced.hostname = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            let (name, value) = part.split_once('=')?;
+            if value.contains('=') {
+                return None;
+            }
+            match name {
+                "shard-id" => {
+                    node.shard = NodeId::parse(value.as_bytes())?;
+                    self.sharded.push(node.id);
+                }
+                "nodename" => node.announced.human_name = value.to_owned(),
+                "client-ipv4" => node.announced.client_ipv4 = value.parse::<std::net::Ipv4Addr>().ok()?.to_string(),
+                "client-ipv6" => node.announced.client_ipv6 = value.parse::<std::net::Ipv6Addr>().ok()?.to_string(),
+                "tcp-port" => node.address.tcp_port = value.parse().ok()?,
+                "tls-port" => node.address.tls_port = value.parse().ok()?,
+                "client-tcp-port" => node.announced.client_port = value.parse().ok()?,
+                "client-tls-port" => node.announced.client_tls_port = value.parse().ok()?,
+                "availability-zone" => node.announced.availability_zone = value.to_owned(),
+                _ => return None,
+            }
+        }
+        Some(())
+    }
+
+    fn flags(&mut self, node: &mut Node, words: &str) -> Option<()> {
+        for word in words.split(',') {
+            let flag = match word.to_ascii_lowercase().as_str() {
+                "myself" => {
+                    if self.myself.is_some_and(|known| known != node.id) {
+                        return None;
+                    }
+                    self.myself = Some(node.id);
+                    NodeFlags::MYSELF
+                }
+                "master" | "primary" => NodeFlags::PRIMARY,
+                "slave" | "replica" => NodeFlags::REPLICA,
+                "fail?" => NodeFlags::PFAIL,
+                "fail" => {
+                    node.failed_ms = self.now_ms;
+                    NodeFlags::FAIL
+                }
+                "handshake" => NodeFlags::HANDSHAKE,
+                "noaddr" => NodeFlags::NO_ADDRESS,
+                "nofailover" => NodeFlags::NO_FAILOVER,
+                "noflags" => NodeFlags::default(),
+                _ => return None,
+            };
+            node.flags.set(flag, true);
+        }
+        Some(())
+    }
+
+    /// Parses `5`, `5-9`, `[5->-node]` or `[5-<-node]`.
+    fn slots(&mut self, state: &mut ClusterState, owner: NodeId, word: &str) -> Option<()> {
+        let number = |word: &str| word.parse::<u16>().ok().filter(|slot| usize::from(*slot) < SLOTS);
+        if let Some(open) = word.strip_prefix('[') {
+            let (slot, rest) = open.strip_suffix(']')?.split_once('-')?;
+            let slot = number(slot)?;
+            let id = NodeId::parse(rest.get(2..)?.as_bytes())?;
+            self.ensure_node(state, id);
+            match rest.get(..2)? {
+                ">-" => state.set_migrating(slot, Some(id)),
+                "<-" => state.set_importing(slot, Some(id)),
+                _ => return None,
+            }
+            return Some(());
+        }
+        let (first, last) = match word.split_once('-') {
+            Some((first, last)) => (number(first)?, number(last)?),
+            None => (number(word)?, number(word)?),
+        };
+        for slot in first..=last {
+            state.add_slot(owner, slot);
+        }
+        Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,89 @@
+//! The slots in migration, as recorded in the dump of a full synchronisation. A replica that takes over continues their
+//! migration.
+//!
+//! The auxiliary field is a list of `slot<node,` for slots imported from a node, and `slot>node,` for slots migrating
+//! to a node.
+
+use super::node::NodeId;
+use super::state::ClusterState;
+use weft_base::slots::SLOTS;
+
+/// The name of the auxiliary field.
+pub const AUX_FIELD: &str = "cluster-slot-states";
+
+/// The direction of a migration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum MigrationDirection {
+    Importing,
+    Migrating,
+}
+
+/// A slot in migration from or to a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlotInMigration {
+    slot: u16,
+    way: MigrationDirection,
+    node: NodeId,
+}
+
+impl SlotInMigration {
+    /// Parses one entry: `609<` or `609>` and a node ID.
+    fn parse(text: &str) -> Option<SlotInMigration> {
+        let at = text.find(['<', '>'])?;
+        let (slot, rest) = text.split_at(at);
+        let (mark, node) = rest.split_at(1);
+        Some(SlotInMigration {
+            slot: slot.parse().ok().filter(|slot| usize::from(*slot) < SLOTS)?,
+            way: if mark == "<" {
+                MigrationDirection::Importing
+            } else {
+                MigrationDirection::Migrating
+            },
+            node: NodeId::parse(node.as_bytes())?,
+        })
+    }
+}
+
+impl ClusterState {
+    /// Returns the auxiliary field for the dump of a replica, or `None` if no slot is in migration.
+    pub fn slots_in_migration_field(&self) -> Option<String> {
+        let part = |mark: char| move |(slot, node): (&u16, &NodeId)| format!("{slot}{mark}{node},");
+        let incoming = self.importing.iter().map(part('<'));
+        let text: String = incoming.chain(self.migrating.iter().map(part('>'))).collect();
+        (!text.is_empty()).then_some(text)
+    }
+
+    /// Applies the auxiliary field from the dump of this node's primary.
+    pub fn apply_slots_in_migration(&mut self, note: &[u8]) {
+        let text = String::from_utf8_lossy(note);
+        for part in text.split_terminator(',') {
+            match SlotInMigration::parse(part) {
+                Some(open) => self.unapplied_migrations.push(open),
+                None => log::warn!("Invalid entry about a migrating slot in the primary's dump: '{part}'"),
+            }
+        }
+        self.apply_known_migrations();
+    }
+
+    /// Applies the recorded migrations whose nodes are known by now.
+    pub(super) fn apply_known_migrations(&mut self) {
+        if self.unapplied_migrations.is_empty() {
+            return;
+        }
+        let (known, unknown): (Vec<SlotInMigration>, Vec<SlotInMigration>) =
+            std::mem::take(&mut self.unapplied_migrations)
+                .into_iter()
+                .partition(|open| self.nodes.contains_key(&open.node));
+        self.unapplied_migrations = unknown;
+        for SlotInMigration { slot, way, node } in known {
+            match way {
+                MigrationDirection::Importing => self.set_importing(slot, Some(node)),
+                MigrationDirection::Migrating => self.set_migrating(slot, Some(node)),
+            }
+            self.todo.save = true;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

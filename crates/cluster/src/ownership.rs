@@ -1,0 +1,249 @@
+//! Processes what a node announces about its role and its slots, as far as it is newer than what is known, and the
+//! changes of this node's own role that follow from it.
+
+use super::message::Header;
+use super::node::{NodeFlags, NodeId};
+use super::slot_set::SlotSet;
+use super::state::{BusAction, ClusterState};
+use weft_base::slots::SLOTS;
+
+/// The slots that a node has taken by claiming them.
+struct ClaimedSlots {
+    /// The primary of this node's shard.
+    from: NodeId,
+    /// The slots that this node owned.
+    from_myself: Vec<u16>,
+    /// `true` if any of the slots belonged to that primary.
+    any_from_primary: bool,
+}
+
+impl ClusterState {
+    pub(super) fn apply_announced_role_and_slots(&mut self, id: NodeId, header: &Header) {
+        let Some(node) = self.nodes.get(&id) else {
+            return;
+        };
+        if id == self.myself {
+            return;
+        }
+        let was_replica = node.is_replica();
+        match header.primary {
+            None => self.make_primary(id),
+            Some(primary) => self.record_replica(id, primary, header.config_epoch),
+        }
+        let Some(node) = self.nodes.get(&id) else {
+            return;
+        };
+        if header.primary.is_none() && (was_replica || node.slots != header.slots) {
+            self.update_slots(id, header.config_epoch, &header.slots);
+            self.send_update_if_outdated(id, header);
+        }
+        self.resolve_epoch_collision(id, header);
+    }
+
+    fn record_replica(&mut self, id: NodeId, primary: NodeId, epoch: u64) {
+        let known = self.shard_of(&primary);
+        let Some(node) = self.nodes.get(&id) else {
+            return;
+        };
+        let (was_primary, same_shard, followed) = (!node.is_replica(), known == Some(node.shard), node.primary);
+        if was_primary {
+            match same_shard {
+                true => self.record_failover(id, primary, epoch),
+                false => {
+                    let slots = self.delete_slots_of(id);
+                    log::info!("Node {id} is no longer primary; removed all {slots} slot(s) it used to own");
+                }
+            }
+            if let Some(node) = self.nodes.get_mut(&id) {
+                node.flags.set(NodeFlags::PRIMARY.union(NodeFlags::MIGRATE_TO), false);
+                node.flags.set(NodeFlags::REPLICA, true);
+            }
+            (self.todo.save, self.todo.publish, self.health_may_have_changed) = (true, true, true);
+        }
+        let Some(shard) = known.filter(|_| followed != Some(primary)) else {
+            return;
+        };
+        log::info!("Node {id} is now a replica of node {primary} in shard {shard}");
+        self.set_primary_of(id, primary);
+        // This comes before this node's shard is changed, because the shard decides if a full synchronisation is
+        // needed.
+        self.leave_replica_chain();
+        if let Some(node) = self.nodes.get_mut(&id) {
+            node.shard = shard;
+        }
+        (self.todo.save, self.todo.publish) = (true, true);
+    }
+
+    /// Records that a primary has become a replica of another node of its shard.
+    fn record_failover(&mut self, id: NodeId, to: NodeId, epoch: u64) {
+        let old = self.nodes.get(&id).map_or(0, |node| node.config_epoch);
+        if old > epoch {
+            log::info!("Ignore stale message from {id}; gossip config epoch: {epoch}, current config epoch: {old}");
+            return;
+        }
+        if to == self.myself {
+            // This node knows its own role best.
+            return;
+        }
+        self.make_primary(to);
+        let slots: Vec<u16> = match self.nodes.get(&id) {
+            Some(node) => node.slots.iter().collect(),
+            None => Vec::new(),
+        };
+        for slot in &slots {
+            self.delete_slot(*slot);
+            self.add_slot(to, *slot);
+        }
+        if let Some(node) = self.nodes.get_mut(&to) {
+            node.config_epoch = node.config_epoch.max(epoch);
+        }
+        (self.todo.save, self.todo.sync) = (true, true);
+        log::info!(
+            "A failover occurred; node {id} lost {} slot(s) and failed over to node {to} with a config epoch of {epoch}",
+            slots.len()
+        );
+    }
+
+    /// Sends the current owner to a node that claims slots with an old configuration epoch.
+    fn send_update_if_outdated(&mut self, id: NodeId, header: &Header) {
+        let newer = header.slots.iter().find_map(|slot| {
+            let owner = self.owner(slot).filter(|owner| *owner != id)?;
+            let claimed = !self.unclaimed.contains(slot);
+            let node = self.nodes.get(&owner)?;
+            (claimed && node.config_epoch > header.config_epoch).then_some(owner)
+        });
+        let link = self.nodes.get(&id).and_then(|node| node.link);
+        if let (Some(owner), Some(link)) = (newer, link) {
+            self.send_update(link, owner);
+        }
+    }
+
+    /// Resolves a collision of configuration epochs: of two primaries with the same epoch, the one with the smaller ID
+    /// takes a new one.
+    fn resolve_epoch_collision(&mut self, id: NodeId, header: &Header) {
+        let me = self.me();
+        let Some(node) = self.nodes.get(&id) else {
+            return;
+        };
+        let collides = node.is_primary()
+            && me.is_primary()
+            && header.config_epoch == me.config_epoch
+            && node.config_epoch == me.config_epoch;
+        if collides && id > self.myself {
+            self.current_epoch += 1;
+            let epoch = self.current_epoch;
+            log::info!(
+                "configEpoch collision with node {}. configEpoch set to {epoch}",
+                node.log_name()
+            );
+            self.me_mut().config_epoch = epoch;
+            (self.todo.save, self.todo.sync) = (true, true);
+        }
+    }
+
+    /// Applies the slots that a node announces, as far as they are newer than what is known. If this node's shard has
+    /// lost all slots to that node, this node becomes its replica.
+    pub fn update_slots(&mut self, id: NodeId, epoch: u64, slots: &SlotSet) {
+        if id == self.myself {
+            log::info!("Discarding UPDATE message about myself.");
+            return;
+        }
+        let same_shard = self.shard_of(&id) == Some(self.me().shard);
+        let mut taken = ClaimedSlots {
+            from: self.my_primary(),
+            from_myself: Vec::new(),
+            any_from_primary: false,
+        };
+        for slot in 0..SLOTS as u16 {
+            match slots.contains(slot) {
+                true => self.process_claimed_slot(id, epoch, slot, &mut taken),
+                false => self.process_unclaimed_slot(id, epoch, slot),
+            }
+        }
+        let is_bare = |node: NodeId| self.nodes.get(&node).is_none_or(|node| node.slots.is_empty());
+        let outdated = self.epoch_of(self.me()) < epoch;
+        let replaced =
+            same_shard && outdated && slots.is_empty() && self.me().slots.is_empty() && self.me().primary != Some(id);
+        if (taken.any_from_primary || replaced) && is_bare(taken.from) {
+            if self.settings.allows_replica_migration || same_shard {
+                log::info!("Configuration change detected. Reconfiguring myself as a replica of node {id}");
+                self.set_primary(id, !same_shard, !same_shard);
+                self.todo.sync = true;
+                return;
+            }
+            if self.me().is_primary() {
+                log::info!("My last slot was migrated to node {id}. I am now an empty primary.");
+            }
+        }
+        if !taken.from_myself.is_empty() {
+            self.actions.push(BusAction::DropKeys(taken.from_myself));
+        }
+    }
+
+    pub(super) fn shard_of(&self, id: &NodeId) -> Option<NodeId> {
+        self.nodes.get(id).map(|node| node.shard)
+    }
+
+    /// Processes a slot that a node claims.
+    fn process_claimed_slot(&mut self, id: NodeId, epoch: u64, slot: u16, taken: &mut ClaimedSlots) {
+        let owner = self.owner(slot);
+        if owner == Some(id) {
+            self.unclaimed.set(slot, false);
+            return;
+        }
+        let epoch_of_owner = owner
+            .and_then(|owner| self.nodes.get(&owner))
+            .map(|node| node.config_epoch);
+        let free = owner.is_none() || self.unclaimed.contains(slot);
+        if !free && epoch_of_owner.is_some_and(|known| known >= epoch) {
+            return;
+        }
+        if owner == Some(self.myself) {
+            taken.from_myself.push(slot);
+        }
+        taken.any_from_primary |= owner == Some(taken.from);
+        if let Some(owner) = owner.filter(|owner| self.shard_of(owner) != self.shard_of(&id)) {
+            log::info!("Slot {slot} is migrated from node {owner} to node {id}.");
+        }
+        if self.migrating.contains_key(&slot) && self.shard_of(&id) != Some(self.me().shard) {
+            self.set_migrating(slot, None);
+        }
+        if let Some(source) = self.importing.get(&slot).copied().filter(|source| *source != id) {
+            let same = self.shard_of(&source) == self.shard_of(&id);
+            self.set_importing(slot, same.then_some(id));
+        }
+        self.delete_slot(slot);
+        self.add_slot(id, slot);
+        (self.todo.save, self.todo.sync, self.health_may_have_changed) = (true, true, true);
+    }
+
+    /// Processes a slot that a node does not claim.
+    fn process_unclaimed_slot(&mut self, id: NodeId, epoch: u64, slot: u16) {
+        if self.owner(slot) == Some(id) {
+            // The node stays the owner until another node claims the slot. An additional redirect does less harm than
+            // no owner.
+            self.unclaimed.set(slot, true);
+        }
+        if let Some(target) = self.migrating.get(&slot).copied().filter(|target| *target != id) {
+            let behind = self
+                .nodes
+                .get(&target)
+                .is_some_and(|node| node.config_epoch < epoch || node.is_replica());
+            if behind && self.shard_of(&target) == self.shard_of(&id) {
+                self.set_migrating(slot, Some(id));
+                (self.todo.save, self.todo.sync) = (true, true);
+            }
+        }
+        if self.me().is_primary() && self.importing.get(&slot) == Some(&id) {
+            // The old owner has released the slot, so the migration is complete. The last step was missed here.
+            self.set_importing(slot, None);
+            if self.owner(slot) != Some(self.myself) {
+                let myself = self.myself;
+                self.delete_slot(slot);
+                self.add_slot(myself, slot);
+                self.bump_epoch();
+                (self.todo.save, self.todo.sync, self.health_may_have_changed) = (true, true, true);
+            }
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! Tests of nodes that communicate without a network.
+
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::message::MessageType;
+use crate::message::{decode, encode};
+use crate::nodes_conf;
+use crate::settings::ClusterSettings;
+use weft_base::slots::SLOTS;
+
+/// A simulated network of nodes. A link `(node, link)` at one end is `(node, link)` at the other.
+pub struct SimulatedCluster {
+    pub nodes: Vec<ClusterState>,
+    wires: BTreeMap<(usize, LinkId), (usize, LinkId)>,
+    next_link: LinkId,
+    pub now_ms: u64,
+    /// The nodes that neither send nor receive.
+    pub unreachable: Vec<usize>,
+    /// The cluster configuration file of each node. It is written before anything is sent.
+    pub node_files: Vec<String>,
+    /// The number of lost messages per thousand.
+    pub lost_per_thousand: u64,
+    /// Set for each node that has paused writes.
+    pub writes_paused: Vec<bool>,
+}
+
+impl SimulatedCluster {
+    pub fn new(count: u16) -> SimulatedCluster {
+        let settings = |index: u16| ClusterSettings {
+            node_timeout_ms: 1000,
+            gossip_percent: 10,
+            requires_full_coverage: true,
+            forget_s: 60,
+            allows_replica_migration: true,
+            migration_barrier: 1,
+            validity_factor: 10,
+            manual_failover_ms: 5000,
+            tcp_port: 7000 + index,
+            bus_port: 17000 + index,
+            ..ClusterSettings::default()
+        };
+        SimulatedCluster {
+            nodes: (0..count).map(|index| ClusterState::new(settings(index), 1)).collect(),
+            wires: BTreeMap::new(),
+            next_link: 0,
+            now_ms: 10_000,
+            unreachable: Vec::new(),
+            node_files: vec![String::new(); usize::from(count)],
+            lost_per_thousand: 0,
+            writes_paused: vec![false; usize::from(count)],
+        }
+    }
+
+    /// Restarts a node with its cluster configuration file.
+    pub fn restart(&mut self, index: usize) {
+        let links: Vec<LinkId> = self.nodes[index].links.keys().copied().collect();
+        for link in links {
+            self.act(index, BusAction::Close(link));
+        }
+        let settings = self.nodes[index].settings.clone();
+        self.nodes[index] = nodes_conf::parse(&self.node_files[index], settings, self.now_ms).expect("it wrote that");
+    }
+
+    /// Writes the cluster configuration file, as the bus does before it sends.
+    fn write_node_file(&mut self, index: usize) {
+        let state = &mut self.nodes[index];
+        if std::mem::take(&mut state.todo.save) {
+            self.node_files[index] = nodes_conf::nodes_file_text(state);
+        }
+    }
+
+    /// Performs the actions of the nodes until there are no more.
+    pub fn settle(&mut self) {
+        for _ in 0..1000 {
+            let mut quiet = true;
+            for from in 0..self.nodes.len() {
+                let actions = std::mem::take(&mut self.nodes[from].actions);
+                self.write_node_file(from);
+                for action in actions {
+                    quiet = false;
+                    self.act(from, action);
+                }
+            }
+            if quiet {
+                return;
+            }
+        }
+        panic!("the nodes do not stop talking");
+    }
+
+    fn act(&mut self, from: usize, action: BusAction) {
+        match action {
+            BusAction::Connect { node, port, .. } => {
+                let to = usize::from(port - 17000);
+                if self.unreachable.contains(&to) || self.unreachable.contains(&from) {
+                    if let Some(node) = self.nodes[from]
+                        .nodes
+                        .get_mut(&node)
+                        .filter(|node| node.ping_sent_ms == 0)
+                    {
+                        node.ping_sent_ms = self.now_ms;
+                    }
+                    return;
+                }
+                let (here, there) = (self.next_link, self.next_link + 1);
+                self.next_link += 2;
+                self.wires.insert((from, here), (to, there));
+                self.wires.insert((to, there), (from, here));
+                self.nodes[to].on_link_made(there, None, self.now_ms);
+                self.nodes[from].on_link_made(here, Some(node), self.now_ms);
+            }
+            BusAction::Send(link, bytes) => {
+                let Some((to, there)) = self.wires.get(&(from, link)).copied() else {
+                    return;
+                };
+                let lost = fastrand::u64(..1000) < self.lost_per_thousand;
+                if !lost && !self.unreachable.contains(&to) && !self.unreachable.contains(&from) {
+                    let message = decode(&bytes).expect("it was written by a node");
+                    let ends = LinkAddresses {
+                        peer: "127.0.0.1".into(),
+                        local: "127.0.0.1".into(),
+                    };
+                    self.nodes[to].receive(there, message, &ends, self.now_ms);
+                }
+            }
+            BusAction::Close(link) => {
+                if let Some((to, there)) = self.wires.remove(&(from, link)) {
+                    self.wires.remove(&(to, there));
+                    self.nodes[to].on_link_lost(there);
+                }
+            }
+            BusAction::PauseWrites(_) => {
+                self.writes_paused[from] = true;
+                let now_ms = self.now_ms;
+                self.nodes[from].record_writes_stopped(now_ms);
+            }
+            BusAction::ResumeWrites => self.writes_paused[from] = false,
+            BusAction::DropKeys(_) | BusAction::Publish { .. } => {}
+        }
+    }
+
+    pub fn rounds(&mut self, count: usize) {
+        for _ in 0..count {
+            self.now_ms += 100;
+            for index in 0..self.nodes.len() {
+                if !self.unreachable.contains(&index) {
+                    self.nodes[index].run_round(self.now_ms);
+                }
+            }
+            self.settle();
+        }
+    }
+
+    /// Creates primaries, followed by a replica for each index in `of`.
+    pub fn with_replicas(primaries: u16, of: &[usize]) -> SimulatedCluster {
+        let count = primaries + of.len() as u16;
+        let mut net = SimulatedCluster::new(count);
+        net.form(primaries, count);
+        for (number, primary) in of.iter().enumerate() {
+            let id = *net.nodes[*primary].myself.as_bytes();
+            let now_ms = net.now_ms;
+            net.nodes[usize::from(primaries) + number]
+                .replicate(&id, false, now_ms)
+                .expect("it is a primary");
+        }
+        net.rounds(30);
+        for state in &mut net.nodes {
+            // They have the data of their primaries by now.
+            state.needs_full_sync = false;
+        }
+        net
+    }
+
+    /// Creates nodes that know each other and share the slots evenly.
+    pub fn formed(count: u16) -> SimulatedCluster {
+        let mut net = SimulatedCluster::new(count);
+        net.form(count, count);
+        net
+    }
+
+    fn form(&mut self, primaries: u16, count: u16) {
+        for index in 0..count {
+            let (first, last) = (
+                u32::from(index) * 16384 / u32::from(primaries),
+                (u32::from(index) + 1) * 16384 / u32::from(primaries),
+            );
+            if index < primaries {
+                self.nodes[usize::from(index)]
+                    .change_slots(&[(first as u16, last as u16 - 1)], false)
+                    .expect("they are free");
+            }
+            if index > 0 {
+                let now_ms = self.now_ms;
+                assert!(self.nodes[0].meet("127.0.0.1", 7000 + index, 17000 + index, now_ms));
+            }
+        }
+        self.rounds(100);
+    }
+}
+
+#[test]
+fn nodes_that_meet_form_a_cluster() {
+    let net = SimulatedCluster::formed(4);
+    for state in &net.nodes {
+        assert_eq!(state.nodes.len(), 4);
+        assert!(state.is_up && state.size == 4);
+        assert!(
+            state.nodes.values().all(|node| !node.is_in_handshake()),
+            "all names are known"
+        );
+        assert_eq!(state.nodes.values().map(|node| node.slots.len()).sum::<usize>(), 16384);
+        assert_eq!(state.me().address.ip, "127.0.0.1", "others have told");
+    }
+    let mut epochs: Vec<u64> = net.nodes.iter().map(|state| state.me().config_epoch).collect();
+    epochs.sort_unstable();
+    epochs.dedup();
+    assert_eq!(epochs.len(), 4, "no two primaries have one version");
+}
+
+#[test]
+fn a_silent_node_is_marked_as_failing_and_comes_back() {
+    let mut net = SimulatedCluster::formed(3);
+    let id = net.nodes[2].myself;
+    net.unreachable.push(2);
+    net.rounds(60);
+    for state in &net.nodes[..2] {
+        assert!(state.nodes[&id].has_failed() && !state.is_up);
+    }
+    net.unreachable.clear();
+    net.rounds(100);
+    for state in &net.nodes {
+        assert!(!state.nodes[&id].has_failed() && state.is_up);
+    }
+}
+
+#[test]
+fn a_slot_that_changes_hands_is_known_to_all() {
+    use crate::changes::SlotChange;
+    let mut net = SimulatedCluster::formed(3);
+    let (from, to) = (net.nodes[0].myself, net.nodes[1].myself);
+    let name = |id: NodeId| id.as_bytes().to_vec();
+    net.nodes[0]
+        .change_slot(5, &SlotChange::Migrating(name(to)), 0)
+        .expect("it is mine");
+    net.nodes[1]
+        .change_slot(5, &SlotChange::Importing(name(from)), 0)
+        .expect("it is not mine");
+    net.nodes[1]
+        .change_slot(5, &SlotChange::Node(name(to)), 0)
+        .expect("it comes");
+    net.settle();
+    net.rounds(30);
+    for state in &net.nodes {
+        assert_eq!(state.owner(5), Some(to));
+        assert!(state.migrating.is_empty() && state.importing.is_empty());
+    }
+}
+
+#[test]
+fn a_forgotten_node_is_forgotten_by_all() {
+    let mut net = SimulatedCluster::formed(3);
+    let id = *net.nodes[2].myself.as_bytes();
+    net.unreachable.push(2);
+    let now_ms = net.now_ms;
+    net.nodes[0].forget_node(&id, now_ms).expect("it is known");
+    net.rounds(40);
+    for state in &net.nodes[..2] {
+        assert_eq!(state.nodes.len(), 2);
+    }
+}
+
+#[test]
+fn damaged_messages_do_no_harm() {
+    let mut net = SimulatedCluster::formed(3);
+    let mut sent: Vec<Vec<u8>> = Vec::new();
+    for _ in 0..20 {
+        net.now_ms += 100;
+        let now_ms = net.now_ms;
+        net.nodes[0].run_round(now_ms);
+        let actions = std::mem::take(&mut net.nodes[0].actions);
+        sent.extend(actions.into_iter().filter_map(|action| match action {
+            BusAction::Send(_, bytes) => Some(bytes),
+            _ => None,
+        }));
+        let link = net.nodes[0].links.keys().copied().next().expect("there is a link");
+        net.nodes[0].send_ping(link, MessageType::Pong, now_ms);
+    }
+    sent.push(encode(&BusMessage::Fail(net.nodes[0].header(), net.nodes[2].myself)));
+    let ends = LinkAddresses::default();
+    for _ in 0..3000 {
+        let mut bytes = sent[fastrand::usize(..sent.len())].clone();
+        for _ in 0..fastrand::usize(1..40) {
+            let place = fastrand::usize(..bytes.len());
+            bytes[place] = fastrand::u8(..);
+        }
+        if let Ok(message) = decode(&bytes) {
+            let links: Vec<LinkId> = net.nodes[1].links.keys().copied().collect();
+            let link = links
+                .get(fastrand::usize(..links.len().max(1)))
+                .copied()
+                .unwrap_or(9999);
+            let now_ms = net.now_ms;
+            net.nodes[1].receive(link, message, &ends, now_ms);
+            net.nodes[1].actions.clear();
+        }
+    }
+    let state = &mut net.nodes[1];
+    state.run_round(99_999);
+    assert_eq!(state.owners.len(), SLOTS);
+}

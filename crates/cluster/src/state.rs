@@ -1,0 +1,589 @@
+//! The cluster state of this node, and the changes of slots, epochs and health.
+//!
+//! It is plain data behind one lock, without sockets, files or keys. The work that a change requires outside is
+//! recorded in [`DeferredActions`] and [`Action`], and the thread that held the lock performs it.
+
+use std::collections::BTreeMap;
+
+use super::election::Election;
+use super::manual_failover::ManualFailover;
+use super::node::{LinkId, Node, NodeFlags, NodeId};
+use super::open_slots::SlotInMigration;
+use super::settings::ClusterSettings;
+use weft_base::slots::SLOTS;
+
+/// The time after the start for which a primary accepts no commands, in milliseconds, because it may have been
+/// replaced.
+const WRITABLE_DELAY_MS: u64 = 2000;
+/// The minimum and the maximum time for which a primary accepts no commands after a partition, in milliseconds.
+const REJOIN_DELAY_MS: (u64, u64) = (500, 5000);
+
+/// The work to do after the lock is released.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeferredActions {
+    /// The cluster configuration file is out of date.
+    pub save: bool,
+    /// The file must be on disk before any other node or client is told.
+    pub sync: bool,
+    /// The view that commands use is out of date.
+    pub publish: bool,
+}
+
+/// An action for the bus.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BusAction {
+    /// Send these bytes over a link.
+    Send(LinkId, Vec<u8>),
+    /// Close a link.
+    Close(LinkId),
+    /// Connect to a node.
+    Connect {
+        /// The node.
+        node: NodeId,
+        /// Its IP address.
+        ip: String,
+        /// Its cluster bus port.
+        port: u16,
+    },
+    /// Pause writes until this time, in milliseconds since the Unix epoch, because a replica takes over.
+    PauseWrites(u64),
+    /// Resume writes.
+    ResumeWrites,
+    /// Delete the keys of these slots, which this node has lost to another node.
+    DropKeys(Vec<u16>),
+    /// Deliver a published message to the subscribers on this node.
+    Publish {
+        /// `true` if the channel is a shard channel.
+        sharded: bool,
+        /// The channel.
+        channel: Vec<u8>,
+        /// The message.
+        payload: Vec<u8>,
+    },
+}
+
+/// The number of message types.
+pub const MESSAGE_TYPES: usize = 11;
+
+/// The statistics of the bus.
+#[derive(Clone, Debug, Default)]
+pub struct BusStatistics {
+    /// The number of messages sent, by type.
+    pub sent: [u64; MESSAGE_TYPES],
+    /// The number of messages received, by type.
+    pub received: [u64; MESSAGE_TYPES],
+    /// The number of bytes sent.
+    pub bytes_sent: u64,
+    /// The number of bytes received.
+    pub bytes_received: u64,
+    /// The number of bytes of published messages sent.
+    pub pubsub_bytes_sent: u64,
+    /// The number of bytes of published messages received.
+    pub pubsub_bytes_received: u64,
+    /// The number of links closed because too many bytes were queued.
+    pub links_over_limit: u64,
+}
+
+/// A link as CLUSTER LINKS reports it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkInfo {
+    /// `true` if the other node opened the link.
+    pub is_inbound: bool,
+    /// The node at the other end, if known.
+    pub node: Option<NodeId>,
+    /// The time at which the link was made, in milliseconds since the Unix epoch.
+    pub created_ms: u64,
+    /// The number of bytes that wait to be sent, including their buffers.
+    pub queued_bytes: usize,
+    /// `true` if the socket is full.
+    pub is_blocked: bool,
+}
+
+/// The faults that DEBUG injects for tests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InjectedFaults {
+    /// The type of messages that are ignored.
+    pub dropped: Option<usize>,
+    /// `true` if the links of ignored messages are closed, too.
+    pub ends_links: bool,
+    /// `true` if no random node is pinged.
+    pub no_random_ping: bool,
+    /// `true` if broken links are not made again.
+    pub no_reconnection: bool,
+}
+
+/// The state of this node's data. Updated by each caller that has access to both the lock and the data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DataState {
+    /// The time since the primary was last heard, in milliseconds.
+    pub age_ms: u64,
+    /// `true` if the data is none that the primary ever had: the dump is still to come or is being received.
+    pub awaits_full_sync: bool,
+}
+
+/// The cluster state of this node.
+pub struct ClusterState {
+    /// The ID of this node.
+    pub myself: NodeId,
+    /// All known nodes, including this one.
+    pub nodes: BTreeMap<NodeId, Node>,
+    /// The owner of each slot.
+    pub owners: Vec<Option<NodeId>>,
+    /// The slots migrating to other nodes.
+    pub migrating: BTreeMap<u16, NodeId>,
+    /// The slots importing from other nodes.
+    pub importing: BTreeMap<u16, NodeId>,
+    /// The migrations recorded in the dump of this node's primary whose nodes are not known yet.
+    pub unapplied_migrations: Vec<SlotInMigration>,
+    /// The slots that their owner has stopped claiming. They are not announced as its slots.
+    pub unclaimed: super::slot_set::SlotSet,
+    /// The current epoch: the greatest epoch known.
+    pub current_epoch: u64,
+    /// The epoch in which this node last voted.
+    pub last_vote_epoch: u64,
+    /// `true` if commands are accepted.
+    pub is_up: bool,
+    /// The number of primaries with slots.
+    pub size: usize,
+    /// The state of this node's data.
+    pub data: DataState,
+    /// This replica's election.
+    pub election: Election,
+    /// The manual failover under way.
+    pub manual: ManualFailover,
+    /// Set if a full synchronisation with the primary is required, because this node's data has another history.
+    pub needs_full_sync: bool,
+    /// Set if all nodes must be told at once about a change of this node's role.
+    pub must_announce_role: bool,
+    /// The forgotten nodes, with the times until which they are not added again, in milliseconds since the Unix epoch.
+    pub forgotten: BTreeMap<NodeId, u64>,
+    /// The parameters.
+    pub settings: ClusterSettings,
+    /// The work to do after the lock is released.
+    pub todo: DeferredActions,
+    /// The actions for the bus.
+    pub actions: Vec<BusAction>,
+    /// The statistics of the bus.
+    pub statistics: BusStatistics,
+    /// The links as the bus last saw them.
+    pub links: BTreeMap<LinkId, LinkInfo>,
+    /// The injected faults.
+    pub faults: InjectedFaults,
+    /// The number of rounds so far.
+    pub rounds: u64,
+    /// Set if the health may have changed.
+    pub health_may_have_changed: bool,
+    /// The time of the first health check, in milliseconds since the Unix epoch.
+    first_health_check_ms: Option<u64>,
+    /// The time at which this node was last in a minority partition, in milliseconds since the Unix epoch.
+    minority_ms: u64,
+    /// The last logged reason for the cluster being down, so that each reason is logged once.
+    last_reason: &'static str,
+}
+
+impl ClusterState {
+    /// Creates a cluster of this node alone.
+    pub fn new(settings: ClusterSettings, now_ms: u64) -> Self {
+        let id = NodeId::random();
+        let flags = NodeFlags::MYSELF.union(NodeFlags::PRIMARY);
+        let mut state = ClusterState::empty(id, settings);
+        state.nodes.insert(id, Node::new(id, flags, now_ms));
+        state.update_own_entry();
+        state.todo.save = true;
+        state
+    }
+
+    /// Creates a state without nodes, for the parser of the configuration file.
+    pub fn empty(myself: NodeId, settings: ClusterSettings) -> Self {
+        ClusterState {
+            myself,
+            nodes: BTreeMap::new(),
+            owners: vec![None; SLOTS],
+            migrating: BTreeMap::new(),
+            importing: BTreeMap::new(),
+            unapplied_migrations: Vec::new(),
+            unclaimed: Default::default(),
+            current_epoch: 0,
+            last_vote_epoch: 0,
+            is_up: false,
+            size: 0,
+            data: DataState::default(),
+            election: Election::default(),
+            manual: ManualFailover::default(),
+            needs_full_sync: false,
+            must_announce_role: false,
+            forgotten: BTreeMap::new(),
+            settings,
+            todo: DeferredActions::default(),
+            actions: Vec::new(),
+            statistics: BusStatistics::default(),
+            links: BTreeMap::new(),
+            faults: InjectedFaults::default(),
+            rounds: 0,
+            health_may_have_changed: false,
+            first_health_check_ms: None,
+            minority_ms: 0,
+            last_reason: "",
+        }
+    }
+
+    /// Returns this node.
+    pub fn me(&self) -> &Node {
+        match self.nodes.get(&self.myself) {
+            Some(node) => node,
+            None => unreachable!("this node is always among the nodes"),
+        }
+    }
+
+    /// Returns this node for modification.
+    pub fn me_mut(&mut self) -> &mut Node {
+        match self.nodes.get_mut(&self.myself) {
+            Some(node) => node,
+            None => unreachable!("this node is always among the nodes"),
+        }
+    }
+
+    /// Returns the primary of this node's shard: this node, or the node that it replicates.
+    pub fn my_primary(&self) -> NodeId {
+        let me = self.me();
+        match me.primary {
+            Some(primary) if me.is_replica() => primary,
+            _ => self.myself,
+        }
+    }
+
+    /// Returns the owner of a slot.
+    pub fn owner(&self, slot: u16) -> Option<NodeId> {
+        self.owners.get(usize::from(slot)).copied().flatten()
+    }
+
+    /// Returns the replicas of a node.
+    pub fn replicas(&self, of: NodeId) -> impl Iterator<Item = &Node> {
+        self.nodes
+            .values()
+            .filter(move |node| node.is_replica() && node.primary == Some(of))
+    }
+
+    /// Returns the announced replication offset of a node. It is at least 1 for a replica with data, since 0 means that
+    /// the data is still to come.
+    pub fn announced_offset(&self, node: &Node) -> u64 {
+        let has_data = node.id == self.myself && node.is_replica() && !self.data.awaits_full_sync;
+        node.offset.max(u64::from(has_data))
+    }
+
+    /// Returns the address of the primary that this node follows, if it is known.
+    pub fn primary_address(&self) -> Option<(String, u16)> {
+        let me = self.me();
+        let primary = me.primary.filter(|_| me.is_replica())?;
+        let address = &self.nodes.get(&primary)?.address;
+        let port = match self.settings.tls_replication {
+            true => address.tls_port,
+            false => address.tcp_port,
+        };
+        (!address.ip.is_empty() && port != 0).then(|| (address.ip.clone(), port))
+    }
+
+    /// Returns the configuration epoch of a node's slots. A replica has the one of its primary.
+    pub fn epoch_of(&self, node: &Node) -> u64 {
+        match node.primary.and_then(|primary| self.nodes.get(&primary)) {
+            Some(primary) if node.is_replica() => primary.config_epoch,
+            _ => node.config_epoch,
+        }
+    }
+
+    /// Applies changed parameters.
+    pub fn configure(&mut self, settings: ClusterSettings) {
+        if settings == self.settings {
+            return;
+        }
+        self.settings = settings;
+        self.update_own_entry();
+        self.todo.save = true;
+        self.todo.publish = true;
+    }
+
+    /// Updates this node's own entry from the parameters.
+    pub fn update_own_entry(&mut self) {
+        let settings = self.settings.clone();
+        let me = self.me_mut();
+        if settings.announced_ip.is_some() || me.flags.has_any(NodeFlags::MYSELF) && settings.must_detect_ip {
+            me.address.ip = settings.announced_ip.clone().unwrap_or_default();
+        }
+        me.address.tcp_port = settings.tcp_port;
+        me.address.tls_port = settings.tls_port;
+        me.address.bus_port = settings.bus_port;
+        me.announced = settings.announced;
+        me.flags.set(NodeFlags::NO_FAILOVER, settings.replica_no_failover);
+        me.flags
+            .set(NodeFlags::EXTENSIONS.union(NodeFlags::LIGHT_HEADERS), true);
+        self.settings.must_detect_ip = false;
+    }
+
+    // ---- slots ------------------------------------------------------------------------------------------------------
+    /// Assigns an unassigned slot to a node. Returns `true` if it was unassigned and the node is known.
+    pub fn add_slot(&mut self, to: NodeId, slot: u16) -> bool {
+        if self.owner(slot).is_some() {
+            return false;
+        }
+        let Some(node) = self.nodes.get_mut(&to) else {
+            return false;
+        };
+        if node.slots.is_empty() && node.slots.set(slot, true) {
+            // A primary without slots so far may receive replicas of other primaries, if there are any replicas.
+            let any_replicas = self
+                .nodes
+                .values()
+                .any(|other| other.is_replica() && other.primary.is_some());
+            if any_replicas && let Some(node) = self.nodes.get_mut(&to) {
+                node.flags.set(NodeFlags::MIGRATE_TO, true);
+            }
+        } else {
+            node.slots.set(slot, true);
+        }
+        self.owners[usize::from(slot)] = Some(to);
+        self.unclaimed.set(slot, false);
+        self.todo.publish = true;
+        true
+    }
+
+    /// Unassigns a slot. Returns `true` if it had an owner.
+    pub fn delete_slot(&mut self, slot: u16) -> bool {
+        let Some(owner) = self.owner(slot) else {
+            return false;
+        };
+        if let Some(node) = self.nodes.get_mut(&owner) {
+            node.slots.set(slot, false);
+        }
+        self.owners[usize::from(slot)] = None;
+        self.unclaimed.set(slot, false);
+        self.todo.publish = true;
+        true
+    }
+
+    /// Unassigns all slots of a node. Returns their number.
+    pub fn delete_slots_of(&mut self, node: NodeId) -> usize {
+        let slots: Vec<u16> = match self.nodes.get(&node) {
+            Some(node) => node.slots.iter().collect(),
+            None => Vec::new(),
+        };
+        for slot in &slots {
+            self.delete_slot(*slot);
+        }
+        slots.len()
+    }
+
+    /// Marks a slot as migrating to a node, or clears the mark.
+    pub fn set_migrating(&mut self, slot: u16, to: Option<NodeId>) {
+        match to {
+            Some(node) => self.migrating.insert(slot, node),
+            None => self.migrating.remove(&slot),
+        };
+        self.todo.publish = true;
+    }
+
+    /// Marks a slot as importing from a node, or clears the mark.
+    pub fn set_importing(&mut self, slot: u16, from: Option<NodeId>) {
+        match from {
+            Some(node) => self.importing.insert(slot, node),
+            None => self.importing.remove(&slot),
+        };
+        self.todo.publish = true;
+    }
+
+    /// Ends all slot migrations.
+    pub fn end_slot_migrations(&mut self) {
+        self.migrating.clear();
+        self.importing.clear();
+        self.unapplied_migrations.clear();
+        self.todo.publish = true;
+    }
+
+    // ---- nodes ------------------------------------------------------------------------------------------------------
+    /// Removes a node and all references to it.
+    pub fn delete_node(&mut self, id: NodeId) {
+        self.delete_slots_of(id);
+        self.migrating.retain(|_, to| *to != id);
+        self.importing.retain(|_, from| *from != id);
+        self.clear_primary_of(id);
+        for node in self.nodes.values_mut() {
+            node.failure_reports.retain(|(reporter, _)| *reporter != id);
+            if node.primary == Some(id) {
+                node.primary = None;
+            }
+        }
+        let links = self.nodes.get(&id).map(|node| [node.link, node.inbound_link]);
+        for link in links.into_iter().flatten().flatten() {
+            self.close_link(link);
+        }
+        self.nodes.remove(&id);
+        self.todo.publish = true;
+    }
+
+    /// Changes the ID of a node. The ID of a node in handshake becomes known with its first message.
+    pub fn rename_node(&mut self, from: NodeId, to: NodeId) {
+        if let Some(mut node) = self.nodes.remove(&from) {
+            node.id = to;
+            self.nodes.insert(to, node);
+            for figures in self.links.values_mut() {
+                if figures.node == Some(from) {
+                    figures.node = Some(to);
+                }
+            }
+        }
+    }
+
+    /// Prevents a node from being added again for a while.
+    pub fn forget(&mut self, id: NodeId, seconds: u64, now_ms: u64) {
+        self.forgotten
+            .insert(id, now_ms.saturating_add(seconds.saturating_mul(1000)));
+    }
+
+    /// Returns `true` if a node must not be added.
+    pub fn is_forgotten(&mut self, id: &NodeId, now_ms: u64) -> bool {
+        self.forgotten.retain(|_, until_ms| *until_ms > now_ms);
+        self.forgotten.contains_key(id)
+    }
+
+    /// Makes a node a primary.
+    pub fn make_primary(&mut self, id: NodeId) {
+        if self.nodes.get(&id).is_none_or(Node::is_primary) {
+            return;
+        }
+        let had_primary = self.clear_primary_of(id);
+        let is_me = id == self.myself;
+        if let Some(node) = self.nodes.get_mut(&id) {
+            if had_primary && !is_me {
+                node.flags.set(NodeFlags::MIGRATE_TO, true);
+            }
+            node.flags.set(NodeFlags::REPLICA, false);
+            node.flags.set(NodeFlags::PRIMARY, true);
+            (self.todo.save, self.todo.publish, self.health_may_have_changed) = (true, true, true);
+        }
+    }
+
+    /// Returns the number of nodes that currently report a node as failing.
+    pub fn failure_reports(&self, node: &Node, now_ms: u64) -> usize {
+        let valid_ms = self.settings.node_timeout_ms.saturating_mul(2);
+        let fresh = |(_, since_ms): &&(NodeId, u64)| now_ms.saturating_sub(*since_ms) <= valid_ms;
+        node.failure_reports.iter().filter(fresh).count()
+    }
+
+    // ---- epochs -----------------------------------------------------------------------------------------------------
+    /// Returns the greatest epoch known.
+    pub fn newest_epoch(&self) -> u64 {
+        let of_nodes = self.nodes.values().map(|node| node.config_epoch).max();
+        of_nodes.unwrap_or(0).max(self.current_epoch)
+    }
+
+    /// Gives this node the greatest configuration epoch without consulting other nodes. Returns `false` if it has it
+    /// already.
+    pub fn bump_epoch(&mut self) -> bool {
+        let newest = self.newest_epoch();
+        let mine = self.me().config_epoch;
+        if mine != 0 && mine == newest {
+            return false;
+        }
+        self.current_epoch += 1;
+        let epoch = self.current_epoch;
+        self.me_mut().config_epoch = epoch;
+        self.todo.save = true;
+        self.todo.sync = true;
+        log::info!("New configEpoch set to {epoch}");
+        true
+    }
+
+    /// Resets the cluster state. With `hard`, this node also gets a new ID.
+    pub fn reset(&mut self, hard: bool, now_ms: u64) {
+        let me = self.myself;
+        self.make_primary(me);
+        self.end_slot_migrations();
+        self.end_manual_failover();
+        self.election = Election::default();
+        self.needs_full_sync = false;
+        for slot in 0..SLOTS as u16 {
+            self.delete_slot(slot);
+        }
+        let others: Vec<NodeId> = self.nodes.keys().copied().filter(|id| *id != me).collect();
+        for id in others {
+            self.delete_node(id);
+        }
+        self.forgotten.clear();
+        if hard {
+            (self.current_epoch, self.last_vote_epoch) = (0, 0);
+            self.me_mut().config_epoch = 0;
+            log::info!("configEpoch set to 0 via CLUSTER RESET HARD");
+            let id = NodeId::random();
+            self.rename_node(me, id);
+            self.myself = id;
+            log::info!("Node hard reset, now I'm {id}");
+        }
+        let shard = NodeId::random();
+        self.me_mut().shard = shard;
+        log::info!("Moving myself to a new shard {shard}.");
+        (self.todo.save, self.todo.sync, self.todo.publish) = (true, true, true);
+        self.update_health(now_ms);
+    }
+
+    // ---- health -----------------------------------------------------------------------------------------------------
+    /// Determines if commands are accepted.
+    pub fn update_health(&mut self, now_ms: u64) {
+        let first_look_ms = *self.first_health_check_ms.get_or_insert(now_ms);
+        let is_primary = self.me().is_primary();
+        if is_primary && !self.is_up && now_ms.saturating_sub(first_look_ms) < WRITABLE_DELAY_MS {
+            return;
+        }
+        let mut reason = "";
+        if self.settings.requires_full_coverage && !self.covers_all_slots() {
+            reason = "At least one hash slot is not served by any available node. Please check the 'cluster-require-full-coverage' configuration.";
+        }
+        self.size = self.nodes.values().filter(|node| node.has_vote()).count();
+        let silent = NodeFlags::FAIL.union(NodeFlags::PFAIL);
+        let reachable = self
+            .nodes
+            .values()
+            .filter(|node| node.has_vote() && !node.flags.has_any(silent))
+            .count();
+        if reachable < self.size / 2 + 1 {
+            reason = "I am part of a minority partition.";
+            self.minority_ms = now_ms;
+        }
+        let up = reason.is_empty();
+        if up != self.is_up {
+            let (least, most) = REJOIN_DELAY_MS;
+            let delay = self.settings.node_timeout_ms.clamp(least, most);
+            if up && is_primary && now_ms.saturating_sub(self.minority_ms) < delay {
+                return;
+            }
+            match up {
+                true => log::info!("Cluster state changed: ok"),
+                false => log::warn!("Cluster state changed: fail"),
+            }
+            self.is_up = up;
+            self.todo.publish = true;
+        }
+        if !up && reason != self.last_reason {
+            log::warn!("Cluster is currently down: {reason}");
+        }
+        self.last_reason = reason;
+    }
+
+    fn covers_all_slots(&self) -> bool {
+        let mut last: Option<(NodeId, bool)> = None;
+        self.owners.iter().all(|owner| {
+            let Some(owner) = owner else {
+                return false;
+            };
+            if let Some((id, alive)) = last
+                && id == *owner
+            {
+                return alive;
+            }
+            let alive = self.nodes.get(owner).is_some_and(|node| !node.has_failed());
+            last = Some((*owner, alive));
+            alive
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,128 @@
+//! Tests of slots, epochs and health without a network.
+
+use super::*;
+use crate::changes::SlotChange;
+
+fn single_node_state() -> ClusterState {
+    let settings = ClusterSettings {
+        requires_full_coverage: true,
+        node_timeout_ms: 15_000,
+        forget_s: 60,
+        ..ClusterSettings::default()
+    };
+    ClusterState::new(settings, 1)
+}
+
+fn two_node_state() -> (ClusterState, NodeId) {
+    let mut state = single_node_state();
+    let other = NodeId::random();
+    state.nodes.insert(other, Node::new(other, NodeFlags::PRIMARY, 1));
+    (state, other)
+}
+
+#[test]
+fn slots_are_added_and_deleted_all_or_none() {
+    let mut state = single_node_state();
+    assert_eq!(state.change_slots(&[(0, 5), (9, 9)], false), Ok(()));
+    assert_eq!(state.me().slots.ranges(), [(0, 5), (9, 9)]);
+    let busy = state.change_slots(&[(100, 101), (5, 5)], false);
+    assert_eq!(busy, Err("Slot 5 is already busy".into()));
+    assert_eq!(state.owner(100), None, "nothing has changed");
+    let twice = state.change_slots(&[(0, 1), (1, 2)], true);
+    assert_eq!(twice, Err("Slot 1 specified multiple times".into()));
+    assert_eq!(state.change_slots(&[(0, 1)], true), Ok(()));
+    assert_eq!(state.me().slots.len(), 5);
+}
+
+#[test]
+fn a_slot_migrates_in_steps() {
+    let (mut state, other) = two_node_state();
+    let name = other.as_bytes().to_vec();
+    state.change_slots(&[(0, 9)], false).expect("they are free");
+    state
+        .change_slot(3, &SlotChange::Migrating(name.clone()), 2)
+        .expect("it is mine");
+    assert_eq!(state.migrating.get(&3), Some(&other));
+    assert!(
+        state.change_slot(3, &SlotChange::Node(name.clone()), 2).is_err(),
+        "keys are left"
+    );
+    state
+        .change_slot(3, &SlotChange::Node(name.clone()), 0)
+        .expect("none is left");
+    assert_eq!((state.owner(3), state.migrating.len()), (Some(other), 0));
+    state
+        .change_slot(3, &SlotChange::Importing(name), 0)
+        .expect("it is another's");
+    let mine = state.myself.as_bytes().to_vec();
+    state.change_slot(3, &SlotChange::Node(mine), 0).expect("it comes back");
+    assert_eq!((state.owner(3), state.importing.len()), (Some(state.myself), 0));
+    assert_eq!(
+        state.me().config_epoch,
+        1,
+        "whoever takes a slot in has the newest version"
+    );
+}
+
+#[test]
+fn epochs_rise_only_when_necessary() {
+    let mut state = single_node_state();
+    assert!(state.bump_epoch() && !state.bump_epoch());
+    assert!(state.set_config_epoch(7).is_err(), "it has one");
+    state.reset(true, 5);
+    assert_eq!((state.current_epoch, state.me().config_epoch), (0, 0));
+    assert_eq!(state.set_config_epoch(7), Ok(()));
+    assert_eq!(state.current_epoch, 7);
+}
+
+#[test]
+fn a_cluster_is_up_when_all_slots_are_served_for_a_while() {
+    let mut state = single_node_state();
+    state.update_health(1000);
+    state.change_slots(&[(0, 16383)], false).expect("they are free");
+    state.update_health(1001);
+    assert!(!state.is_up, "it has just been started");
+    state.update_health(9000);
+    assert!(state.is_up);
+    state.change_slots(&[(7, 7)], true).expect("it is mine");
+    state.update_health(9001);
+    assert!(!state.is_up);
+    state.settings.requires_full_coverage = false;
+    state.update_health(9002);
+    assert!(state.is_up, "a slot may be missing");
+}
+
+#[test]
+fn a_minority_accepts_no_commands() {
+    let (mut state, other) = two_node_state();
+    state.change_slots(&[(0, 8191)], false).expect("they are free");
+    for slot in 8192..16384 {
+        state.add_slot(other, slot as u16);
+    }
+    state.update_health(1);
+    state.update_health(9000);
+    assert!(state.is_up);
+    state
+        .nodes
+        .get_mut(&other)
+        .expect("it is known")
+        .flags
+        .set(NodeFlags::PFAIL, true);
+    state.update_health(9001);
+    assert!(!state.is_up, "one of two is no majority");
+}
+
+#[test]
+fn a_forgotten_node_stays_away_for_a_while() {
+    let (mut state, other) = two_node_state();
+    state.add_slot(other, 5);
+    assert_eq!(state.forget_node(other.as_bytes(), 1000), Ok(()));
+    assert_eq!(state.owner(5), None);
+    assert!(state.is_forgotten(&other, 60_999) && !state.is_forgotten(&other, 61_000));
+    let mine = *state.myself.as_bytes();
+    assert!(state.forget_node(&mine, 1000).is_err());
+    assert!(
+        state.forget_node(other.as_bytes(), 62_000).is_err(),
+        "it is unknown by now"
+    );
+}

@@ -1,0 +1,159 @@
+//! Tests of the key walker that the recordings of COMMAND GETKEYS do not cover: routing, hostile arguments, and
+//! agreement of the fast cases with the general one.
+
+use super::*;
+use crate::tables::TABLES;
+
+fn every_row() -> Vec<&'static CommandSpec> {
+    TABLES
+        .iter()
+        .copied()
+        .flatten()
+        .flat_map(|spec| std::iter::once(spec).chain(spec.subcommands))
+        .collect()
+}
+
+fn row(name: &str) -> &'static CommandSpec {
+    let row = TABLES.iter().copied().flatten().find(|spec| spec.name == name);
+    row.expect("the command has a row")
+}
+
+fn walked(spec: &CommandSpec, args: &[&[u8]]) -> Vec<KeyPosition> {
+    let mut keys = Vec::new();
+    let count = walk(spec, args, &mut |key| keys.push(key));
+    assert_eq!(count, keys.len());
+    keys
+}
+
+fn words(line: &str) -> Vec<&[u8]> {
+    line.split(' ').map(str::as_bytes).collect()
+}
+
+#[test]
+fn shard_channels_are_routed_but_are_no_keys() {
+    for (line, expected) in [
+        ("ssubscribe a b", vec![1, 2]),
+        ("spublish a message", vec![1]),
+        ("get k", vec![1]),
+    ] {
+        let args = words(line);
+        let spec = row(line.split(' ').next().unwrap_or_default());
+        let mut routed = Vec::new();
+        walk_routed(spec, args.as_slice(), &mut |key| routed.push(key.index));
+        assert_eq!(routed, expected, "{line}");
+    }
+    assert_eq!(walked(row("ssubscribe"), &words("ssubscribe a b")), []);
+    assert_eq!(walked(row("spublish"), &words("spublish a message")), []);
+}
+
+#[test]
+fn a_spec_that_fails_takes_the_keys_of_the_others_with_it() {
+    assert_eq!(walked(row("zunionstore"), &words("zunionstore destination 3 a b")), []);
+    assert_eq!(
+        walked(row("zunionstore"), &words("zunionstore destination 2 a b")).len(),
+        3
+    );
+}
+
+#[test]
+fn pfmerge_without_sources_still_has_its_destination() {
+    let keys = walked(row("pfmerge"), &words("pfmerge destination"));
+    assert_eq!(keys.iter().map(|key| key.index).collect::<Vec<_>>(), [1]);
+}
+
+#[test]
+fn counts_that_overflow_find_nothing() {
+    for count in [
+        "9223372036854775807",
+        "9223372036854775808",
+        "18446744073709551617",
+        "99999999999999999999999",
+        "-1",
+    ] {
+        for name in ["eval", "zunionstore", "msetex", "lmpop", "bzmpop", "sintercard"] {
+            let args = [name.as_bytes(), count.as_bytes(), count.as_bytes(), b"a", b"b"];
+            assert_eq!(walked(row(name), &args), [], "{name} {count}");
+        }
+    }
+}
+
+#[test]
+fn arguments_that_mean_nothing_cannot_do_harm() {
+    const WORDS: &[&[u8]] = &[
+        b"",
+        b"0",
+        b"1",
+        b"2",
+        b"3",
+        b"-1",
+        b"01",
+        b"1x",
+        b"9223372036854775807",
+        b"99999999999999999999",
+        b"k",
+        b"STORE",
+        b"storedist",
+        b"STREAMS",
+        b"KEYS",
+        b"GET",
+        b"by",
+        b"LIMIT",
+        b"AUTH",
+        b"auth2",
+        b"SET",
+        b"incrby",
+        b"OVERFLOW",
+        b"\xff\x00\r\n",
+        b"BLOCK",
+        b"COUNT",
+        b"GROUP",
+    ];
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    for spec in every_row() {
+        for _ in 0..300 {
+            let mut args: Vec<&[u8]> = (0..random.usize(0..12))
+                .map(|_| WORDS[random.usize(0..WORDS.len())])
+                .collect();
+            if let Some(first) = args.first_mut() {
+                *first = spec.name.as_bytes();
+            }
+            for key in walked(spec, &args) {
+                assert!(
+                    key.index > 0 && key.index < args.len(),
+                    "{} {args:?}: {key:?}",
+                    spec.name
+                );
+                assert!(!key.flags.contains(KeyFlags::NOT_KEY));
+            }
+        }
+    }
+}
+
+#[test]
+fn the_fast_ways_find_what_the_key_specs_describe() {
+    for spec in every_row() {
+        if spec.key_shape == KeyShape::Complex || spec.special_keys != SpecialKeys::None {
+            continue;
+        }
+        for count in 1..9 {
+            let args = vec![b"x".as_slice(); count];
+            let mut expected = Vec::new();
+            walk_specs(spec, args.as_slice(), false, &mut |key| expected.push(key));
+            assert_eq!(walked(spec, &args), expected, "{} with {count} words", spec.name);
+        }
+    }
+}
+
+#[test]
+fn set_reads_the_key_only_with_get() {
+    let flags = |line: &str| walked(row("set"), &words(line))[0].flags;
+    let overwrites = KeyFlags::OW.with(KeyFlags::UPDATE);
+    assert_eq!(flags("set k v"), overwrites);
+    assert_eq!(flags("set k get"), overwrites, "a value is no option");
+    assert_eq!(
+        flags("set k v EX 10 Get"),
+        KeyFlags::of(&[KeyFlags::RW, KeyFlags::ACCESS, KeyFlags::UPDATE])
+    );
+}

@@ -1,0 +1,49 @@
+//! Configuration: the parameters, their values, the configuration file, the command line, and the CONFIG command.
+//!
+//! ```text
+//!  parameters   the const table: name, kind, range, default and flags of each parameter
+//!      |
+//!  value        one value: parsing, printing          specials, numbers, title: its parts
+//!      |
+//!  values       Config: all values, shared by all threads; CONFIG GET
+//!      |
+//!      +-- set         CONFIG SET: all or nothing
+//!      +-- rewrite     CONFIG REWRITE: updates the file
+//!      +-- file        reads the file                 lines, glob: its syntax
+//!             |
+//!         command_line   the arguments of the program
+//! ```
+//!
+//! Values are read by every command and change rarely. Numbers are atomics. The other values are behind a lock that
+//! only their readers take. Code that caches values compares [`Config::generation`] and reads them again when it has
+//! changed.
+#![forbid(unsafe_code)]
+
+pub mod command_line;
+mod directory;
+mod file;
+mod glob;
+mod lines;
+mod numbers;
+pub mod parameters;
+mod rewrite;
+mod set;
+pub mod specials;
+pub mod system_check;
+pub mod title;
+mod value;
+mod values;
+
+#[cfg(test)]
+mod tests;
+
+pub use command_line::{StartAction, program_version};
+pub use file::StartError;
+pub use parameters::{ParameterFlags, ParameterId, find, id};
+pub use rewrite::RewriteScope;
+pub use set::{ApplyResult, SetError, SetPermissions};
+pub use specials::{ClientClass, OutputBufferLimit, PrimaryAddress, keyspace_events};
+pub use values::Config;
+
+/// The version of Valkey whose parameters, files and replies are implemented.
+pub const COMPATIBLE_VERSION: &str = "9.1.2";

@@ -1,0 +1,194 @@
+//! Tests that `weft.conf` and `docs/compat.md` agree with the table of parameters.
+//!
+//! Both are generated from the table: `WEFT_WRITE_DOCUMENTS=1 cargo test -p weft-config documents` writes them.
+
+use std::path::PathBuf;
+
+use super::{config_get, working_directory};
+use crate::numbers::format_with_unit;
+use crate::parameters::{
+    Adjustment, NumberNotation, Parameter, ParameterEffect, ParameterFlags, ParameterKind, TOPICS,
+};
+use crate::specials::{self, print_output_buffer_limit};
+use crate::value::ParameterValue;
+use crate::{Config, ParameterId, find};
+
+const INTRODUCTION: &str = "\
+# The configuration of a Weft server: every parameter, commented out, at its default.
+#
+# Start the server with this file as its first argument:
+#
+#     weft-server /path/to/weft.conf
+#
+# A line holds a parameter and its value; the last line about a parameter counts, except for save, whose lines add
+# up. Values with blanks stand in quotes: \"two words\" with escapes such as \\n and \\x00, or 'two words'
+# without. Amounts of memory take units of either case: 1k is 1000 bytes and 1kb 1024; m, mb, g and gb likewise.
+# Remove the # before a parameter to set it, and add lines of these kinds where needed:
+#
+#     include /path/to/more.conf       read another file here, or all files that match a pattern
+#     user NAME RULES...               create a user
+#     rename-command OLD NEW           rename a command, or remove it with \"\"
+#
+# docs/compat.md lists the parameters that have no effect yet.
+";
+
+fn repository(path: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
+}
+
+fn is_hidden(parameter: &Parameter) -> bool {
+    parameter.flags.contains(ParameterFlags::HIDDEN)
+}
+
+/// Returns the lines that give a parameter its default value.
+fn default_lines(parameter: &Parameter) -> Vec<String> {
+    let values = match parameter.default_value() {
+        ParameterValue::OutputBufferLimits(limits) => (0..limits.len())
+            .map(|class| print_output_buffer_limit(class, &limits[class]))
+            .collect(),
+        ParameterValue::Directory => vec!["./".into()],
+        ParameterValue::Primary(_) => vec!["no one".into()],
+        ParameterValue::SavePoints(points) => vec![specials::print_save_points(&points)],
+        value => vec![default_text(parameter, &value)],
+    };
+    values
+        .into_iter()
+        .map(|value| format!("{} {value}", parameter.name))
+        .collect()
+}
+
+fn default_text(parameter: &Parameter, value: &ParameterValue) -> String {
+    match (parameter.kind, value) {
+        (
+            ParameterKind::Integer {
+                adjust: Adjustment::ZeroIsAutomatic,
+                ..
+            },
+            _,
+        ) => "0".into(),
+        (
+            ParameterKind::Integer {
+                unit: NumberNotation::Memory,
+                ..
+            },
+            ParameterValue::Number(number),
+        ) => format_with_unit(*number as u64),
+        _ => {
+            let text = String::from_utf8(parameter.print(value)).expect("defaults are text");
+            let several = parameter.flags.contains(ParameterFlags::MULTI_ARG);
+            if text.is_empty() || (text.contains(' ') && !several) {
+                format!("\"{text}\"")
+            } else {
+                text
+            }
+        }
+    }
+}
+
+fn weft_conf() -> String {
+    let mut text = INTRODUCTION.to_string();
+    for topic in TOPICS.iter().filter(|topic| !topic.parameters.iter().all(is_hidden)) {
+        text += &format!("\n\n# ---- {} {}\n", topic.title, "-".repeat(90 - topic.title.len()));
+        for parameter in topic.parameters.iter().filter(|parameter| !is_hidden(parameter)) {
+            text += &format!("\n# {}\n", parameter.summary);
+            for line in default_lines(parameter) {
+                text += &format!("#{line}\n");
+            }
+        }
+    }
+    text
+}
+
+const BEGIN: &str = "<!-- parameters without effect: begin -->\n";
+const END: &str = "<!-- parameters without effect: end -->\n";
+
+fn effect_table() -> String {
+    let mut text = String::from("\n| Parameter | Topic | What it will do |\n|---|---|---|\n");
+    for topic in TOPICS {
+        let without = topic
+            .parameters
+            .iter()
+            .filter(|parameter| parameter.effect == ParameterEffect::NotImplemented);
+        for Parameter { name, summary, .. } in without.filter(|parameter| !is_hidden(parameter)) {
+            text += &format!("| `{name}` | {} | {} |\n", topic.title, summary.replace('|', "\\|"));
+        }
+    }
+    text + "\n"
+}
+
+fn writes_documents() -> bool {
+    std::env::var_os("WEFT_WRITE_DOCUMENTS").is_some()
+}
+
+fn assert_same(path: &str, actual: &str, expected: &str) {
+    let different = actual
+        .lines()
+        .zip(expected.lines())
+        .position(|(actual, expected)| actual != expected);
+    assert!(
+        actual == expected,
+        "{path} and the table of parameters differ, first at line {} of the comparison",
+        different.unwrap_or_else(|| actual.lines().count().min(expected.lines().count())) + 1
+    );
+}
+
+#[test]
+fn the_sample_file_shows_every_parameter_with_its_default() {
+    let _turn = working_directory();
+    let path = repository("weft.conf");
+    if writes_documents() {
+        std::fs::write(&path, weft_conf()).expect("weft.conf");
+    }
+    let text = std::fs::read_to_string(&path).expect("weft.conf");
+    assert_same("weft.conf", &text, &weft_conf());
+}
+
+/// Removes the `#` before parameters. A comment has a blank after its `#`.
+fn uncommented(text: &str) -> String {
+    let lines = text.lines().map(|line| match line.strip_prefix('#') {
+        Some(rest) if rest.starts_with(|first: char| first.is_ascii_alphabetic()) => rest,
+        _ => line,
+    });
+    lines.map(|line| format!("{line}\n")).collect()
+}
+
+#[test]
+fn the_sample_file_loads_with_and_without_its_comments() {
+    let _turn = working_directory();
+    let text = std::fs::read_to_string(repository("weft.conf")).expect("weft.conf");
+    let defaults = Config::defaults();
+    for text in [text.clone(), uncommented(&text)] {
+        let config = Config::parse(text.as_bytes(), None).unwrap_or_else(|error| panic!("{error}"));
+        for id in ParameterId::all() {
+            assert_eq!(config.value(id), defaults.value(id), "{}", id.parameter().name);
+        }
+    }
+    let uncommented = uncommented(&text);
+    let named: Vec<&str> = uncommented.lines().filter_map(|line| line.split(' ').next()).collect();
+    for id in ParameterId::all().filter(|id| !is_hidden(id.parameter())) {
+        assert!(
+            named.contains(&id.parameter().name),
+            "{} is missing",
+            id.parameter().name
+        );
+    }
+    assert!(!config_get(&defaults, "dir").is_empty());
+}
+
+#[test]
+fn the_list_of_parameters_without_effect_agrees_with_the_table() {
+    let path = repository("docs/compat.md");
+    let text = std::fs::read_to_string(&path).expect("docs/compat.md");
+    let (before, rest) = text.split_once(BEGIN).expect("the beginning of the list");
+    let (list, after) = rest.split_once(END).expect("the end of the list");
+    if writes_documents() {
+        std::fs::write(&path, [before, BEGIN, &effect_table(), END, after].concat()).expect("docs/compat.md");
+        return;
+    }
+    assert_same("docs/compat.md", list, &effect_table());
+    for row in list.lines().filter(|line| line.starts_with("| `")) {
+        let name = row.split('`').nth(1).expect("a name");
+        let named = find(name.as_bytes()).expect(name);
+        assert_eq!(named.id.parameter().effect, ParameterEffect::NotImplemented, "{name}");
+    }
+}

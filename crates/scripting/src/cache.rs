@@ -1,0 +1,185 @@
+//! The script cache, keyed by digest. The least recently used scripts of EVAL are evicted when there are too many.
+
+use parking_lot::RwLock;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use sha1::{Digest as _, Sha1};
+
+use super::profile::ScriptProfile;
+use super::shebang::ScriptFlags;
+
+/// The maximum number of cached EVAL scripts.
+const EVAL_SCRIPTS_MAX: usize = 500;
+/// The estimated bytes that a script takes in addition to its source: its digest and its entry in the map.
+const OVERHEAD_BYTES: usize = 150;
+
+/// The SHA-1 digest of a script: 40 hexadecimal digits in lower case.
+pub type Digest = [u8; 40];
+
+/// Computes the digest of a source.
+pub fn digest_of(source: &[u8]) -> Digest {
+    let mut digest = [0; 40];
+    // Two digits for each of 20 bytes: the result always fits.
+    let _ = hex::encode_to_slice(Sha1::digest(source), &mut digest);
+    digest
+}
+
+/// A cached script.
+#[derive(Debug)]
+pub struct Script {
+    /// The digest of the source.
+    pub digest: Digest,
+    /// The source.
+    pub source: Vec<u8>,
+    /// The flags; `None` if the script has no shebang line.
+    pub flags: Option<ScriptFlags>,
+    /// The prediction made from earlier runs.
+    pub profile: ScriptProfile,
+    /// `true` if the script may be evicted, since it was not loaded by SCRIPT LOAD.
+    is_evictable: AtomicBool,
+    /// `true` while the script is in the cache.
+    is_alive: AtomicBool,
+    /// The time of the last use, in ticks of the cache's clock.
+    last_used: AtomicU64,
+}
+
+impl Script {
+    /// Returns `true` if the script is still in the cache.
+    #[inline]
+    pub fn is_alive(&self) -> bool {
+        self.is_alive.load(Ordering::Relaxed)
+    }
+}
+
+/// The cached scripts.
+#[derive(Default)]
+pub struct ScriptCache {
+    scripts: RwLock<HashMap<Digest, Arc<Script>, ahash::RandomState>>,
+    clock: AtomicU64,
+    flushes: AtomicU64,
+    evicted: AtomicU64,
+    evictable: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl ScriptCache {
+    /// Returns the script with a digest, which may be in any case.
+    pub fn find(&self, digest: &[u8]) -> Option<Arc<Script>> {
+        let mut lower = Digest::try_from(digest).ok()?;
+        lower.make_ascii_lowercase();
+        let scripts = self.scripts.read();
+        scripts.get(&lower).cloned()
+    }
+
+    /// Adds a script that compiles. If the digest is cached already, returns the cached script instead.
+    pub fn add(&self, digest: Digest, source: &[u8], flags: Option<ScriptFlags>, evictable: bool) -> Arc<Script> {
+        let mut scripts = self.scripts.write();
+        if let Some(script) = scripts.get(&digest) {
+            return script.clone();
+        }
+        if evictable {
+            while self.evictable.load(Ordering::Relaxed) >= EVAL_SCRIPTS_MAX as u64 {
+                if !self.evict(&mut scripts) {
+                    break;
+                }
+            }
+            self.evictable.fetch_add(1, Ordering::Relaxed);
+        }
+        let script = Arc::new(Script {
+            digest,
+            source: source.to_vec(),
+            flags,
+            profile: ScriptProfile::predict(source),
+            is_evictable: AtomicBool::new(evictable),
+            is_alive: AtomicBool::new(true),
+            last_used: AtomicU64::new(self.tick()),
+        });
+        self.bytes
+            .fetch_add((source.len() + OVERHEAD_BYTES) as u64, Ordering::Relaxed);
+        scripts.insert(digest, script.clone());
+        script
+    }
+
+    /// Evicts the least recently used script. Returns `true` if there was one to evict.
+    fn evict(&self, scripts: &mut HashMap<Digest, Arc<Script>, ahash::RandomState>) -> bool {
+        let oldest = scripts
+            .values()
+            .filter(|script| script.is_evictable.load(Ordering::Relaxed))
+            .min_by_key(|script| script.last_used.load(Ordering::Relaxed))
+            .map(|script| script.digest);
+        let Some(script) = oldest.and_then(|digest| scripts.remove(&digest)) else {
+            return false;
+        };
+        script.is_alive.store(false, Ordering::Relaxed);
+        self.bytes
+            .fetch_sub((script.source.len() + OVERHEAD_BYTES) as u64, Ordering::Relaxed);
+        self.evictable.fetch_sub(1, Ordering::Relaxed);
+        self.evicted.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+
+    /// Protects a script from eviction, as SCRIPT LOAD does.
+    pub fn protect_from_eviction(&self, script: &Script) {
+        if script.is_evictable.swap(false, Ordering::Relaxed) {
+            self.evictable.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Records that a script was used.
+    #[inline]
+    pub fn touch(&self, script: &Script) {
+        // Only the order among a few scripts matters. A script that is already the most recently used one is not
+        // updated.
+        if script.is_evictable.load(Ordering::Relaxed)
+            && script.last_used.load(Ordering::Relaxed) != self.clock.load(Ordering::Relaxed)
+        {
+            script.last_used.store(self.tick(), Ordering::Relaxed);
+        }
+    }
+
+    fn tick(&self) -> u64 {
+        self.clock.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Drops all scripts.
+    pub fn flush(&self) {
+        let mut scripts = self.scripts.write();
+        for script in scripts.values() {
+            script.is_alive.store(false, Ordering::Relaxed);
+        }
+        scripts.clear();
+        self.evictable.store(0, Ordering::Relaxed);
+        self.bytes.store(0, Ordering::Relaxed);
+        self.flushes.fetch_add(1, Ordering::Release);
+    }
+
+    /// Returns how often all scripts were dropped.
+    pub fn flushes(&self) -> u64 {
+        self.flushes.load(Ordering::Acquire)
+    }
+
+    /// Returns the number of cached scripts.
+    pub fn script_count(&self) -> usize {
+        self.scripts.read().len()
+    }
+
+    /// Returns the bytes of memory that the cached scripts take.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of scripts that were evicted.
+    pub fn evicted(&self) -> u64 {
+        self.evicted.load(Ordering::Relaxed)
+    }
+
+    /// Resets the number of evicted scripts.
+    pub fn reset_statistics(&self) {
+        self.evicted.store(0, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,150 @@
+//! Loads libraries: each interpreter runs a library's code once, which registers its functions.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mlua::{Function as LuaFunction, Table, Value};
+
+use super::Interpreter;
+use crate::libraries::Library;
+use crate::shebang::{self, ScriptFlags};
+use crate::{Scripts, arguments};
+
+/// The time limit for the code of a library while FUNCTION LOAD runs it.
+const LOAD_LIMIT: Duration = Duration::from_millis(500);
+
+/// A function as it was registered.
+pub(super) struct RegisteredFunction {
+    /// The name.
+    pub(super) name: Vec<u8>,
+    pub(super) description: Option<Vec<u8>>,
+    pub(super) flags: ScriptFlags,
+    pub(super) callback: LuaFunction,
+}
+
+impl Interpreter {
+    pub(super) fn callback(
+        &mut self,
+        scripts: &Scripts,
+        library: &Arc<Library>,
+        index: usize,
+    ) -> Result<LuaFunction, Vec<u8>> {
+        let address = Arc::as_ptr(library) as usize;
+        if !self.libraries.contains_key(&address) {
+            let current = scripts.libraries.current();
+            let is_loaded = |library: &Arc<Library>| current.libraries().any(|other| Arc::ptr_eq(other, library));
+            self.libraries.retain(|_, (library, _)| is_loaded(library));
+            let code_at = shebang::of_library(&library.code)?.1;
+            let functions = self.load(&library.code[code_at..], false)?;
+            // In the order of the library, whatever order the functions were registered in this time.
+            let callbacks: Vec<LuaFunction> = library
+                .functions
+                .iter()
+                .filter_map(|known| functions.iter().find(|function| function.name == known.name))
+                .map(|function| function.callback.clone())
+                .collect();
+            if callbacks.len() != library.functions.len() {
+                return Err(b"The library registers different functions each time it is loaded".to_vec());
+            }
+            self.libraries.insert(address, (library.clone(), callbacks));
+        }
+        match self
+            .libraries
+            .get(&address)
+            .and_then(|(_, callbacks)| callbacks.get(index))
+        {
+            Some(callback) => Ok(callback.clone()),
+            None => Err(b"Function not found".to_vec()),
+        }
+    }
+
+    /// Runs the code of a library. Returns the functions that it registers, sorted by name.
+    pub(super) fn load(&mut self, code: &[u8], limited: bool) -> Result<Vec<RegisteredFunction>, Vec<u8>> {
+        let library = self.compile(code, "@user_function", "Error compiling function: ")?;
+        let functions: RefCell<Vec<RegisteredFunction>> = RefCell::default();
+        let refused: RefCell<Option<Vec<u8>>> = RefCell::default();
+        let until = limited.then(|| Instant::now() + LOAD_LIMIT);
+        self.shared.load_until.set(until);
+        let loaded = self.lua.scope(|scope| {
+            let register = scope.create_function(|lua, registered: RegisterArguments| {
+                let (name, callback, description, flags) = registered;
+                let mut functions = functions.borrow_mut();
+                match function_of(&functions, name, callback, description, &flags) {
+                    Ok(function) => functions.push(function),
+                    Err(RegistrationError::Raised(text)) => return lua.create_string(text).map(Some),
+                    Err(RegistrationError::Deferred(text)) => {
+                        refused.borrow_mut().get_or_insert(text);
+                    }
+                }
+                Ok(None)
+            })?;
+            self.load.call::<(bool, Value)>((library, register))
+        });
+        self.shared.load_until.set(None);
+        self.write_log_lines(false);
+        let failed = |text: &[u8]| [b"Error registering functions: ", text].concat();
+        match loaded {
+            Ok((true, _)) => {}
+            Ok((false, Value::String(text))) => return Err(failed(&text.as_bytes())),
+            Ok((false, Value::Error(_))) | Err(mlua::Error::CallbackError { .. }) => {
+                return Err(failed(b"ERR FUNCTION LOAD timeout"));
+            }
+            Ok((false, _)) => return Err(failed(b"ERR unknown error")),
+            Err(error) => return Err(failed(&arguments::message(error))),
+        }
+        if let Some(text) = refused.into_inner() {
+            return Err(text);
+        }
+        let mut functions = functions.into_inner();
+        if functions.is_empty() {
+            return Err(b"No functions registered".to_vec());
+        }
+        functions.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(functions)
+    }
+}
+
+type RegisterArguments = (mlua::LuaString, LuaFunction, Option<mlua::LuaString>, Table);
+
+/// The reason why a function is not registered.
+enum RegistrationError {
+    /// An error that is returned to the library's code.
+    Raised(&'static str),
+    /// An error that is reported once the code has run.
+    Deferred(Vec<u8>),
+}
+
+fn function_of(
+    known: &[RegisteredFunction],
+    name: mlua::LuaString,
+    callback: LuaFunction,
+    description: Option<mlua::LuaString>,
+    flags: &Table,
+) -> Result<RegisteredFunction, RegistrationError> {
+    let name = name.as_bytes().to_vec();
+    let mut all = ScriptFlags::default();
+    for flag in flags.sequence_values::<mlua::LuaString>() {
+        let flag = flag
+            .ok()
+            .and_then(|flag| ScriptFlags::named_ignoring_case(&flag.as_bytes()))
+            .ok_or(RegistrationError::Raised("unknown flag given"))?;
+        all = all.union(flag);
+    }
+    if !shebang::is_name(&name) {
+        let text = b"Function names can only contain letters, numbers, or underscores(_) and must be at least one \
+                     character long";
+        return Err(RegistrationError::Deferred(text.to_vec()));
+    }
+    if known.iter().any(|function| function.name == name) {
+        return Err(RegistrationError::Deferred(
+            b"Function already exists in the library".to_vec(),
+        ));
+    }
+    Ok(RegisteredFunction {
+        name,
+        description: description.map(|text| text.as_bytes().to_vec()),
+        flags: all,
+        callback,
+    })
+}

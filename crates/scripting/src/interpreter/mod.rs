@@ -1,0 +1,524 @@
+//! Lua states: how they compile and run scripts, and how a script reaches its host.
+
+mod compiling;
+mod debugging;
+mod gate;
+mod loading;
+mod natives;
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use mlua::{Function as LuaFunction, Lua, LuaOptions, MultiValue, StdLib, Table, Value};
+use weft_resp::{ArgRange, Protocol, Reply};
+
+use super::cache::{Digest, Script};
+use super::libraries::{Library, LoadedFunction};
+use super::profile::ScriptProfile;
+use super::random::Random;
+use super::running::{ScriptRun, StopReason};
+use super::shebang::{self, ScriptFlags};
+use super::{Scripts, convert};
+pub use debugging::{DebugSession, begin_debugging};
+
+/// The number of Lua instructions between two checks of a run, some 50 µs.
+const INSTRUCTIONS_PER_CHECK: u32 = 10_000;
+/// The number of runs between two measurements of an interpreter's memory.
+const RUNS_PER_MEASUREMENT: u32 = 16;
+
+/// The purpose of a Lua state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScriptKind {
+    /// The state runs scripts of EVAL.
+    Eval,
+    /// The state runs functions.
+    Function,
+}
+
+/// Executes commands for a script.
+pub trait Host {
+    /// Executes a command and returns its reply, an error text, or the request to stop the script.
+    fn call(&mut self, request: &[u8], ranges: &[ArgRange]) -> CallResult<'_>;
+    /// Sets the protocol of the replies to commands.
+    fn set_protocol(&mut self, protocol: Protocol);
+    /// Sets where the effects of commands are propagated: 1 for the append-only file, 2 for replicas, 3 for both, 0 for
+    /// neither.
+    fn set_replication(&mut self, parts: u8);
+    /// Returns `true` if the client may call a command; `None` if there is no such command.
+    fn may_call(&mut self, request: &[u8], ranges: &[ArgRange]) -> Option<bool>;
+    /// The maximum bytes of the script's reply; a longer one is of no use to the client.
+    fn reply_bytes_max(&self) -> usize {
+        usize::MAX
+    }
+    /// Records that the arguments of a call form no command. `error` is the error that the script gets.
+    fn note_malformed(&mut self, _error: &str) {}
+}
+
+/// The result of a command that a host executed.
+pub enum CallResult<'h> {
+    /// The reply.
+    Reply(&'h [u8]),
+    /// The command was refused; the text begins with an error code.
+    Refused(Vec<u8>),
+    /// The script is to stop.
+    Stop,
+}
+
+/// The result of a run.
+pub enum RunOutcome {
+    /// The run has ended and its reply is written.
+    Done {
+        /// The codes of the errors in the reply that are still to be counted.
+        errors: Vec<Vec<u8>>,
+        /// `true` if the script returned the errors itself; `false` if its code failed.
+        is_returned: bool,
+        /// `true` if the reply as a whole is an error.
+        is_error: bool,
+    },
+    /// The script was stopped.
+    Stopped(StopReason),
+}
+
+/// A compiled script or a function, ready to run.
+#[derive(Clone)]
+pub struct Program {
+    /// The kind of state that the program belongs to.
+    pub kind: ScriptKind,
+    callback: LuaFunction,
+    source: ProgramSource,
+}
+
+#[derive(Clone)]
+enum ProgramSource {
+    Script(Arc<Script>),
+    Function(Arc<Library>, usize),
+}
+
+impl Program {
+    /// Returns the name of the function, or the digest of the script.
+    pub fn name(&self) -> &[u8] {
+        match &self.source {
+            ProgramSource::Script(script) => &script.digest,
+            ProgramSource::Function(library, index) => &library.functions[*index].name,
+        }
+    }
+
+    /// Returns the flags; `None` for a script without a shebang line.
+    pub fn flags(&self) -> Option<ScriptFlags> {
+        match &self.source {
+            ProgramSource::Script(script) => script.flags,
+            ProgramSource::Function(library, index) => Some(library.functions[*index].flags),
+        }
+    }
+
+    /// Returns the prediction made from earlier runs.
+    pub fn profile(&self) -> &ScriptProfile {
+        match &self.source {
+            ProgramSource::Script(script) => &script.profile,
+            ProgramSource::Function(library, index) => &library.functions[*index].profile,
+        }
+    }
+
+    /// Returns the cached script, or `None` for a function.
+    pub fn script(&self) -> Option<&Script> {
+        match &self.source {
+            ProgramSource::Script(script) => Some(script),
+            ProgramSource::Function(..) => None,
+        }
+    }
+}
+
+/// The data that callbacks of the state share with its owner.
+struct InterpreterShared {
+    random: Random,
+    /// The current run, and `true` if it is listed in the register.
+    run: RefCell<Option<(Arc<ScriptRun>, bool)>>,
+    /// The script's log lines and their levels, held back until it is known that the run is not restarted.
+    log_lines: RefCell<Vec<(i64, Vec<u8>)>>,
+    /// The time at which loading a library is aborted.
+    load_until: Cell<Option<std::time::Instant>>,
+    /// The protocol of the replies to commands.
+    protocol: Cell<Protocol>,
+    /// The propagation targets of commands, as [`Host::set_replication`] takes them.
+    replication: Cell<u8>,
+}
+
+impl InterpreterShared {
+    fn new(random: Random) -> Self {
+        InterpreterShared {
+            random,
+            run: RefCell::default(),
+            log_lines: RefCell::default(),
+            load_until: Cell::default(),
+            protocol: Cell::default(),
+            replication: Cell::new(3),
+        }
+    }
+
+    /// Executes a command for the running script.
+    fn call(&self, lua: &Lua, values: &MultiValue) -> mlua::Result<Value> {
+        gate::call(lua, values, self.protocol.get(), self.replication.get())
+    }
+}
+
+struct Interpreter {
+    shared: Rc<InterpreterShared>,
+    eval: LuaFunction,
+    call: LuaFunction,
+    load: LuaFunction,
+    by_source: HashMap<Vec<u8>, Program, ahash::RandomState>,
+    by_digest: HashMap<Digest, Program, ahash::RandomState>,
+    /// The callbacks of each library, keyed by the library's address. The entry keeps the library alive, so the address
+    /// stays unique.
+    libraries: HashMap<usize, (Arc<Library>, Vec<LuaFunction>), ahash::RandomState>,
+    /// The flush counter of the cache or the libraries when this state was created.
+    flushes: u64,
+    counted_bytes: u64,
+    runs: u32,
+    /// Must be dropped last: all other fields are handles into the state.
+    lua: Lua,
+}
+
+thread_local! {
+    static INTERPRETERS: RefCell<[Option<Interpreter>; 2]> = const { RefCell::new([None, None]) };
+}
+
+/// Returns those libraries of Lua from which the prelude is built.
+fn standard_libraries() -> StdLib {
+    StdLib::TABLE | StdLib::STRING | StdLib::MATH | StdLib::OS
+}
+
+/// Calls `work` with this thread's interpreter of a kind. Creates a new one if everything was flushed since the old one
+/// was created.
+fn with_interpreter<R>(
+    scripts: &Scripts,
+    kind: ScriptKind,
+    work: impl FnOnce(&mut Interpreter) -> Result<R, Vec<u8>>,
+) -> Result<R, Vec<u8>> {
+    let flushes = match kind {
+        ScriptKind::Eval => scripts.cache.flushes(),
+        ScriptKind::Function => scripts.libraries.flushes(),
+    };
+    INTERPRETERS.with(|interpreters| {
+        let Ok(mut interpreters) = interpreters.try_borrow_mut() else {
+            // A script on this thread compiles another one (SCRIPT LOAD, FUNCTION LOAD). Only the source of that one is
+            // kept.
+            let mut made = Interpreter::new(kind, flushes, scripts).map_err(super::arguments::message)?;
+            return work(&mut made);
+        };
+        let place = &mut interpreters[kind as usize];
+        if let Some(old) = place.take_if(|interpreter| interpreter.flushes != flushes) {
+            scripts.update_interpreter_bytes(kind, old.counted_bytes, 0);
+        }
+        if place.is_none() {
+            let made = Interpreter::new(kind, flushes, scripts);
+            *place = Some(made.map_err(super::arguments::message)?);
+        }
+        match place {
+            Some(interpreter) => work(interpreter),
+            None => unreachable!("it was made if there was none"),
+        }
+    })
+}
+
+/// Drops this thread's interpreter of a kind, so that its memory is free at once after a flush. An interpreter that
+/// runs the script that flushed is dropped at its next use.
+pub fn drop_interpreter(scripts: &Scripts, kind: ScriptKind) {
+    INTERPRETERS.with(|interpreters| {
+        if let Ok(mut interpreters) = interpreters.try_borrow_mut()
+            && let Some(old) = interpreters[kind as usize].take()
+        {
+            scripts.update_interpreter_bytes(kind, old.counted_bytes, 0);
+        }
+    });
+}
+
+/// Compiles a script unless it is compiled already. With a `source`, the script is also cached. Without one, `digest`
+/// must be the digest of a cached script.
+///
+/// # Errors
+/// The text of the error reply if the code does not compile; an empty text if no script has that digest.
+pub fn prepare_script(scripts: &Scripts, source: Option<&[u8]>, digest: &[u8], keep: bool) -> Result<Program, Vec<u8>> {
+    with_interpreter(scripts, ScriptKind::Eval, |interpreter| {
+        let program = match source {
+            Some(source) => interpreter.program_of_source(scripts, source, keep)?,
+            None => interpreter.program_of_digest(scripts, digest)?,
+        };
+        if let (true, Some(script)) = (keep, program.script()) {
+            scripts.cache.protect_from_eviction(script);
+        }
+        Ok(program)
+    })
+}
+
+/// Returns the function of that name; `None` if none is loaded.
+///
+/// # Errors
+/// The text of the error reply if the library cannot be loaded in this interpreter, although it could in another one.
+pub fn prepare_function(scripts: &Scripts, name: &[u8]) -> Result<Option<Program>, Vec<u8>> {
+    let Some((library, index)) = scripts.libraries.current().function(name) else {
+        return Ok(None);
+    };
+    with_interpreter(scripts, ScriptKind::Function, |interpreter| {
+        let callback = interpreter.callback(scripts, &library, index)?;
+        Ok(Some(Program {
+            kind: ScriptKind::Function,
+            callback,
+            source: ProgramSource::Function(library.clone(), index),
+        }))
+    })
+}
+
+/// Runs the code of a library to find the functions that it registers. `limited` sets a time limit.
+///
+/// # Errors
+/// The text of the error reply.
+pub fn load_library(scripts: &Scripts, code: &[u8], limited: bool) -> Result<Arc<Library>, Vec<u8>> {
+    let (name, code_at) = shebang::of_library(code)?;
+    with_interpreter(scripts, ScriptKind::Function, |interpreter| {
+        let functions = interpreter.load(&code[code_at..], limited)?;
+        let (functions, callbacks): (Vec<LoadedFunction>, Vec<LuaFunction>) = functions
+            .into_iter()
+            .map(|function| {
+                let loaded = LoadedFunction {
+                    name: function.name,
+                    description: function.description,
+                    flags: function.flags,
+                    profile: ScriptProfile::predict(code),
+                };
+                (loaded, function.callback)
+            })
+            .unzip();
+        let library = Arc::new(Library {
+            name,
+            code: code.to_vec(),
+            functions,
+        });
+        interpreter
+            .libraries
+            .insert(Arc::as_ptr(&library) as usize, (library.clone(), callbacks));
+        Ok(library)
+    })
+}
+
+/// Runs a program and appends its reply to `reply`. `run` holds the run, and `true` if it is already listed in the
+/// register. `keys` and `arguments` are the script's KEYS and ARGV.
+///
+/// # Errors
+/// The text of the error reply if the interpreter fails.
+pub fn run(
+    scripts: &Scripts,
+    program: &Program,
+    run: (&Arc<ScriptRun>, bool),
+    (keys, arguments): (&[&[u8]], &[&[u8]]),
+    host: &mut dyn Host,
+    reply: &mut Reply<'_>,
+) -> Result<RunOutcome, Vec<u8>> {
+    INTERPRETERS.with_borrow_mut(|interpreters| {
+        // Not a new interpreter, even if everything was flushed since: the program belongs to this one.
+        let Some(interpreter) = &mut interpreters[program.kind as usize] else {
+            unreachable!("a program must be prepared on the thread that runs it");
+        };
+        let outcome = interpreter.run(program, run, (keys, arguments), host, reply);
+        interpreter.update_memory(scripts, program.kind);
+        outcome.map_err(|error| [b"ERR ", &super::arguments::message(error)[..]].concat())
+    })
+}
+
+impl Interpreter {
+    fn new(kind: ScriptKind, flushes: u64, scripts: &Scripts) -> mlua::Result<Self> {
+        let lua = Lua::new_with(standard_libraries(), LuaOptions::new().catch_rust_panics(false))?;
+        let (interpreter, _) = Interpreter::from_state(lua, kind, flushes, scripts, |_, _| Ok(()))?;
+        natives::install_check_hook(&interpreter.lua, &interpreter.shared, scripts.running.clone())?;
+        Ok(interpreter)
+    }
+
+    /// Creates an interpreter for scripts with a debugger attached.
+    fn with_debugger(scripts: &Scripts, session: &DebugSession) -> mlua::Result<Self> {
+        let (lua, locals) =
+            weft_lua::new_state_with_locals(standard_libraries(), LuaOptions::new().catch_rust_panics(false))?;
+        let add = |lua: &Lua, natives: &Table| debugging::add_natives(lua, natives, session);
+        let (interpreter, program) =
+            Interpreter::from_state(lua, ScriptKind::Eval, scripts.cache.flushes(), scripts, add)?;
+        debugging::install_debug_hook(&interpreter.lua, &interpreter.shared, &program, (session, locals))?;
+        Ok(interpreter)
+    }
+
+    /// Creates an interpreter from a new state. `add` adds further native functions for the prelude. Also returns the
+    /// table that the prelude returns.
+    fn from_state(
+        lua: Lua,
+        kind: ScriptKind,
+        flushes: u64,
+        scripts: &Scripts,
+        add: impl FnOnce(&Lua, &Table) -> mlua::Result<()>,
+    ) -> mlua::Result<(Self, Table)> {
+        let shared = Rc::new(InterpreterShared::new(Random::new(scripts.random.clone())));
+        let natives = natives::create_natives(&lua, &shared)?;
+        add(&lua, &natives)?;
+        if scripts.is_insecure(kind) {
+            natives.raw_set("insecure", true)?;
+        }
+        let kind_name = match kind {
+            ScriptKind::Eval => "eval",
+            ScriptKind::Function => "function",
+        };
+        let prelude = lua.load(include_str!("prelude.lua")).set_name("=weft");
+        let program: Table = prelude.call((kind_name, natives))?;
+        lua.set_globals(program.raw_get("globals")?)?;
+        // Memory that was only needed during creation does not count as the script's.
+        lua.gc_collect()?;
+        let interpreter = Interpreter {
+            eval: program.raw_get("eval")?,
+            call: program.raw_get("call")?,
+            load: program.raw_get("load")?,
+            by_source: HashMap::default(),
+            by_digest: HashMap::default(),
+            libraries: HashMap::default(),
+            flushes,
+            counted_bytes: 0,
+            runs: 0,
+            lua,
+            shared,
+        };
+        Ok((interpreter, program))
+    }
+
+    /// Updates the recorded memory of the state, once every [`RUNS_A_LOOK`] runs.
+    fn update_memory(&mut self, scripts: &Scripts, kind: ScriptKind) {
+        self.runs = self.runs.wrapping_add(1);
+        if self.runs % RUNS_PER_MEASUREMENT == 1 {
+            let bytes = self.lua.used_memory() as u64;
+            scripts.update_interpreter_bytes(kind, self.counted_bytes, bytes);
+            self.counted_bytes = bytes;
+        }
+    }
+
+    fn run(
+        &mut self,
+        program: &Program,
+        (run, listed): (&Arc<ScriptRun>, bool),
+        (keys, arguments): (&[&[u8]], &[&[u8]]),
+        host: &mut dyn Host,
+        reply: &mut Reply<'_>,
+    ) -> mlua::Result<RunOutcome> {
+        *self.shared.run.borrow_mut() = Some((run.clone(), listed));
+        let keys = table_of_strings(&self.lua, keys)?;
+        let arguments = table_of_strings(&self.lua, arguments)?;
+        self.shared.protocol.set(Protocol::Resp2);
+        self.shared.replication.set(3);
+        let most_reply_bytes = host.reply_bytes_max();
+        let trampoline = match program.kind {
+            ScriptKind::Eval => &self.eval,
+            ScriptKind::Function => &self.call,
+        };
+        let ended = gate::with_host(host, || {
+            trampoline.call::<(bool, Value)>((&program.callback, keys, arguments))
+        });
+        *self.shared.run.borrow_mut() = None;
+        let stopped = run.stop_reason();
+        let is_restarted = matches!(stopped, Some(StopReason::Contended | StopReason::TooLong));
+        self.write_log_lines(is_restarted);
+        self.shared.random.end_script(is_restarted);
+        if let Some(stop) = stopped.filter(|_| is_restarted) {
+            return Ok(RunOutcome::Stopped(stop));
+        }
+        let failed_by = match (ended, stopped) {
+            (Ok((true, value)), _) => {
+                let begins = reply.len();
+                let errors = convert::write_reply(&value, self.shared.protocol.get(), most_reply_bytes, reply)?;
+                let failed = reply.out.get(begins) == Some(&b'-');
+                return Ok(RunOutcome::Done {
+                    errors,
+                    is_returned: true,
+                    is_error: failed,
+                });
+            }
+            (Ok((false, Value::Table(error))), _) => error_of(&error),
+            (_, Some(StopReason::Killed)) => killed_error(program.kind, run),
+            (_, Some(stop)) => return Ok(RunOutcome::Stopped(stop)),
+            (Ok((false, other)), None) => {
+                let text = match other {
+                    Value::Error(error) => super::arguments::message(*error),
+                    other => other.to_string().unwrap_or_default().into_bytes(),
+                };
+                (error_text(&text), false)
+            }
+            (Err(error), None) => (error_text(&super::arguments::message(error)), false),
+        };
+        let (text, is_counted) = failed_by;
+        reply.error_bytes(&text);
+        Ok(RunOutcome::Done {
+            errors: if is_counted {
+                Vec::new()
+            } else {
+                vec![convert::code_of(&text)]
+            },
+            is_returned: false,
+            is_error: true,
+        })
+    }
+
+    /// Writes the script's log lines, or discards them if `forget` is set because the script is restarted.
+    fn write_log_lines(&self, is_restarted: bool) {
+        for (level, text) in self.shared.log_lines.borrow_mut().drain(..) {
+            if is_restarted {
+                continue;
+            }
+            let text = String::from_utf8_lossy(&text);
+            match level {
+                0 => log::trace!("{text}"),
+                1 => log::debug!("{text}"),
+                2 => log::info!("{text}"),
+                _ => log::warn!("{text}"),
+            }
+        }
+    }
+}
+
+fn error_text(text: &[u8]) -> Vec<u8> {
+    [b"ERR ", text].concat()
+}
+
+/// Returns the text of the error that ended a script, and `true` if the error has been counted.
+fn error_of(error: &Table) -> (Vec<u8>, bool) {
+    let text_of = |value: Value| match value {
+        Value::String(text) => Some(text.as_bytes().to_vec()),
+        Value::Integer(number) => Some(number.to_string().into_bytes()),
+        _ => None,
+    };
+    // The metatable of a table that a script throws may raise an error on access.
+    let field = |name: &str| error.get::<Value>(name).unwrap_or(Value::Nil);
+    let mut text = text_of(field("err")).unwrap_or_else(|| b"ERR unknown error".to_vec());
+    let (source, line) = (text_of(field("source")), text_of(field("line")));
+    if let (Some(source), Some(line)) = (source, line) {
+        text = [&text[..], b" script: on ", &source, b":", &line, b"."].concat();
+    }
+    let is_counted = matches!(field("ignore_error_stats_update"), Value::Boolean(true));
+    (text, is_counted)
+}
+
+fn killed_error(kind: ScriptKind, run: &ScriptRun) -> (Vec<u8>, bool) {
+    let command = match kind {
+        ScriptKind::Eval => "SCRIPT KILL",
+        ScriptKind::Function => "FUNCTION KILL",
+    };
+    let mut text = format!("ERR Script killed by user with {command}.");
+    if let Some((source, line)) = run.stopped_at() {
+        text.push_str(&format!(" script: on {source}:{line}."));
+    }
+    (text.into_bytes(), false)
+}
+
+fn table_of_strings(lua: &Lua, words: &[&[u8]]) -> mlua::Result<Table> {
+    let table = lua.create_table_with_capacity(words.len(), 0)?;
+    for (index, word) in (1i64..).zip(words) {
+        table.raw_set(index, lua.create_string(word)?)?;
+    }
+    Ok(table)
+}
+
+#[cfg(test)]
+mod tests;

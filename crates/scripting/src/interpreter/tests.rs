@@ -1,0 +1,194 @@
+//! Runs scripts and libraries in an interpreter, with a host that has one key.
+
+use std::sync::Arc;
+
+use weft_resp::{ArgRange, Args, Protocol, Reply};
+
+use super::{CallResult, Host, Program, RunOutcome, load_library, prepare_function, prepare_script, run};
+use crate::{RunParameters, ScriptRun, Scripts, StopReason};
+
+/// A host that replies to ECHO, refuses BAD, and stops the script at STOP.
+#[derive(Default)]
+struct FakeHost {
+    reply: Vec<u8>,
+    calls: usize,
+    run: Option<Arc<ScriptRun>>,
+}
+
+impl Host for FakeHost {
+    fn call(&mut self, request: &[u8], ranges: &[ArgRange]) -> CallResult<'_> {
+        self.calls += 1;
+        let args = Args::new(request, ranges);
+        match args.argument(0) {
+            b"bad" => CallResult::Refused(b"ERR it is bad".to_vec()),
+            b"stop" => {
+                if let Some(run) = &self.run {
+                    run.stop(StopReason::Contended);
+                }
+                CallResult::Stop
+            }
+            _ => {
+                self.reply.clear();
+                Reply::new(&mut self.reply, Protocol::Resp2).bulk(args.argument(1));
+                CallResult::Reply(&self.reply)
+            }
+        }
+    }
+
+    fn set_protocol(&mut self, _: Protocol) {}
+
+    fn set_replication(&mut self, _: u8) {}
+
+    fn may_call(&mut self, _: &[u8], _: &[ArgRange]) -> Option<bool> {
+        Some(true)
+    }
+}
+
+fn run_parameters() -> RunParameters {
+    RunParameters {
+        name: Vec::new(),
+        is_function: false,
+        command: Vec::new(),
+        leaves_after: None,
+        overdue_after: None,
+    }
+}
+
+/// Runs a program. Returns its reply, or the reason why it was stopped.
+fn run_program(scripts: &Scripts, program: &Program) -> Result<String, StopReason> {
+    let this = Arc::new(ScriptRun::new(run_parameters()));
+    let mut host = FakeHost {
+        run: Some(this.clone()),
+        ..FakeHost::default()
+    };
+    let mut out = Vec::new();
+    let mut reply = Reply::new(&mut out, Protocol::Resp2);
+    let ended = run(scripts, program, (&this, false), (&[b"k"], &[]), &mut host, &mut reply);
+    match ended.expect("the interpreter works") {
+        RunOutcome::Done { .. } => Ok(String::from_utf8_lossy(&out).into_owned()),
+        RunOutcome::Stopped(stop) => Err(stop),
+    }
+}
+
+fn evaluate(scripts: &Scripts, source: &str) -> Result<String, StopReason> {
+    let program = prepare_script(scripts, Some(source.as_bytes()), b"", false).expect("it compiles");
+    run_program(scripts, &program)
+}
+
+#[test]
+fn a_script_calls_its_host() {
+    let scripts = Scripts::default();
+    assert_eq!(
+        evaluate(&scripts, "return redis.call('echo', KEYS[1])"),
+        Ok("$1\r\nk\r\n".to_owned())
+    );
+    let error = "-ERR it is bad script: on @user_script:2.\r\n";
+    assert_eq!(evaluate(&scripts, "\nreturn redis.call('bad')"), Ok(error.to_owned()));
+    assert_eq!(
+        evaluate(&scripts, "return redis.pcall('bad').err"),
+        Ok("$13\r\nERR it is bad\r\n".to_owned())
+    );
+}
+
+#[test]
+fn a_stop_error_cannot_be_caught() {
+    let scripts = Scripts::default();
+    for source in [
+        "redis.call('stop')",
+        "redis.pcall('stop') return 1",
+        "pcall(redis.call, 'stop') return 1",
+        "pcall(pcall, redis.call, 'stop') return 1",
+        "xpcall(function() redis.call('stop') end, function() return 1 end) return 1",
+        "coroutine.resume(coroutine.create(function() redis.call('stop') end)) return 1",
+        "return load(function() redis.call('stop') end)",
+    ] {
+        assert_eq!(evaluate(&scripts, source), Err(StopReason::Contended), "{source}");
+    }
+    assert_eq!(
+        evaluate(&scripts, "return 1"),
+        Ok(":1\r\n".to_owned()),
+        "the next one runs"
+    );
+}
+
+#[test]
+fn an_endless_script_is_moved_or_killed() {
+    let scripts = Scripts::default();
+    let source = "while true do pcall(function() while true do end end) end";
+    let program = prepare_script(&scripts, Some(source.as_bytes()), b"", false).expect("it compiles");
+    let mut out = Vec::new();
+    let leaving = Arc::new(ScriptRun::new(RunParameters {
+        leaves_after: Some(std::time::Duration::ZERO),
+        ..run_parameters()
+    }));
+    let mut reply = Reply::new(&mut out, Protocol::Resp2);
+    let ended = run(
+        &scripts,
+        &program,
+        (&leaving, false),
+        (&[], &[]),
+        &mut FakeHost::default(),
+        &mut reply,
+    );
+    assert!(matches!(ended, Ok(RunOutcome::Stopped(StopReason::TooLong))));
+    let killed = Arc::new(ScriptRun::new(run_parameters()));
+    killed.stop(StopReason::Killed);
+    let ended = run(
+        &scripts,
+        &program,
+        (&killed, false),
+        (&[], &[]),
+        &mut FakeHost::default(),
+        &mut reply,
+    );
+    assert!(matches!(ended, Ok(RunOutcome::Done { is_error: true, .. })));
+    assert!(out.starts_with(b"-ERR Script killed by user with SCRIPT KILL. script: on @user_script:1."));
+}
+
+#[test]
+fn a_flushed_script_is_compiled_again() {
+    let scripts = Scripts::default();
+    assert_eq!(evaluate(&scripts, "return 1"), Ok(":1\r\n".to_owned()));
+    scripts.cache.flush();
+    let digest = b"e0e1f9fabfc9d4800c877a703b823ac0578ff8db";
+    assert!(prepare_script(&scripts, None, digest, false).is_err());
+    assert_eq!(evaluate(&scripts, "return 1"), Ok(":1\r\n".to_owned()));
+    assert!(prepare_script(&scripts, None, digest, false).is_ok());
+}
+
+#[test]
+fn functions_are_loaded_where_they_are_called() {
+    let scripts = Arc::new(Scripts::default());
+    let code =
+        b"#!lua name=lib\nlocal n = 0\nredis.register_function('f', function(keys) n = n + 1 return {keys[1], n} end)";
+    let library = load_library(&scripts, code, true).expect("it loads");
+    scripts.libraries.add(&library, false).expect("the name is free");
+    let call = |scripts: &Scripts| {
+        let program = prepare_function(scripts, b"F").expect("it loads").expect("it is there");
+        run_program(scripts, &program)
+    };
+    assert_eq!(call(&scripts), Ok("*2\r\n$1\r\nk\r\n:1\r\n".to_owned()));
+    assert_eq!(call(&scripts), Ok("*2\r\n$1\r\nk\r\n:2\r\n".to_owned()));
+    let elsewhere = scripts.clone();
+    let there = std::thread::spawn(move || call(&elsewhere)).join().expect("it runs");
+    assert_eq!(
+        there,
+        Ok("*2\r\n$1\r\nk\r\n:1\r\n".to_owned()),
+        "each thread has variables of its own"
+    );
+    scripts.libraries.flush();
+    assert!(prepare_function(&scripts, b"f").expect("no error").is_none());
+}
+
+#[test]
+fn a_library_that_takes_too_long_is_not_loaded() {
+    let scripts = Scripts::default();
+    let text = |code: &[u8]| String::from_utf8(load_library(&scripts, code, true).unwrap_err()).unwrap();
+    assert_eq!(
+        text(b"#!lua name=lib\nwhile true do end"),
+        "Error registering functions: ERR FUNCTION LOAD timeout"
+    );
+    assert_eq!(text(b"#!lua name=lib\nreturn 1"), "No functions registered");
+    let unknown = b"#!lua name=lib\nredis.register_function{function_name='f', callback=function() end, flags={'x'}}";
+    assert_eq!(text(unknown), "Error registering functions: ERR unknown flag given");
+}

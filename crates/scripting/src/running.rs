@@ -1,0 +1,431 @@
+//! The register of script runs: used by SCRIPT KILL, by FUNCTION STATS, and by threads that wait for slots that a
+//! script holds.
+//!
+//! A run on a script thread is listed from its start. A run on a worker is listed once it is overdue, since no other
+//! thread needs to query it before.
+
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+/// The reason why a script is stopped before its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum StopReason {
+    /// A key it needs is leased by another thread; the script is restarted later.
+    Contended = 1,
+    /// The script takes too long for a worker; it is restarted on a script thread.
+    TooLong,
+    /// The script was killed by SCRIPT KILL or FUNCTION KILL.
+    Killed,
+    /// The process is shutting down.
+    Shutdown,
+}
+
+impl StopReason {
+    fn of(number: u8) -> Option<StopReason> {
+        [
+            StopReason::Contended,
+            StopReason::TooLong,
+            StopReason::Killed,
+            StopReason::Shutdown,
+        ]
+        .into_iter()
+        .find(|stop| *stop as u8 == number)
+    }
+}
+
+/// The state bit of a run that has written.
+const WROTE: u8 = 1 << 7;
+
+/// After a failed attempt to exclude runs, the time during which no new run may start. It is longer than the interval
+/// of the cluster bus, which tries once per tick.
+const EXCLUSION_NOTICE: Duration = Duration::from_millis(150);
+/// After an exclusive section has ended, the time during which delayed runs may start before the next exclusive
+/// section.
+const DELAYED_RUNS_TURN: Duration = Duration::from_millis(3);
+
+/// The part of the keyspace that a run holds.
+#[derive(Debug, Default)]
+struct HeldSlots {
+    slots: Vec<u16>,
+    all_slots: bool,
+}
+
+/// One run of a script.
+#[derive(Debug)]
+pub struct ScriptRun {
+    /// The name of the function, or the digest of the script.
+    pub name: Vec<u8>,
+    /// `true` if the run is of a function.
+    pub is_function: bool,
+    /// The command that started the run; empty if the run was not listed from its start.
+    pub command: Vec<Vec<u8>>,
+    started: Instant,
+    /// The run time after which the run is too long for a worker; `None` if it cannot move to a script thread.
+    too_long_after: Option<Duration>,
+    /// The run time after which the run counts as busy; `None` for never.
+    overdue_after: Option<Duration>,
+    /// The reason to stop, and [`WROTE`] if the run has written. Both are in one word, so that a run is not killed
+    /// while it starts to write.
+    state: AtomicU8,
+    is_overdue: AtomicBool,
+    held: Mutex<HeldSlots>,
+    /// The source and line at which the run was stopped.
+    stopped_at: Mutex<Option<(String, usize)>>,
+}
+
+/// The parameters of a new run.
+pub struct RunParameters {
+    /// The name of the function, or the digest of the script.
+    pub name: Vec<u8>,
+    /// `true` if the run is of a function.
+    pub is_function: bool,
+    /// The command that starts the run.
+    pub command: Vec<Vec<u8>>,
+    /// The run time after which the run is too long for a worker; `None` if it cannot move to a script thread.
+    pub leaves_after: Option<Duration>,
+    /// The run time after which the run counts as busy; `None` for never.
+    pub overdue_after: Option<Duration>,
+}
+
+impl ScriptRun {
+    /// Creates a run that starts now.
+    pub fn new(beginning: RunParameters) -> Self {
+        ScriptRun {
+            name: beginning.name,
+            is_function: beginning.is_function,
+            command: beginning.command,
+            started: Instant::now(),
+            too_long_after: beginning.leaves_after,
+            overdue_after: beginning.overdue_after,
+            state: AtomicU8::new(0),
+            is_overdue: AtomicBool::new(false),
+            held: Mutex::default(),
+            stopped_at: Mutex::default(),
+        }
+    }
+
+    /// Returns the time since the start of the run.
+    pub fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Returns the reason to stop, or `None` if the run may continue.
+    #[inline]
+    pub fn stop_reason(&self) -> Option<StopReason> {
+        match self.state.load(Ordering::Relaxed) & !WROTE {
+            0 => None,
+            number => StopReason::of(number),
+        }
+    }
+
+    /// Requests that the run stop. The first reason counts. A run that has written can be stopped only by
+    /// [`Stop::Shutdown`]. Returns `true` if the request was accepted.
+    pub fn stop(&self, reason: StopReason) -> bool {
+        let stop = |state| match (state, reason) {
+            (0, _) => Some(reason as u8),
+            (WROTE, StopReason::Shutdown) => Some(WROTE | reason as u8),
+            _ => None,
+        };
+        let changed = self.state.fetch_update(Ordering::Relaxed, Ordering::Relaxed, stop);
+        changed.is_ok()
+    }
+
+    /// Returns `true` if the run may be restarted on a script thread.
+    pub fn may_move_to_script_thread(&self) -> bool {
+        self.too_long_after.is_some()
+    }
+
+    /// Returns `true` if the run has written.
+    pub fn has_written(&self) -> bool {
+        self.state.load(Ordering::Relaxed) & WROTE != 0
+    }
+
+    /// Records that the run is about to write. Returns `false` if the run is to stop and so must not write.
+    pub fn try_note_write(&self) -> bool {
+        let changed = self
+            .state
+            .compare_exchange(0, WROTE, Ordering::Relaxed, Ordering::Relaxed);
+        matches!(changed, Ok(_) | Err(WROTE))
+    }
+
+    /// Returns `true` if the run counts as busy.
+    pub fn is_overdue(&self) -> bool {
+        self.is_overdue.load(Ordering::Relaxed)
+    }
+
+    /// Records that the run holds these slots.
+    pub fn note_held_slots(&self, slots: impl Iterator<Item = u16>) {
+        self.held.lock().slots.extend(slots);
+    }
+
+    /// Records that the run holds one more slot.
+    pub fn note_held_slot(&self, slot: u16) {
+        self.held.lock().slots.push(slot);
+    }
+
+    /// Records that the run holds every slot.
+    pub fn note_all_slots_held(&self) {
+        self.held.lock().all_slots = true;
+    }
+
+    fn is_holding(&self, slot: u16) -> bool {
+        let holding = self.held.lock();
+        holding.all_slots || holding.slots.contains(&slot)
+    }
+
+    /// Returns the source and line at which the run was stopped.
+    pub fn stopped_at(&self) -> Option<(String, usize)> {
+        self.stopped_at.lock().clone()
+    }
+}
+
+/// The reason why no run was killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KillError {
+    /// No script is running.
+    NotRunning,
+    /// The run has written.
+    HasWritten,
+    /// The running script is of the other kind: a function instead of a script, or the reverse.
+    OtherKind,
+}
+
+/// The register of the runs that other threads may query.
+#[derive(Default)]
+pub struct RunRegistry {
+    runs: Mutex<Vec<Arc<ScriptRun>>>,
+    /// The number of listed runs that are overdue.
+    overdue: AtomicUsize,
+    /// The number of runs on script threads; -1 while another thread has exclusive use of the keyspace.
+    on_script_threads: AtomicI64,
+    /// The time until which no run starts on a script thread, because another thread waits for exclusive use of the
+    /// keyspace. In microseconds, see [`Running::now_us`].
+    exclusion_announced_until_us: AtomicU64,
+    /// The time until which delayed runs may start all the same, in microseconds.
+    delayed_runs_until_us: AtomicU64,
+    /// Set if a run was delayed since the last exclusive use of the keyspace.
+    was_run_delayed: AtomicBool,
+    /// The origin of the times above.
+    epoch: OnceLock<Instant>,
+    /// Set once the process is shutting down: every run stops.
+    is_shutting_down: AtomicBool,
+    /// The callback that is called with `true` when the first run becomes overdue, and with `false` when the last such
+    /// run ends.
+    on_overdue_change: OnceLock<Box<dyn Fn(bool) + Send + Sync>>,
+}
+
+impl RunRegistry {
+    /// Adds a run to the register.
+    pub fn list(&self, run: &Arc<ScriptRun>) {
+        self.runs.lock().push(run.clone());
+    }
+
+    /// Removes a run from the register.
+    pub fn unlist(&self, run: &Arc<ScriptRun>) {
+        let mut runs = self.runs.lock();
+        runs.retain(|other| !Arc::ptr_eq(other, run));
+        if run.is_overdue() && self.overdue.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.notify_overdue(false);
+        }
+    }
+
+    /// Sets the callback that is called whenever the result of [`Running::has_overdue`] changes. Only the first call
+    /// has an effect.
+    pub fn set_overdue_callback(&self, tells: Box<dyn Fn(bool) + Send + Sync>) {
+        let _ = self.on_overdue_change.set(tells);
+    }
+
+    /// Calls the callback. The caller holds the lock of the list, so that calls come in order.
+    fn notify_overdue(&self, overdue: bool) {
+        if let Some(tells) = self.on_overdue_change.get() {
+            tells(overdue);
+        }
+    }
+
+    /// Stops every other run that holds a slot and has not written. Such a run is restarted later.
+    pub fn preempt(&self, slot: u16, by: &Arc<ScriptRun>) {
+        for run in self.runs.lock().iter() {
+            if !Arc::ptr_eq(run, by) && run.is_holding(slot) {
+                run.stop(StopReason::Contended);
+            }
+        }
+    }
+
+    /// Returns `true` if any run is overdue.
+    #[inline]
+    pub fn has_overdue(&self) -> bool {
+        self.overdue.load(Ordering::Relaxed) > 0
+    }
+
+    /// Returns an overdue run that holds the slot, or any overdue run if `slot` is `None`.
+    pub fn overdue_holder(&self, slot: Option<u16>) -> Option<Arc<ScriptRun>> {
+        let runs = self.runs.lock();
+        let mut overdue = runs.iter().filter(|run| run.is_overdue());
+        overdue
+            .find(|run| slot.is_none_or(|slot| run.is_holding(slot)))
+            .cloned()
+    }
+
+    /// Returns the run that has lasted longest.
+    pub fn longest_run(&self) -> Option<Arc<ScriptRun>> {
+        self.runs.lock().iter().max_by_key(|run| run.elapsed()).cloned()
+    }
+
+    /// Kills the longest of those runs that can be killed.
+    ///
+    /// # Errors
+    /// The reason if there is no such run.
+    pub fn kill(&self, functions: bool) -> Result<(), KillError> {
+        let runs = self.runs.lock();
+        if runs.is_empty() {
+            return Err(KillError::NotRunning);
+        }
+        let mut mine: Vec<&Arc<ScriptRun>> = runs.iter().filter(|run| run.is_function == functions).collect();
+        mine.sort_by_key(|run| std::cmp::Reverse(run.elapsed()));
+        match mine
+            .iter()
+            .find(|run| run.stop(StopReason::Killed) || run.stop_reason() == Some(StopReason::Killed))
+        {
+            Some(_) => Ok(()),
+            None if runs.iter().any(|run| run.has_written()) => Err(KillError::HasWritten),
+            None => Err(KillError::OtherKind),
+        }
+    }
+
+    /// Updates the state of a run, which calls this from its own thread at intervals. Returns `true` if the run is to
+    /// stop. `place` returns the source and line that are being executed.
+    pub fn check_run(
+        &self,
+        run: &Arc<ScriptRun>,
+        listed: bool,
+        place: impl FnOnce() -> Option<(String, usize)>,
+    ) -> bool {
+        let elapsed = run.elapsed();
+        if self.is_shutting_down.load(Ordering::Relaxed) {
+            run.stop(StopReason::Shutdown);
+        }
+        if run.too_long_after.is_some_and(|after| elapsed > after) && !run.has_written() {
+            run.stop(StopReason::TooLong);
+        }
+        if run.overdue_after.is_some_and(|after| elapsed >= after) && !run.is_overdue.swap(true, Ordering::Relaxed) {
+            self.note_overdue(run, elapsed, listed);
+        }
+        if run.stop_reason().is_none() {
+            return false;
+        }
+        let mut known = run.stopped_at.lock();
+        if known.is_none() {
+            *known = place();
+        }
+        true
+    }
+
+    #[cold]
+    fn note_overdue(&self, run: &Arc<ScriptRun>, elapsed: Duration, listed: bool) {
+        let command = if run.is_function {
+            "FUNCTION KILL"
+        } else {
+            "SCRIPT KILL"
+        };
+        log::warn!(
+            "Slow script detected: still in execution after {} milliseconds. You can try killing the script using the \
+             {command} command. Script name is: {}.",
+            elapsed.as_millis(),
+            String::from_utf8_lossy(&run.name)
+        );
+        let mut runs = self.runs.lock();
+        if !listed {
+            runs.push(run.clone());
+        }
+        if self.overdue.fetch_add(1, Ordering::Relaxed) == 0 {
+            self.notify_overdue(true);
+        }
+    }
+
+    /// Registers a run on a script thread. Returns `false` while a thread has exclusive use of the keyspace, and while
+    /// one waits for it. Waiting threads are ignored if a run is overdue, since its end may be far away.
+    pub fn try_begin_on_script_thread(&self) -> bool {
+        let now_us = self.now_us();
+        let is_turn_of_runs = now_us < self.delayed_runs_until_us.load(Ordering::Relaxed);
+        let is_announced = now_us < self.exclusion_announced_until_us.load(Ordering::Relaxed);
+        let add = |runs: i64| (runs >= 0).then_some(runs + 1);
+        let may_begin = (is_turn_of_runs || !is_announced || self.has_overdue())
+            && self
+                .on_script_threads
+                .fetch_update(Ordering::Acquire, Ordering::Relaxed, add)
+                .is_ok();
+        if !may_begin {
+            self.was_run_delayed.store(true, Ordering::Relaxed);
+        }
+        may_begin
+    }
+
+    /// Returns the number of runs on script threads.
+    pub fn on_script_threads(&self) -> usize {
+        usize::try_from(self.on_script_threads.load(Ordering::Relaxed)).unwrap_or(0)
+    }
+
+    /// Records that a run on a script thread has ended.
+    pub fn end_on_script_thread(&self) {
+        self.on_script_threads.fetch_sub(1, Ordering::Release);
+    }
+
+    /// Excludes runs on script threads. Returns `false` if there is one: no thread may wait at the gate for as long as
+    /// a script chooses to run. The caller ends the exclusion with [`Self::end_exclusion`].
+    ///
+    /// A failed call announces the caller. For [`ANNOUNCED`] no run starts, so a caller that tries again within that
+    /// time succeeds once the present runs have ended. After an exclusion, delayed runs have [`LET_IN`] to start.
+    pub fn try_exclude_runs(&self) -> bool {
+        let now_us = self.now_us();
+        let is_turn_of_runs =
+            self.was_run_delayed.load(Ordering::Relaxed) && now_us < self.delayed_runs_until_us.load(Ordering::Relaxed);
+        let is_excluded = !is_turn_of_runs
+            && self
+                .on_script_threads
+                .compare_exchange(0, -1, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok();
+        if is_excluded {
+            self.was_run_delayed.store(false, Ordering::Relaxed);
+        } else {
+            let until_us = now_us + EXCLUSION_NOTICE.as_micros() as u64;
+            self.exclusion_announced_until_us.store(until_us, Ordering::Relaxed);
+        }
+        is_excluded
+    }
+
+    /// Waits until the present runs on script threads have ended, and excludes new ones.
+    pub fn exclude_runs(&self) {
+        while !self.try_exclude_runs() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Ends the exclusion of runs on script threads.
+    pub fn end_exclusion(&self) {
+        let until_us = self.now_us() + DELAYED_RUNS_TURN.as_micros() as u64;
+        self.delayed_runs_until_us.store(until_us, Ordering::Relaxed);
+        self.exclusion_announced_until_us.store(0, Ordering::Relaxed);
+        self.on_script_threads.store(0, Ordering::Release);
+    }
+
+    /// Returns the microseconds since the first call of this function.
+    fn now_us(&self) -> u64 {
+        self.epoch.get_or_init(Instant::now).elapsed().as_micros() as u64
+    }
+
+    /// Requests that every run stop, since the process is shutting down.
+    pub fn stop_all(&self) {
+        self.is_shutting_down.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns `true` if the process is shutting down.
+    pub fn is_shutting_down(&self) -> bool {
+        self.is_shutting_down.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,125 @@
+//! Reads certificates and keys from files.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use pkcs8::EncryptedPrivateKeyInfo;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer, PrivateSec1KeyDer};
+
+use weft_base::files::error_text;
+use weft_config::{Config, ParameterId, id};
+
+/// The parameters that name files.
+const FILES: [ParameterId; 6] = [
+    id::TLS_CERT_FILE,
+    id::TLS_KEY_FILE,
+    id::TLS_CLIENT_CERT_FILE,
+    id::TLS_CLIENT_KEY_FILE,
+    id::TLS_CA_CERT_FILE,
+    id::TLS_DH_PARAMS_FILE,
+];
+
+/// Returns the path that a parameter names, or `None` if it is empty.
+pub fn path(config: &Config, id: ParameterId) -> Option<PathBuf> {
+    let text = config.text(id);
+    (!text.is_empty()).then(|| PathBuf::from(OsStr::from_bytes(&text)))
+}
+
+fn sections(path: &Path) -> Result<Vec<pem::Pem>, String> {
+    let bytes = fs::read(path).map_err(|error| error_text(&error))?;
+    pem::parse_many(bytes).map_err(|error| error.to_string())
+}
+
+fn is_certificate(section: &pem::Pem) -> bool {
+    matches!(section.tag(), "CERTIFICATE" | "X509 CERTIFICATE")
+}
+
+/// Reads the certificates in a file; the server's own certificate comes first.
+///
+/// # Errors
+/// The reason if the file cannot be read or contains no certificate.
+pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let certificates: Vec<CertificateDer<'static>> = sections(path)?
+        .into_iter()
+        .filter(is_certificate)
+        .map(|section| section.into_contents().into())
+        .collect();
+    match certificates.is_empty() {
+        true => Err("it contains no certificate".to_owned()),
+        false => Ok(certificates),
+    }
+}
+
+/// Reads the certificates in all files of a directory. Files without a certificate are skipped.
+///
+/// # Errors
+/// The reason if the directory cannot be read.
+pub fn certificates_in(directory: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(directory).map_err(|error| error_text(&error))?.flatten() {
+        let path = entry.path();
+        if path.is_file()
+            && let Ok(certificates) = certificates(&path)
+        {
+            all.extend(certificates);
+        }
+    }
+    Ok(all)
+}
+
+/// Reads the private key in a file, and decrypts it with `pass` if it is encrypted.
+///
+/// # Errors
+/// The reason if the file cannot be read or decrypted, or contains no private key.
+pub fn private_key(path: &Path, pass: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
+    for section in sections(path)? {
+        let is_encrypted = section
+            .headers()
+            .get("Proc-Type")
+            .is_some_and(|kind| kind.contains("ENCRYPTED"));
+        match section.tag() {
+            "ENCRYPTED PRIVATE KEY" => return decrypted(section.contents(), pass),
+            "PRIVATE KEY" => return Ok(PrivatePkcs8KeyDer::from(section.into_contents()).into()),
+            "RSA PRIVATE KEY" | "EC PRIVATE KEY" if is_encrypted => {
+                return Err("this legacy key encryption is not supported; convert the key to PKCS#8".to_owned());
+            }
+            "RSA PRIVATE KEY" => return Ok(PrivatePkcs1KeyDer::from(section.into_contents()).into()),
+            "EC PRIVATE KEY" => return Ok(PrivateSec1KeyDer::from(section.into_contents()).into()),
+            _ => {}
+        }
+    }
+    Err("it contains no private key".to_owned())
+}
+
+fn decrypted(der: &[u8], pass: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
+    let key = EncryptedPrivateKeyInfo::try_from(der).map_err(|error| error.to_string())?;
+    let plain = key.decrypt(pass).map_err(|_| match pass.is_empty() {
+        true => "it is encrypted and no password is configured".to_owned(),
+        false => "it cannot be decrypted with this password".to_owned(),
+    })?;
+    Ok(PrivatePkcs8KeyDer::from(plain.as_bytes().to_vec()).into())
+}
+
+/// Returns a hash that changes when one of the configured files changes.
+pub fn fingerprint(config: &Config) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for path in FILES.into_iter().filter_map(|id| path(config, id)) {
+        fs::read(path).ok().hash(&mut hasher);
+    }
+    let directory = path(config, id::TLS_CA_CERT_DIR).and_then(|directory| fs::read_dir(directory).ok());
+    let mut inside: Vec<PathBuf> = directory
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .collect();
+    inside.sort();
+    for path in inside {
+        path.hash(&mut hasher);
+        fs::read(path).ok().hash(&mut hasher);
+    }
+    hasher.finish()
+}

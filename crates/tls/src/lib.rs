@@ -1,0 +1,161 @@
+//! TLS: a layer between the socket and the parser, and between replies and the socket.
+//!
+//! ```text
+//!   reactor ──▶ records ──▶ Tls::receive ──▶ Connection::input ──▶ parser         (as without TLS from here on)
+//!   reactor ◀── records ◀── Tls::send    ◀── Connection::output ◀── replies
+//!                              └─ waiting: output beyond one turn's share, with large values by reference
+//! ```
+//!
+//! 1. A connection without TLS pays one branch for each receive and each send.
+//! 2. Received records are decrypted at once and completely, so no byte that the parser could use waits in the layer.
+//!    Incomplete records wait in rustls.
+//! 3. Output is encrypted as the socket accepts it, at most `SHARE_BYTES` per turn. So a large value needs no second
+//!    copy, and its encryption does not delay other clients. Large output is not encrypted while other output is in
+//!    flight.
+//! 4. The layer moves with its connection, to other workers and to the thread that serves replicas. Another thread
+//!    writes the RDB to a replica's socket, hence the lock, which is otherwise uncontended.
+//! 5. A handshake advances when bytes arrive. A worker advances only a few handshakes per turn
+//!    (`max-new-tls-connections-per-cycle`), since each costs a signature. A client that is silent during its handshake
+//!    counts as idle (`timeout`).
+//! 6. Certificates, versions and ciphers are fixed when a connection begins. A change of the configuration reads the
+//!    files and installs a new [`TlsMaterial`], or changes nothing.
+//!
+//! Names of nodes and primaries are not verified. As in Valkey, the certificate of a server must come from a trusted
+//! authority, whatever name it contains.
+#![forbid(unsafe_code)]
+
+pub mod certificate;
+mod ciphers;
+mod files;
+mod layer;
+mod material;
+mod sessions;
+mod trust;
+mod wire;
+
+use parking_lot::RwLock;
+use std::sync::Arc;
+
+use rustls::pki_types::ServerName;
+use rustls::{ClientConnection, ServerConnection};
+
+use weft_config::{Config, id};
+
+pub use layer::TlsLayer;
+pub use material::{TlsMaterial, UnusableTlsConfig};
+pub use wire::BlockingStream;
+
+/// The policy for certificates of peers that connect to this server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientCertificates {
+    /// Certificates are not requested.
+    NotRequested,
+    /// Certificates are optional, and verified if present.
+    Optional,
+    /// Certificates are required.
+    Required,
+}
+
+impl ClientCertificates {
+    fn of(config: &Config) -> ClientCertificates {
+        match config.choice(id::TLS_AUTH_CLIENTS) {
+            "no" => ClientCertificates::NotRequested,
+            "optional" => ClientCertificates::Optional,
+            _ => ClientCertificates::Required,
+        }
+    }
+}
+
+/// The TLS material of the process; none while TLS is not in use.
+#[derive(Default)]
+pub struct TlsState {
+    current: RwLock<Option<Arc<TlsMaterial>>>,
+}
+
+impl TlsState {
+    /// Returns `true` if the configuration uses TLS for clients, replication or the cluster.
+    pub fn are_needed(config: &Config) -> bool {
+        config.integer(id::TLS_PORT) != 0 || config.boolean(id::TLS_REPLICATION) || config.boolean(id::TLS_CLUSTER)
+    }
+
+    /// Returns the current material.
+    pub fn current(&self) -> Option<Arc<TlsMaterial>> {
+        self.current.read().clone()
+    }
+
+    /// Installs new material, for connections that begin from now on.
+    pub fn install(&self, material: TlsMaterial) {
+        *self.current.write() = Some(Arc::new(material));
+    }
+
+    /// Reads the configured files and installs them.
+    ///
+    /// # Errors
+    /// If a file or setting is missing or invalid. The reason has been logged, and nothing has changed.
+    pub fn configure(&self, config: &Config) -> Result<(), UnusableTlsConfig> {
+        self.install(TlsMaterial::read(config)?);
+        Ok(())
+    }
+
+    /// Reads the files again if one of them has changed.
+    pub fn reload_if_changed(&self, config: &Config) {
+        let Some(current) = self.current() else {
+            return;
+        };
+        if current.fingerprint == files::fingerprint(config) {
+            return;
+        }
+        match self.configure(config) {
+            Ok(()) => log::info!("Reloaded changed TLS certificates and keys"),
+            Err(UnusableTlsConfig) => {
+                log::warn!("Failed to reload changed TLS certificates and keys; the previous ones stay in use")
+            }
+        }
+    }
+
+    /// Creates the layer of a client that has connected.
+    ///
+    /// # Errors
+    /// The reason, for the log.
+    pub fn create_client_layer(&self, config: &Config) -> Result<TlsLayer, String> {
+        self.create_server_layer(ClientCertificates::of(config))
+    }
+
+    /// Creates the layer of a cluster node that has connected.
+    ///
+    /// # Errors
+    /// The reason, for the log.
+    pub fn create_node_layer(&self) -> Result<TlsLayer, String> {
+        self.create_server_layer(ClientCertificates::Required)
+    }
+
+    fn create_server_layer(&self, asks: ClientCertificates) -> Result<TlsLayer, String> {
+        let material = self.current().ok_or("TLS is not configured")?;
+        let session = ServerConnection::new(material.server_config(asks)).map_err(|error| error.to_string())?;
+        Ok(TlsLayer::new(session.into()))
+    }
+
+    /// Creates a session with `host`, to which this server connects.
+    ///
+    /// # Errors
+    /// The reason, for the log.
+    pub fn create_client_session(&self, host: &str) -> Result<ClientConnection, String> {
+        let material = self.current().ok_or("TLS is not configured")?;
+        // A name that is not a valid host name is not sent to the peer; names are not verified here.
+        let nameless = || ServerName::IpAddress(std::net::IpAddr::from([0, 0, 0, 0]).into());
+        let name = ServerName::try_from(host.to_owned()).unwrap_or_else(|_| nameless());
+        ClientConnection::new(material.client_config(), name).map_err(|error| error.to_string())
+    }
+
+    /// Creates the layer of a connection from this server to `host`.
+    ///
+    /// # Errors
+    /// The reason, for the log.
+    pub fn create_outgoing_layer(&self, host: &str) -> Result<TlsLayer, String> {
+        self.create_client_session(host)
+            .map(|session| TlsLayer::new(session.into()))
+    }
+}
+
+#[cfg(test)]
+mod tests;
