@@ -38,6 +38,7 @@ mod ping;
 mod receive;
 mod replicas;
 pub mod settings;
+mod slot_in_migration;
 pub mod slot_set;
 pub mod slot_tags;
 pub mod state;

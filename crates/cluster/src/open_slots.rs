@@ -5,44 +5,11 @@
 //! to a node.
 
 use super::node::NodeId;
+use super::slot_in_migration::{MigrationDirection, SlotInMigration};
 use super::state::ClusterState;
-use weft_base::slots::SLOTS;
 
 /// The name of the auxiliary field.
 pub const AUX_FIELD: &str = "cluster-slot-states";
-
-/// The direction of a migration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum MigrationDirection {
-    Importing,
-    Migrating,
-}
-
-/// A slot in migration from or to a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SlotInMigration {
-    slot: u16,
-    way: MigrationDirection,
-    node: NodeId,
-}
-
-impl SlotInMigration {
-    /// Parses one entry: `609<` or `609>` and a node ID.
-    fn parse(text: &str) -> Option<SlotInMigration> {
-        let at = text.find(['<', '>'])?;
-        let (slot, rest) = text.split_at(at);
-        let (mark, node) = rest.split_at(1);
-        Some(SlotInMigration {
-            slot: slot.parse().ok().filter(|slot| usize::from(*slot) < SLOTS)?,
-            way: if mark == "<" {
-                MigrationDirection::Importing
-            } else {
-                MigrationDirection::Migrating
-            },
-            node: NodeId::parse(node.as_bytes())?,
-        })
-    }
-}
 
 impl ClusterState {
     /// Returns the auxiliary field for the dump of a replica, or `None` if no slot is in migration.

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use super::election::Election;
 use super::manual_failover::ManualFailover;
 use super::node::{LinkId, Node, NodeFlags, NodeId};
-use super::open_slots::SlotInMigration;
 use super::settings::ClusterSettings;
+use super::slot_in_migration::SlotInMigration;
 use weft_base::slots::SLOTS;
 
 /// The time after the start for which a primary accepts no commands, in milliseconds, because it may have been

@@ -25,54 +25,15 @@
 
 use crate::bucket::{PLACEMENTS, Placement, SLOTS};
 use crate::entry::EntryRef;
+use crate::expiry_unit::{NEVER, start_of_ms, unit_of};
 use crate::garbage::Removed;
-use crate::probe::prefetch_line;
+use crate::prefetch::prefetch_line;
 use crate::segment::SegmentSlot;
+use crate::sweep::Sweep;
 use crate::table::Table;
 
-/// The bound of what does not expire.
-pub(crate) const NEVER: u32 = u32::MAX;
-
-const UNIT_SHIFT: u32 = 8;
-/// 2020-01-01 in ms since the Unix epoch.
-const ORIGIN_MS: u64 = 1_577_836_800_000;
 /// A sweep looks at no more segments than this in one call.
 const SEGMENTS_AT_ONCE: usize = 2048;
-
-/// The unit in which a time lies; times too far ahead are due early and looked at again.
-pub(crate) fn unit_of(time_ms: u64) -> u32 {
-    let units = time_ms.saturating_sub(ORIGIN_MS) >> UNIT_SHIFT;
-    units.min(u64::from(NEVER - 1)) as u32
-}
-
-/// The first ms of a unit; the first unit also holds all earlier times.
-pub(crate) fn start_of_ms(unit: u32) -> u64 {
-    match unit {
-        0 => 0,
-        unit => (u64::from(unit) << UNIT_SHIFT) + ORIGIN_MS,
-    }
-}
-
-/// How far a sweep over a directory has come.
-#[derive(Clone, Copy)]
-pub(crate) struct Sweep {
-    /// The first placement that is still to be looked at.
-    reached: u32,
-    /// A lower bound of the segments behind.
-    pub(crate) earliest: u32,
-    /// The time for which the sweep began.
-    began_ms: u64,
-}
-
-impl Sweep {
-    pub(crate) const fn new() -> Self {
-        Self {
-            reached: 0,
-            earliest: NEVER,
-            began_ms: 0,
-        }
-    }
-}
 
 /// What a look at a value found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -72,13 +72,16 @@ pub mod cells;
 mod entry;
 mod entry_mut;
 mod expiry;
+mod expiry_unit;
 mod garbage;
+mod prefetch;
 mod probe;
 mod same_bytes;
 mod scan;
 mod segment;
 mod shape;
 mod size_class;
+mod sweep;
 mod table;
 mod value;
 

@@ -27,7 +27,10 @@ use std::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, Ordering::Relaxed};
 
 use crate::bucket::{Bucket, PLACEMENT_BITS, Placement};
 use crate::entry::Entry;
-use crate::expiry::{NEVER, start_of_ms, unit_of};
+use crate::expiry_unit::NEVER;
+use crate::expiry_unit::start_of_ms;
+use crate::expiry_unit::unit_of;
+use crate::prefetch::prefetch_line;
 use crate::segment::{MAX_BUCKETS, Segment};
 use crate::table::Table;
 
@@ -55,28 +58,6 @@ impl Head {
             Head::Wide => PrefetchTarget::of_bytes(entry.into_raw(), 88, 3),
         }
     }
-}
-
-/// Brings a line nearer. Any address will do.
-#[inline]
-pub(crate) fn prefetch_line<T>(address: *const T) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: rule 6: a prefetch never faults.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(address.cast());
-    }
-    #[cfg(target_arch = "aarch64")]
-    // SAFETY: rule 6: a prefetch never faults.
-    unsafe {
-        std::arch::asm!(
-            "prfm pldl1keep, [{address}]",
-            address = in(reg) address,
-            options(nostack, preserves_flags, readonly),
-        );
-    }
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-    let _ = address;
 }
 
 /// Memory that a lookup will read: an address and a number of lines. It may be gone by the time it is asked for, which

@@ -8,7 +8,7 @@
 
 use crate::bucket::{PLACEMENTS, Placement, SLOTS};
 use crate::entry::EntryRef;
-use crate::expiry::NEVER;
+use crate::expiry_unit::NEVER;
 use crate::segment::{Segment, SegmentSlot};
 use crate::table::Table;
 

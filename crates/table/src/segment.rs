@@ -20,7 +20,7 @@ use std::ptr;
 use crate::arrays;
 use crate::bucket::{Bucket, PLACEMENT_BITS, Placement, SLOTS};
 use crate::entry::Entry;
-use crate::expiry::NEVER;
+use crate::expiry_unit::NEVER;
 use crate::size_class::size_class;
 
 /// A segment that would need more buckets than this is split in two, if it can.

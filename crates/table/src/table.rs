@@ -25,11 +25,11 @@ use std::ops::Range;
 use crate::bucket::{PLACEMENT_BITS, PLACEMENTS, Placement, SLOTS};
 use crate::entry::{Entry, EntryRef};
 use crate::entry_mut::EntryMut;
-use crate::expiry::Sweep;
 use crate::garbage::{Garbage, Removed};
 use crate::same_bytes::same_bytes;
 use crate::segment::{OldArrays, SPLIT_BUCKETS, Segment, SegmentSlot, next_bucket_count};
 use crate::size_class::size_class;
+use crate::sweep::Sweep;
 use crate::value::NewValue;
 
 /// Two halves are merged when they hold this many entries together, or fewer: little more than half

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use fastrand::Rng;
 
-use super::StressRun;
 use super::client::{CallError, Reply, StressClient};
+use super::run::StressRun;
 
 /// The number of threads that exchange messages; each is a publisher and a subscriber.
 pub const PUBLISHER_THREADS: usize = 24;

@@ -27,6 +27,7 @@ mod client;
 mod listeners;
 mod queues;
 mod registers;
+mod run;
 mod scenarios;
 mod transactions;
 mod unions;
@@ -38,49 +39,8 @@ use std::time::{Duration, Instant};
 
 use crate::options::Options;
 use crate::server_process::ServerProcess;
-use client::StressClient;
+use run::StressRun;
 use scenarios::SCENARIOS;
-
-/// The time that a scenario waits for a reply. After it, the server counts as hanging.
-const HANG_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// The state that the threads of a run share.
-pub struct StressRun {
-    address: std::net::SocketAddr,
-    stop: AtomicBool,
-    commands: AtomicU64,
-    failures: Mutex<Vec<String>>,
-    seed: u64,
-    begin: Instant,
-}
-
-impl StressRun {
-    /// Returns `true` while the scenarios should continue.
-    pub fn is_running(&self) -> bool {
-        !self.stop.load(Ordering::Relaxed)
-    }
-
-    /// Records a broken invariant and ends the run.
-    pub fn fail(&self, story: String) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Ok(mut failures) = self.failures.lock() {
-            failures.push(story);
-        }
-    }
-
-    /// Opens a connection. A scenario opens a new one when CLIENT KILL has closed its connection.
-    ///
-    /// # Errors
-    /// Fails if the server does not accept the connection.
-    pub fn connect(&self) -> Result<StressClient, String> {
-        StressClient::connect(self.address, HANG_TIMEOUT)
-    }
-
-    /// Adds to the number of commands in the report.
-    pub fn count_commands(&self, commands: u64) {
-        self.commands.fetch_add(commands, Ordering::Relaxed);
-    }
-}
 
 /// Runs the stress test: `--server PATH`, `--seconds S`, `--workers N`, `--seed N`.
 ///

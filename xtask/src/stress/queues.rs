@@ -5,9 +5,8 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 
-use super::StressRun;
 use super::client::{Reply, StressClient};
-use super::scenarios::ReconnectingClient;
+use super::run::{ReconnectingClient, StressRun};
 
 /// The number of lists between which elements are moved.
 const MOVE_LISTS: usize = 24;

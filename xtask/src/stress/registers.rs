@@ -19,9 +19,8 @@ use std::time::Instant;
 
 use fastrand::Rng;
 
-use super::StressRun;
 use super::client::Reply;
-use super::scenarios::ReconnectingClient;
+use super::run::{ReconnectingClient, StressRun};
 
 const REGISTERS: usize = 6;
 /// The number of threads. Thread `n` writes values that are `n + 1` modulo this.

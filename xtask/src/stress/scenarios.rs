@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use super::StressRun;
 use super::client::{CallError, Reply, StressClient};
+use super::run::{ReconnectingClient, StressRun};
 use super::{listeners, queues, registers, transactions, unions};
 
 /// One scenario.
@@ -60,46 +60,6 @@ const SECOND_TOKEN_DB: usize = 3;
 
 fn no_op(_: &StressRun) -> Result<(), String> {
     Ok(())
-}
-
-/// A connection that reconnects after CLIENT KILL has closed it.
-pub struct ReconnectingClient<'a> {
-    run: &'a StressRun,
-    client: StressClient,
-    db: usize,
-}
-
-impl<'a> ReconnectingClient<'a> {
-    pub fn new(run: &'a StressRun, db: usize) -> Result<Self, String> {
-        let client = Self::open(run, db)?;
-        Ok(ReconnectingClient { run, client, db })
-    }
-
-    fn open(run: &StressRun, db: usize) -> Result<StressClient, String> {
-        for _ in 0..20 {
-            let mut client = run.connect()?;
-            match client.call(&format!("SELECT {db}")) {
-                Ok(_) => return Ok(client),
-                Err(CallError::Closed) => {}
-                Err(other) => return Err(other.into()),
-            }
-        }
-        Err("connections are closed repeatedly".to_owned())
-    }
-
-    /// Sends a command and returns its reply; `None` if the connection was closed. It is then unknown whether the
-    /// command ran.
-    pub fn call(&mut self, command: &str) -> Result<Option<Reply>, String> {
-        self.run.count_commands(1);
-        match self.client.call(command) {
-            Ok(reply) => Ok(Some(reply)),
-            Err(CallError::Closed) => {
-                self.client = Self::open(self.run, self.db)?;
-                Ok(None)
-            }
-            Err(other) => Err(format!("{command}: {}", String::from(other))),
-        }
-    }
 }
 
 fn keys_of_group(prefix: &str, group: usize) -> Vec<String> {

@@ -5,9 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use fastrand::Rng;
 
-use super::StressRun;
 use super::client::Reply;
-use super::scenarios::ReconnectingClient;
+use super::run::{ReconnectingClient, StressRun};
 
 const ACCOUNTS: usize = 40;
 const INITIAL_BALANCE: i64 = 1000;

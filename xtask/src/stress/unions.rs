@@ -3,9 +3,8 @@
 
 use fastrand::Rng;
 
-use super::StressRun;
 use super::client::Reply;
-use super::scenarios::ReconnectingClient;
+use super::run::{ReconnectingClient, StressRun};
 
 /// The total number of members in the two sets of each group. The smaller sets are copied if they change while a
 /// command reads them. For the larger ones, writers wait. Uniting any of them takes long enough to leave a worker.

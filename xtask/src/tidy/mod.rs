@@ -1,5 +1,6 @@
 //! `cargo xtask tidy`: checks the project rules that a program can check, and proposes a remedy for each violation.
 
+mod cycles;
 mod documents;
 mod imports;
 mod shape;
@@ -75,6 +76,7 @@ pub fn check(documents: &[Document]) -> Vec<Finding> {
         imports::check(document, &mut findings);
     }
     shape::check(documents, &mut findings);
+    cycles::check(documents, &mut findings);
     documents::check(documents, &mut findings);
     findings.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
     findings

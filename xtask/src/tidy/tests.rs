@@ -213,3 +213,40 @@ fn a_module_with_submodules_is_a_folder_with_mod_rs() {
         ["crates/resp/src/a.rs:1: a module with submodules is crates/resp/src/a/mod.rs"]
     );
 }
+
+#[test]
+fn import_cycles_of_more_than_three_files_are_reported() {
+    let ring = |files: usize, through: &str| {
+        let sources: Vec<(String, String)> = (0..files)
+            .map(|index| {
+                let next = (index + 1) % files;
+                let import = through.replace('#', &next.to_string());
+                (format!("crates/resp/src/m{index}.rs"), format!("//! M.\n{import}\n"))
+            })
+            .collect();
+        let borrowed: Vec<(&str, &str)> = sources.iter().map(|(path, text)| (&path[..], &text[..])).collect();
+        messages(&borrowed)
+    };
+    for through in [
+        "use crate::m#::A;",
+        "use super::m#;",
+        "use crate::{\n    m#::{A, B},\n};",
+        "fn a() { crate::m#::a() }",
+    ] {
+        assert!(ring(3, through).is_empty(), "{through}");
+        let found = ring(4, through);
+        assert_eq!(found.len(), 1, "{through}: {found:?}");
+        assert!(found[0].contains("4 files import each other"), "{found:?}");
+    }
+    assert!(ring(4, "// crate::m#::A").is_empty(), "a comment imports nothing");
+    // A re-export leads to the file that defines the name.
+    let hub = "//! L.\npub use m1::A;\nmod m0;\nmod m1;\n";
+    let found = messages(&[
+        ("crates/resp/src/lib.rs", hub),
+        ("crates/resp/src/m0.rs", "//! M.\nuse crate::A;\n"),
+        ("crates/resp/src/m1.rs", "//! M.\nuse crate::m2::B;\n"),
+        ("crates/resp/src/m2.rs", "//! M.\nuse crate::m3::B;\n"),
+        ("crates/resp/src/m3.rs", "//! M.\nuse crate::m0::B;\n"),
+    ]);
+    assert_eq!(found.len(), 1, "{found:?}");
+}

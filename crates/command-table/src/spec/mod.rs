@@ -24,13 +24,13 @@
 
 mod arg;
 mod bits;
+mod key_shape;
 mod key_spec;
 
 pub use arg::{Arg, ArgType, block, double, integer, key, one_of, pattern, string, token, unix_time};
 pub use bits::{Categories, Flags, KeyFlags, category, flag, key_flag};
+pub use key_shape::{KeyShape, SpecialKeys};
 pub use key_spec::{BeginSearch, FindKeys, KeySpec, keys, keys_after, keys_unknown};
-
-use crate::keys::{KeyShape, SpecialKeys};
 
 /// The group of a command: its chapter in the documentation, and its table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -191,6 +191,11 @@ impl CommandSpec {
             .category()
             .with(Categories::implied_by(self.flags, self.group));
         self
+    }
+
+    /// Returns `true` if a command has arguments that belong to a slot and are not keys.
+    pub fn routes_words(&self) -> bool {
+        self.key_specs.iter().any(|spec| spec.flags.contains(KeyFlags::NOT_KEY))
     }
 
     /// Adds ACL categories to those of the group and the flags.

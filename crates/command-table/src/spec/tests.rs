@@ -4,7 +4,9 @@ use std::collections::HashSet;
 
 use super::super::tables::TABLES;
 use super::*;
-use crate::keys::{KEY_SPECS_MAX, KeyShape, SpecialKeys};
+use crate::keys::KEY_SPECS_MAX;
+use crate::spec::KeyShape;
+use crate::spec::SpecialKeys;
 
 /// Returns every row; a subcommand's row comes with its container.
 fn rows() -> Vec<(Option<&'static CommandSpec>, &'static CommandSpec)> {

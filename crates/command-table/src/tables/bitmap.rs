@@ -1,6 +1,6 @@
 //! Metadata of the group *bitmap*. Strings seen as arrays of bits.
 
-use crate::keys::SpecialKeys;
+use crate::spec::SpecialKeys;
 use crate::spec::flag::{DENYOOM, FAST, READONLY, WRITE};
 use crate::spec::key_flag::{ACCESS, OW, RO, RW, UPDATE, VARIABLE_FLAGS};
 use crate::spec::{CommandSpec, Group, block, command, integer, key, keys, one_of, string, token};

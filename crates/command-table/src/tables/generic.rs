@@ -1,6 +1,6 @@
 //! Metadata of the group *generic*. Keys of any type: expiry, names, deletion, iteration, serialization.
 
-use crate::keys::SpecialKeys;
+use crate::spec::SpecialKeys;
 use crate::spec::flag::{BLOCKING, DENYOOM, FAST, LOADING, READONLY, STALE, TOUCHES_ARBITRARY_KEYS, WRITE};
 use crate::spec::key_flag::{ACCESS, DELETE, INCOMPLETE, INSERT, OW, RM, RO, RW, UPDATE};
 use crate::spec::{

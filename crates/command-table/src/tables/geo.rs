@@ -1,6 +1,6 @@
 //! Metadata of the group *geo*. Geographic positions, which are stored in sorted sets.
 
-use crate::keys::SpecialKeys;
+use crate::spec::SpecialKeys;
 use crate::spec::flag::{DENYOOM, READONLY, WRITE};
 use crate::spec::key_flag::{ACCESS, OW, RO, RW, UPDATE, VARIABLE_FLAGS};
 use crate::spec::{CommandSpec, Group, block, command, double, integer, key, keys, keys_after, one_of, string, token};

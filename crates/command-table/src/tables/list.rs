@@ -1,6 +1,6 @@
 //! Metadata of the group *list*. Lists, which also serve as queues.
 
-use crate::keys::SpecialKeys;
+use crate::spec::SpecialKeys;
 use crate::spec::flag::{BLOCKING, DENYOOM, FAST, READONLY, WRITE};
 use crate::spec::key_flag::{ACCESS, DELETE, INSERT, RO, RW, UPDATE};
 use crate::spec::{CommandSpec, Group, command, double, integer, key, keys, one_of, string, token};

@@ -1,6 +1,6 @@
 //! Metadata of the group *scripting*. Scripts and functions.
 
-use crate::keys::SpecialKeys;
+use crate::spec::SpecialKeys;
 use crate::spec::flag::{
     ALLOW_BUSY, DENYOOM, LOADING, MAY_REPLICATE, NO_MANDATORY_KEYS, NOSCRIPT, READONLY, SKIP_MONITOR, STALE, WRITE,
 };

@@ -1,6 +1,6 @@
 //! Metadata of the group *set*. Sets and operations on several sets.
 
-use crate::keys::SpecialKeys;
+use crate::spec::SpecialKeys;
 use crate::spec::flag::{DENYOOM, FAST, READONLY, WRITE};
 use crate::spec::key_flag::{ACCESS, DELETE, INSERT, OW, RO, RW, UPDATE};
 use crate::spec::{CommandSpec, Group, command, integer, key, keys, pattern, string};

@@ -1,6 +1,6 @@
 //! Metadata of the group *sorted-set*. Sorted sets: members ordered by their scores.
 
-use crate::keys::SpecialKeys;
+use crate::spec::SpecialKeys;
 use crate::spec::flag::{BLOCKING, DENYOOM, FAST, READONLY, WRITE};
 use crate::spec::key_flag::{ACCESS, DELETE, OW, RO, RW, UPDATE};
 use crate::spec::{CommandSpec, Group, block, command, double, integer, key, keys, one_of, pattern, string, token};

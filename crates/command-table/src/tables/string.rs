@@ -1,6 +1,6 @@
 //! Metadata of the group *string*. Strings and the numbers in them.
 
-use crate::keys::SpecialKeys;
+use crate::spec::SpecialKeys;
 use crate::spec::flag::{DENYOOM, FAST, READONLY, WRITE};
 use crate::spec::key_flag::{ACCESS, DELETE, INSERT, OW, RM, RO, RW, UPDATE, VARIABLE_FLAGS};
 use crate::spec::{CommandSpec, Group, block, command, double, integer, key, keys, one_of, string, token, unix_time};

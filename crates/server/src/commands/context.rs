@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use super::error::CommandError;
 use crate::keyspace::GatePassage;
-use crate::keyspace::access::{KeyUse, Keys, PlannedKey, SnapshotAttempt};
+use crate::keyspace::access::{KeyUse, Keys, SnapshotAttempt};
+use crate::keyspace::key_identity::PlannedKey;
 use crate::net::client::Client;
 use crate::state::{Job, Server};
 use weft_command_table::keys::walk;

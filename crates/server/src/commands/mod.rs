@@ -13,6 +13,7 @@ pub mod geo;
 pub mod hash;
 pub mod hyperloglog;
 pub mod list;
+pub mod perform_blocked;
 pub mod permission;
 pub mod pubsub;
 pub mod reply_limit;

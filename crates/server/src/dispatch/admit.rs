@@ -7,7 +7,7 @@ use weft_resp::{Args, Protocol};
 use crate::commands::context::Binding;
 use crate::commands::error::{CommandError, shown, shown_name};
 use crate::commands::permission::{self, CommandPermission};
-use crate::keyspace::access::PlannedKey;
+use crate::keyspace::key_identity::PlannedKey;
 use crate::net::client::{Client, ClientFlags};
 use crate::observability::log;
 use crate::replication::ReplicationState;
@@ -17,9 +17,9 @@ use weft_command_table::registry::{Command, Lookup, Registry};
 use weft_command_table::spec::Flags;
 use weft_config::id;
 
-use super::execute::Thread;
-use super::redirect::{self, MigrationState};
-use super::script;
+use super::redirect;
+use super::script_flags;
+use super::thread::{MigrationState, Thread};
 
 /// The result of the checks before a command runs.
 pub enum Admission {
@@ -272,7 +272,7 @@ fn out_of_standing(thread: &Thread, client: &Client, command: &'static Command<B
     }
     let is_busy = standing.contains(ReplicationState::SCRIPT_BUSY) && !command.spec.flags.contains(Flags::ALLOW_BUSY);
     if is_busy && config.choice(id::BUSY_REPLY_SCOPE) == "all" {
-        return script::busy(&thread.server, std::iter::empty(), true);
+        return script_flags::busy(&thread.server, std::iter::empty(), true);
     }
     None
 }
@@ -310,17 +310,17 @@ pub fn of_script(
 ) -> Admission {
     let server = &thread.server;
     match admission {
-        Admission::Run if thread.room.is_full && script::lacks_memory(server, command, args) => {
+        Admission::Run if thread.room.is_full && script_flags::lacks_memory(server, command, args) => {
             Admission::Refused(OUT_OF_MEMORY)
         }
-        Admission::Run if thread.tunables.refuses_writes && script::may_write(server, command, args) => {
+        Admission::Run if thread.tunables.refuses_writes && script_flags::may_write(server, command, args) => {
             Admission::Refused(CommandError::constant(NOT_SAVED))
         }
-        Admission::Run if thread.tunables.aof_fails && script::may_write(server, command, args) => {
+        Admission::Run if thread.tunables.aof_fails && script_flags::may_write(server, command, args) => {
             Admission::Refused(not_appended(server))
         }
         Admission::Paused
-            if !server.clients.pause.holds(thread.now_ms, false) && script::only_reads(server, command, args) =>
+            if !server.clients.pause.holds(thread.now_ms, false) && script_flags::only_reads(server, command, args) =>
         {
             Admission::Run
         }

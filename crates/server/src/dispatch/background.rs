@@ -7,7 +7,7 @@
 //!     handler: ctx.leaves_worker(estimate)
 //!     snapshot of the keys, if possible
 //!   the leases end, reply and counts are undone
-//!   Detached = request, keys, client's view ──▶  on the snapshot, outside the gate:
+//!   DetachedCommand = request, keys, client's view ──▶  on the snapshot, outside the gate:
 //!   the connection parks                           the same handler, which stays ──▶ only reads: done
 //!   ... other connections go on ...                │ stores
 //!                                                  ▼
@@ -61,10 +61,12 @@ use weft_resp::ArgRange;
 
 use crate::commands::context::{Binding, CommandResult, Context, Mode, NextStep};
 use crate::commands::permission;
+use crate::keyspace::GatePassage;
 use crate::keyspace::Seat;
-use crate::keyspace::access::{HeldLeases, KeySnapshot, Lease, PlannedKey, has_written, record_misses};
+use crate::keyspace::access::{HeldLeases, KeySnapshot, Lease, has_written, record_misses};
 use crate::keyspace::effects::{Change, Effects, Hooks};
 use crate::keyspace::expiry;
+use crate::keyspace::key_identity::PlannedKey;
 use crate::keyspace::pinned::SlotReservation;
 use crate::net::client::Client;
 use crate::net::connection::Connection;
@@ -74,20 +76,18 @@ use crate::replication::ReplicationState;
 use crate::state::{Job, Message, QueryOrigin, Server, WorkerId};
 use weft_base::clock::unix_ms;
 use weft_command_table::registry::Command;
-use weft_command_table::spec::Flags as CommandFlags;
-use weft_command_table::spec::Group;
 
+use super::accounting::write_error;
 use super::admit::{Admission, NOT_LOGGED_IN, admit, of_script};
 use super::effects::release;
-use super::execute::{
-    Call, Outcome, PATIENCE, Request, Thread, refuse_moving, run, run_as, run_leased, settle_effects, write_error,
-};
+use super::execute::{refuse_moving, run, run_as, settle_effects};
 use super::expired_sources;
+use super::leases::PATIENCE;
 use super::plan::{Kind, Plan};
-use super::script;
+use super::request::{Outcome, Request};
+use super::script_flags;
+use super::thread::{Call, Thread};
 
-/// Commands with more keys than this leave the worker. Leasing and looking up one key takes some 40 ns.
-const MANY_KEYS: usize = 5000;
 /// The first pause after refused leases. It doubles up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_micros(20);
 /// The time of refused attempts after which a command gives way to other commands of the queue.
@@ -98,8 +98,19 @@ const DRAFT_KEEPS: Duration = Duration::from_millis(100);
 /// The longest pause after refused leases.
 const LONGEST_PAUSE: Duration = Duration::from_millis(1);
 
+/// Runs a command under the leases of its keys, in one passage of the gate. Whoever detaches a command passes the
+/// function that runs it, because those functions detach commands themselves.
+pub type RunLeased = for<'p> fn(
+    &mut Thread,
+    &'p GatePassage<'p>,
+    &Request<'_>,
+    &mut [PlannedKey],
+    &mut Vec<Lease<'p>>,
+    &mut Connection,
+) -> Outcome;
+
 /// A command that is handed to a background thread.
-pub struct Detached {
+pub struct DetachedCommand {
     command: &'static Command<Binding>,
     binding: Binding,
     request: Vec<u8>,
@@ -107,6 +118,8 @@ pub struct Detached {
     keys: Vec<PlannedKey>,
     snapshot: Option<Box<KeySnapshot>>,
     client: Client,
+    /// Runs the command under its leases.
+    run_leased: RunLeased,
     /// The number of refused attempts so far.
     failures: u32,
     /// Set once the command has gone to the end of the queue: no value of its keys may be pinned until it has run.
@@ -118,21 +131,10 @@ enum TurnOutcome {
     /// The command has run: its output, the next step, and the position of its writes in the propagation log.
     Ran(Output, NextStep, u64),
     /// The leases were refused for [`GIVES_WAY_AFTER`]: the command goes to the end of the queue.
-    GivesWay(Box<Detached>),
+    GivesWay(Box<DetachedCommand>),
 }
 
-/// Returns `true` if a command leaves the worker because of its number of keys. Only commands on data do: blocking
-/// commands, and those of connections and scripts, need their client.
-#[cold]
-pub fn has_many_keys(thread: &Thread, command: &Command<Binding>, keys: usize) -> bool {
-    let flags = command.spec.flags;
-    let on_data = flags.intersects(CommandFlags::WRITE.with(CommandFlags::READONLY))
-        && !flags.contains(CommandFlags::BLOCKING)
-        && !matches!(command.spec.group, Group::Scripting | Group::Connection | Group::Server);
-    thread.may_leave && keys > MANY_KEYS && on_data
-}
-
-impl Detached {
+impl DetachedCommand {
     /// Copies what the background thread needs of a request.
     #[cold]
     pub fn new(
@@ -140,9 +142,10 @@ impl Detached {
         keys: &[PlannedKey],
         snapshot: Option<Box<KeySnapshot>>,
         connection: &Connection,
+        run_leased: RunLeased,
     ) -> Box<Self> {
         let plan = request.plan;
-        Box::new(Detached {
+        Box::new(DetachedCommand {
             command: request.command,
             binding: request.binding,
             request: connection.input[plan.start..plan.end].to_vec(),
@@ -150,6 +153,7 @@ impl Detached {
             keys: keys.to_vec(),
             snapshot,
             client: connection.client.handler_view(),
+            run_leased,
             failures: 0,
             reservation: None,
         })
@@ -178,17 +182,18 @@ impl Detached {
 
     fn run_script(self, server: &Arc<Server>, seat: &mut Seat, worker: WorkerId) -> TurnOutcome {
         let running = &server.scripting.running;
+        let run_leased = self.run_leased;
         let mut thread = Thread::new(server.clone(), seat.index());
         thread.for_script = true;
         self.run_as(thread, seat, worker, &mut |thread, seat, request, keys, connection| {
             if !running.try_begin_on_script_thread() {
                 return Outcome::Contended;
             }
-            let outcome = attempt(thread, seat, request, keys, connection);
+            let outcome = attempt(run_leased, thread, seat, request, keys, connection);
             running.end_on_script_thread();
             if matches!(outcome, Outcome::Contended)
                 && running.has_overdue()
-                && let Some(error) = script::busy(
+                && let Some(error) = script_flags::busy(
                     &thread.server,
                     keys.iter().map(|key| key.slot),
                     connection.lease_failures > PATIENCE,
@@ -208,7 +213,10 @@ impl Detached {
 
     fn run(self, server: &Arc<Server>, seat: &mut Seat, worker: WorkerId) -> TurnOutcome {
         let thread = Thread::new(server.clone(), seat.index());
-        self.run_as(thread, seat, worker, &mut attempt)
+        let run_leased = self.run_leased;
+        self.run_as(thread, seat, worker, &mut |thread, seat, request, keys, connection| {
+            attempt(run_leased, thread, seat, request, keys, connection)
+        })
     }
 
     fn run_as(
@@ -254,7 +262,7 @@ impl Detached {
         thread.effects.log_writer.wake();
         match ended {
             Some(after) => TurnOutcome::Ran(connection.output, after, connection.client.last_write_sequence),
-            None => TurnOutcome::GivesWay(Box::new(Detached {
+            None => TurnOutcome::GivesWay(Box::new(DetachedCommand {
                 reservation: reserve(&server, &thread, &self.keys, self.reservation),
                 command: self.command,
                 binding: self.binding,
@@ -263,6 +271,7 @@ impl Detached {
                 keys: self.keys,
                 snapshot: None,
                 client: connection.client,
+                run_leased: self.run_leased,
                 failures: connection.lease_failures,
             })),
         }
@@ -352,7 +361,7 @@ fn run_on_snapshot(
     mut snapshot: KeySnapshot,
     connection: &mut Connection,
 ) -> Option<NextStep> {
-    thread.begin(snapshot.now_ms());
+    thread.begin_batch(snapshot.now_ms());
     let outcome = if keys.iter().any(|key| key.is_write) {
         let draft = draft(thread, request, keys, &mut snapshot, connection)?;
         publish(thread, seat, request, keys, snapshot, draft, connection)?
@@ -460,9 +469,9 @@ fn publish(
     }
     let mut patience = Backoff::new();
     loop {
-        thread.begin(unix_ms());
+        thread.begin_batch(unix_ms());
         let pass = seat.enter();
-        thread.look_around();
+        thread.begin_passage();
         let admission = admit_again(thread, request, keys, connection);
         if !matches!(admission, Admission::Run) || thread.moving.is_some() {
             // The run under leases reports the error, or checks the keys.
@@ -513,15 +522,16 @@ fn publish(
 
 /// Makes one attempt to run a command, in one passage of the gate.
 fn attempt(
+    run_leased: RunLeased,
     thread: &mut Thread,
     seat: &mut Seat,
     request: &Request<'_>,
     keys: &mut [PlannedKey],
     connection: &mut Connection,
 ) -> Outcome {
-    thread.begin(unix_ms());
+    thread.begin_batch(unix_ms());
     let pass = seat.enter();
-    thread.look_around();
+    thread.begin_passage();
     // Waiting at the gate does not count as the time of a command.
     thread.ticks = thread.timer.raw();
     let error = match admit_again(thread, request, keys, connection) {

@@ -7,9 +7,10 @@ use weft_resp::Args;
 use crate::commands::context::{Binding, Mode, NextStep};
 use crate::commands::error::CommandError;
 use crate::commands::permission;
-use crate::keyspace::access::{Lease, PlannedKey};
+use crate::keyspace::access::Lease;
 use crate::keyspace::effects::Effects;
 use crate::keyspace::expiry::{delete_keys_found_expired_in_pass, discard_keys_found_expired};
+use crate::keyspace::key_identity::PlannedKey;
 use crate::keyspace::{GatePassage, Seat};
 use crate::net::client::ClientFlags;
 use crate::net::connection::{Connection, ConnectionState};
@@ -18,15 +19,19 @@ use crate::observability::metrics::{Counter, Maximum};
 use weft_command_table::registry::{Command, Lookup};
 use weft_command_table::spec::Flags as CommandFlags;
 
+use super::accounting::write_error;
 use super::admit::{Admission, NOT_LOGGED_IN, admit, explain_unknown, is_http, must_log_in};
 use super::effects::release;
-use super::execute::{Outcome, PATIENCE, Request, Thread, run_exclusive, run_leased, write_error};
+use super::leased::{run_exclusive, run_leased};
+use super::leases::PATIENCE;
 use super::memory_limit;
 use super::plan::{Kind, Plan, Plans};
 use super::prefetch::Prefetcher;
 use super::redirect;
-use super::script;
+use super::request::{Outcome, Request};
+use super::script_flags;
 use super::slot_stats;
+use super::thread::Thread;
 use super::transaction::{self, Role};
 
 /// The number of batches between two samples of the prefetch policy.
@@ -87,7 +92,7 @@ fn run_until_exclusive(
         1 => seat.enter_alone(),
         _ => seat.enter(),
     };
-    thread.look_around();
+    thread.begin_passage();
     // Waiting at the gate does not count as the time of a command.
     thread.ticks = thread.timer.raw();
     let mut many: Vec<Lease<'_>> = Vec::new();
@@ -183,7 +188,7 @@ fn delete_expired(thread: &mut Thread, pass: &GatePassage<'_>) {
 /// command's reply.
 #[cold]
 fn make_room(thread: &mut Thread, pass: &GatePassage<'_>, connections: &mut dyn Connections) {
-    memory_limit::make(thread, pass);
+    memory_limit::evict_to_limit(thread, pass);
     if thread.effects.has_deliveries() {
         connections.notify(thread);
     }
@@ -204,7 +209,7 @@ fn run_one_exclusive(
     let Some(connection) = connections.connection(plan.token) else {
         return;
     };
-    thread.look_around();
+    thread.begin_passage();
     let keys = &plans.keys[plan.keys.0 as usize..plan.keys.1 as usize];
     if !is_runnable(connection) || !admitted(thread, plan, (&plans.ranges, keys), connection) {
         return;
@@ -224,7 +229,7 @@ fn run_one_exclusive(
     if !server.scripting.running.try_exclude_runs() {
         transaction::forget_answer(&mut connection.client);
         // A worker does not wait at the gate for a script of unknown duration.
-        let outcome = match script::busy(&server, std::iter::empty(), true) {
+        let outcome = match script_flags::busy(&server, std::iter::empty(), true) {
             Some(error) if !connection.client.flags.contains(ClientFlags::PRIMARY) => {
                 refuse_busy(thread, &request, connection, error)
             }
@@ -235,7 +240,7 @@ fn run_one_exclusive(
     }
     let mut all = seat.exclusive();
     let admitted_by = (thread.acl_version, thread.standing, thread.view_version);
-    thread.look_around();
+    thread.begin_passage();
     let changed = (thread.acl_version, thread.standing, thread.view_version) != admitted_by;
     // A connection to a primary that is no longer followed is gone as well.
     let Some(connection) = connections.connection(plan.token) else {
@@ -281,7 +286,7 @@ fn refused_by_script(
     let any = runs_script && connection.lease_failures > PATIENCE;
     let queued = queued.map_or(&[][..], |transaction| &transaction.keys);
     let slots = keys.iter().chain(queued).map(|key| key.slot);
-    match script::busy(&thread.server, slots, any) {
+    match script_flags::busy(&thread.server, slots, any) {
         Some(error) => refuse_busy(thread, request, connection, error),
         None => Outcome::Contended,
     }

@@ -22,12 +22,14 @@ use weft_resp::Args;
 
 use crate::commands::context::Binding;
 use crate::keyspace::GatePassage;
-use crate::keyspace::access::{HeldLeases, Lease, PlannedKey, is_expired};
+use crate::keyspace::access::{HeldLeases, Lease, is_expired};
+use crate::keyspace::key_identity::PlannedKey;
 use crate::net::transaction::Transaction;
 use weft_command_table::registry::Command;
 use weft_command_table::spec::Flags as CommandFlags;
 
-use super::execute::{Thread, lease};
+use super::leases::lease;
+use super::thread::Thread;
 
 /// Facts about the leases that [`lease_sources`] has taken.
 #[derive(Clone, Copy)]

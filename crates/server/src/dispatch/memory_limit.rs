@@ -23,16 +23,15 @@ use weft_values::Value;
 
 use crate::keyspace::GatePassage;
 use crate::keyspace::effects::{Effects, RemovalCause};
-use crate::keyspace::eviction::{EvictionAttempt, EvictionContext, EvictionPolicy, EvictionPool};
+use crate::keyspace::eviction::{EvictionAttempt, EvictionContext, EvictionPolicy};
 use crate::notify::messages::NotificationSender;
 use crate::observability::memory;
 use crate::observability::metrics::Counter;
-use crate::observability::used_memory::ThreadBalance;
 use crate::replication::ReplicationState;
 use weft_config::id;
 
 use super::effects::release;
-use super::execute::Thread;
+use super::thread::Thread;
 
 /// The minimum that a thread may allocate between two checks, however little memory remains, in bytes.
 const QUANTUM: i64 = 1024;
@@ -45,54 +44,15 @@ const SHARES_A_BATCH: u32 = 8;
 /// The number of consecutive attempts that find all slots in use before eviction pauses for other threads.
 const BUSY_ATTEMPTS: u32 = 4;
 
-/// A thread's view of the memory limit.
-#[derive(Default)]
-pub struct MemoryLimit {
-    /// The thread's count of memory taken; `None` while there is no limit.
-    cell: Option<ThreadBalance>,
-    /// The thread's balance at which it checks again.
-    look_at: i64,
-    /// The batch of the last check.
-    batch: u32,
-    /// The time spent on eviction in that batch.
-    spent: Duration,
-    chooser: EvictionPool,
-    /// Set while memory usage is above the limit and nothing can be evicted.
-    pub is_full: bool,
-    /// Set while memory usage is above the limit and eviction goes on between batches.
-    pub is_evicting: bool,
-}
-
-/// Returns how long eviction may take before a command, on Valkey's scale. The highest tenacity has no limit.
-pub fn time_limit(tenacity: i64) -> Duration {
-    match tenacity {
-        ..=10 => Duration::from_micros(50 * tenacity.max(0) as u64),
-        11..=99 => Duration::from_micros((500.0 * 1.15f64.powi(tenacity as i32 - 10)) as u64),
-        _ => Duration::MAX,
-    }
-}
-
 /// Evicts until memory is below the limit, as far as possible, and records the result in the thread's [`MemoryLimit`].
 /// The thread holds no lease. Must only be called while there is a limit.
 #[inline]
-pub fn make(thread: &mut Thread, pass: &GatePassage<'_>) {
+pub fn evict_to_limit(thread: &mut Thread, pass: &GatePassage<'_>) {
     let room = &thread.room;
     if room.cell.is_some() && room.batch == thread.batches && memory::thread_balance() < room.look_at {
         return;
     }
     look(thread, pass);
-}
-
-/// Adapts to changed parameters, which may include the limit.
-#[cold]
-pub fn begin(thread: &mut Thread) {
-    let room = &mut thread.room;
-    (room.is_full, room.is_evicting, room.look_at) = (false, false, i64::MIN);
-    if thread.tunables.max_memory == 0 {
-        room.cell = None;
-    } else if room.cell.is_none() {
-        room.cell = thread.server.memory.cell(thread.seat);
-    }
 }
 
 /// Publishes what the thread has allocated. It is called at the end of a turn, because the thread may sleep then.
@@ -248,6 +208,3 @@ fn note_spike(thread: &Thread, event: &'static str, elapsed: Duration) {
             .add(event, thread.now_ms / 1000, spike_ms);
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -4,15 +4,28 @@
 //! bytes ──plan──▶ Plan (command, arguments, keys, hashes, slots)      once per request
 //!       ──batch─▶ prefetch slot → bucket → entry → value               interleaved over all plans
 //!       ──admit─▶ every check that can refuse the command, in order
-//!       ──execute▶ leases all or nothing → handler → effects, waiting clients → release
+//!       ──leased▶ leases all or nothing → execute: handler → effects, waiting clients → release
 //! ```
+//!
+//! Imports go one way, from the last line of this list to the first:
+//!
+//! 1. `tunables`, `thread` and `request`: the state of a thread, and of one request.
+//! 2. `leases`, `accounting`, `effects`, `propagate`, `slot_stats`, `record` and `notifications`: the steps of a command.
+//! 3. `serve`, `expired_sources`, `pins`, `script_flags`, `redirect`, `memory_limit` and `admit`: the rules around them.
+//! 4. `execute`: runs a handler under leases that are held.
+//! 5. `background`: runs a command on a background thread. It is passed the function that leases and runs.
+//! 6. `script` and then `leased`: lease and run.
+//! 7. `transaction`, `batch`, `replay` and `replicated_stream`: the callers.
 
+pub mod accounting;
 pub mod admit;
 pub mod background;
 pub mod batch;
 pub mod effects;
 pub mod execute;
 mod expired_sources;
+pub mod leased;
+pub mod leases;
 pub mod memory_limit;
 mod notifications;
 pub mod pins;
@@ -23,8 +36,11 @@ pub mod record;
 pub mod redirect;
 pub mod replay;
 pub mod replicated_stream;
+pub mod request;
 pub mod script;
+mod script_flags;
 pub mod serve;
 mod slot_stats;
+pub mod thread;
 pub mod transaction;
 pub mod tunables;

@@ -10,12 +10,14 @@ use weft_table::{EntryRef, ValueRef};
 use weft_values::Value;
 
 use crate::keyspace::Keyspace;
-use crate::keyspace::access::{HeldLeases, NamedKey, PlannedKey};
+use crate::keyspace::access::HeldLeases;
+use crate::keyspace::key_identity::NamedKey;
+use crate::keyspace::key_identity::PlannedKey;
 use crate::net::connection::Connection;
 use weft_command_table::keys::{KeyPosition, walk};
 use weft_command_table::spec::{CommandSpec, Group, KeyFlags};
 
-use super::execute::Request;
+use super::request::Request;
 
 /// A collection with more bytes takes long to copy.
 const LONG_COLLECTION_BYTES: usize = 64 << 10;

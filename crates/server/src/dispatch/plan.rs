@@ -7,7 +7,8 @@ use weft_resp::{ArgRange, Args, ParseOutcome, ProtocolError, RequestLimits};
 
 use crate::commands::context::{ALL_MEMBERS, Binding, HEAD_ELEMENTS, TAIL_ELEMENTS};
 use crate::keyspace::Keyspace;
-use crate::keyspace::access::{PREFETCH_WINDOW_KEYS, PlannedKey};
+use crate::keyspace::access::PREFETCH_WINDOW_KEYS;
+use crate::keyspace::key_identity::PlannedKey;
 use crate::net::connection::Connection;
 use weft_command_table::registry::{Command, Lookup};
 

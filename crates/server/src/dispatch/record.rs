@@ -18,6 +18,7 @@ use weft_command_table::spec::Flags;
 use weft_config as config;
 use weft_config::id;
 
+use super::accounting::CommandEnd;
 use super::slot_stats;
 use super::tunables::Tunables;
 
@@ -51,17 +52,6 @@ impl Thresholds {
             || ending.request_bytes >= self.request_bytes
             || ending.reply_bytes >= self.reply_bytes
     }
-}
-
-/// The measurements of a command that has ended.
-#[derive(Clone, Copy, Debug)]
-pub struct CommandEnd {
-    /// The run time in nanoseconds.
-    pub nanoseconds: u64,
-    /// The size of the request, in bytes.
-    pub request_bytes: usize,
-    /// The size of the reply, in bytes.
-    pub reply_bytes: usize,
 }
 
 /// Logs a command if it exceeds a threshold.

@@ -11,7 +11,8 @@ use weft_resp::Args;
 use crate::commands::context::Binding;
 use crate::commands::error::CommandError;
 use crate::keyspace::GatePassage;
-use crate::keyspace::access::{HeldLeases, Lease, PlannedKey, is_expired};
+use crate::keyspace::access::{HeldLeases, Lease, is_expired};
+use crate::keyspace::key_identity::PlannedKey;
 use crate::net::client::{Client, ClientFlags};
 use crate::net::connection::Connection;
 use crate::net::transaction::Transaction;
@@ -21,27 +22,11 @@ use weft_cluster::settings::EndpointType;
 use weft_cluster::view::{ClusterView, RequesterInfo, SlotOwner};
 use weft_command_table::keys;
 use weft_command_table::registry::Command;
-use weft_command_table::spec::{Flags as CommandFlags, KeyFlags};
+use weft_command_table::spec::Flags as CommandFlags;
 use weft_config::id;
 
-use super::execute::Thread;
-
-/// The direction in which the slot of an admitted command moves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MigrationState {
-    /// The slot is migrating away from this node, or from the primary of this replica.
-    Out {
-        /// The slot.
-        slot: u16,
-        /// `true` if the command may run on this node: it owns the slot, or the command does not write.
-        runs_here: bool,
-    },
-    /// This node imports the slot, and the client was redirected here by ASK.
-    In {
-        /// `true` if the command has several different keys.
-        many: bool,
-    },
-}
+use super::script_flags;
+use super::thread::{MigrationState, Thread};
 
 /// A command's requirements on the cluster.
 struct ClusterRequirement {
@@ -59,19 +44,6 @@ const UNSERVED: CommandError = CommandError::constant("CLUSTERDOWN Hash slot not
 const DOWN: CommandError = CommandError::constant("CLUSTERDOWN The cluster is down");
 const READ_ONLY: CommandError =
     CommandError::constant("CLUSTERDOWN The cluster is down and only accepts read commands");
-
-/// Fetches the current cluster view at the start of a passage of the gate.
-#[inline]
-pub fn take_view(thread: &mut Thread) {
-    let Some(cluster) = &thread.server.cluster else {
-        return;
-    };
-    let version = cluster.version();
-    if version != thread.view_version {
-        thread.view = Some(cluster.view());
-        thread.view_version = version;
-    }
-}
 
 /// Collects the slot that a command is about. `wanted` stays `None` for a command without keys.
 struct Collector<'a> {
@@ -116,7 +88,7 @@ impl<'a> Collector<'a> {
         for key in planned {
             self.add(view, key.slot, args.argument(key.argument as usize));
         }
-        if planned.is_empty() && routes_words(command) {
+        if planned.is_empty() && command.spec.routes_words() {
             keys::walk_routed(command.spec, &args, &mut |position: keys::KeyPosition| {
                 let name = args.argument(position.index);
                 self.add(view, cluster_slot(name), name);
@@ -128,15 +100,6 @@ impl<'a> Collector<'a> {
             wanted.channels = true;
         }
     }
-}
-
-/// Returns `true` if a command has arguments that belong to a slot and are not keys.
-pub(super) fn routes_words(command: &Command<Binding>) -> bool {
-    command
-        .spec
-        .key_specs
-        .iter()
-        .any(|spec| spec.flags.contains(KeyFlags::NOT_KEY))
 }
 
 fn is_shard_channel_command(command: &Command<Binding>) -> bool {
@@ -172,7 +135,7 @@ pub fn route(
     // On a replica a script counts as a write unless it declares that it does not write, or declares nothing at all.
     let reads_here = view.is_replica && client.flags.contains(ClientFlags::READONLY);
     let runs_script = reads_here && matches!(command.full_name, "eval" | "evalsha" | "fcall");
-    let writes = writes || (runs_script && super::script::may_write(server, command, args));
+    let writes = writes || (runs_script && script_flags::may_write(server, command, args));
     if !view.is_up {
         down(server, wanted, writes)?;
     }

@@ -10,7 +10,8 @@ use weft_base::clock::unix_ms;
 
 use crate::commands::context::{Binding, Mode};
 use crate::keyspace::Exclusive;
-use crate::keyspace::access::{HeldLeases, PlannedKey};
+use crate::keyspace::access::HeldLeases;
+use crate::keyspace::key_identity::PlannedKey;
 use crate::net::client::{Client, ClientFlags};
 use crate::net::connection::Connection;
 use crate::observability::log;
@@ -23,9 +24,11 @@ use weft_command_table::registry::{Command, Lookup};
 use weft_config::id;
 
 use super::effects::release;
-use super::execute::{Request, Thread, run_exclusive};
+use super::leased::run_exclusive;
 use super::plan::{Kind, Plan, plan_to_write};
 use super::replicated_stream::first_error;
+use super::request::Request;
+use super::thread::Thread;
 use super::transaction::{self, Role};
 use super::{script, serve};
 
@@ -111,7 +114,7 @@ impl ReplayClient {
         commands: &AofReader<File>,
     ) {
         if self.played.is_multiple_of(COMMANDS_A_TICK) {
-            self.thread.begin(unix_ms());
+            self.thread.begin_batch(unix_ms());
         }
         self.played += 1;
         let ReplayClient {

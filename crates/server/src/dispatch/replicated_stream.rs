@@ -34,8 +34,8 @@ use weft_command_table::spec::Flags as CommandFlags;
 use weft_config::id;
 
 use super::batch::{self, Connections};
-use super::execute::Thread;
 use super::plan::{InputRest, Kind, Plan, Planner, Plans};
+use super::thread::Thread;
 
 /// The first pause after a refusal; it doubles up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_micros(20);
@@ -305,7 +305,7 @@ impl Stream {
     }
 
     fn begin(&mut self) {
-        self.thread.begin(unix_ms());
+        self.thread.begin_batch(unix_ms());
         // Memory is the primary's responsibility.
         self.thread.tunables.max_memory = 0;
         let server = &self.thread.server;

@@ -16,24 +16,28 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use weft_base::clock::unix_ms;
-use weft_resp::Reply;
+use weft_resp::{Args, Protocol, Reply};
 
 use crate::clients_waiting::blocking::{Kind, Line, ServeResult, WaitKey, Waiter};
-use crate::commands::blocked::{self, KeyAccess};
+use crate::commands::blocked::KeyAccess;
 use crate::commands::error::CommandError;
+use crate::commands::perform_blocked;
 use crate::commands::permission::{self, Unpermitted};
-use crate::keyspace::access::{AccessContext, HeldLeases, KeyWrite, Keys, Lease, NamedKey, is_expired};
+use crate::keyspace::access::{AccessContext, HeldLeases, KeyWrite, Keys, Lease, is_expired};
 use crate::keyspace::effects::Effects;
+use crate::keyspace::key_identity::NamedKey;
 use crate::keyspace::ready_keys::{ReadyKey, blocking_kind_of};
 use crate::keyspace::{GatePassage, Seat, Slot, SlotHeader, WriteLease};
+use crate::net::client::Client;
 use crate::notify::messages::NotificationSender;
 use crate::observability::metrics::Counter;
 use crate::state::{Message, Server, UnservedKeys};
 use weft_config::Config;
 
 use super::effects::release;
-use super::execute::{PATIENCE, Thread};
+use super::leases::PATIENCE;
 use super::propagate;
+use super::thread::{Call, Thread};
 
 /// The maximum number of slots leased in addition to those of the command. A chain over more slots is cut: other
 /// commands may run in between.
@@ -197,7 +201,7 @@ impl<'p> ServingWaiter<'_, '_, '_, 'p> {
             if let Some(destination) = waiter.operation.destination() {
                 self.take(destination.slot, key.slot)?;
             }
-            if !blocked::can_perform(&waiter, target, self) {
+            if !perform_blocked::can_perform(&waiter, target, self) {
                 if matches!(line, Line::Streams) {
                     // A later client may wait for less.
                     behind = waiter.ticket;
@@ -238,7 +242,7 @@ impl<'p> ServingWaiter<'_, '_, '_, 'p> {
         let mut bytes = Vec::new();
         let mut reply = Reply::new(&mut bytes, waiter.protocol);
         let dirty = self.service.effects.dirty;
-        let result = blocked::perform(waiter, key, self, &mut reply);
+        let result = perform_blocked::perform(waiter, key, self, &mut reply);
         propagate::end_served(self.service.effects, waiter.db, dirty);
         let failed = result.is_err();
         if let Err(error) = result {
@@ -437,4 +441,55 @@ pub fn forget(seat: &mut Seat, server: &Server, over: &mut Vec<Arc<Waiter>>) {
         });
         left.count() > 0
     });
+}
+
+/// Serves the clients that wait for keys that the commands made ready, and ends the effects of all commands: to the log
+/// they are one unit.
+pub(super) fn serve_unit<'p>(
+    thread: &mut Thread,
+    pass: Option<&'p GatePassage<'p>>,
+    held: HeldLeases<'_, 'p>,
+    client: &mut Client,
+) -> Option<Box<UnservedKeys>> {
+    thread.effects.log_writer.end_measured_unit();
+    let unserved = match thread.effects.ready.is_empty() {
+        true => None,
+        false => serve_unit_ready(thread, pass, held, client),
+    };
+    if thread.effects.log_writer.has_pending_ops() {
+        client.last_write_sequence = propagate::commit(&mut thread.effects);
+    }
+    unserved
+}
+
+fn serve_unit_ready<'p>(
+    thread: &mut Thread,
+    pass: Option<&'p GatePassage<'p>>,
+    held: HeldLeases<'_, 'p>,
+    client: &Client,
+) -> Option<Box<UnservedKeys>> {
+    let (frame, served) = thread.split();
+    let server = frame.server;
+    let Some(command) = crate::commands::registry().by_original_name(b"exec") else {
+        unreachable!("EXEC is a command");
+    };
+    let call = Call {
+        command,
+        args: Args::new(&[], &[]),
+        planned: &[],
+        held,
+        pass,
+    };
+    let mut keys = frame.keys(call, client);
+    let unserved = serve_ready(&mut keys, pass, server, served);
+    let seat = keys.context.thread_index;
+    NotificationSender::new(server, keys.effects, seat).tell(client.id);
+    unserved
+}
+
+/// Returns the reply to a blocking command that has timed out.
+pub fn null_array(protocol: Protocol) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    Reply::new(&mut bytes, protocol).null_array();
+    bytes
 }

@@ -18,8 +18,9 @@
 use weft_resp::Args;
 
 use crate::commands::context::Binding;
-use crate::keyspace::access::PlannedKey;
+use crate::keyspace::key_identity::PlannedKey;
 use crate::net::client::{Client, ClientFlags};
+use crate::net::connection::Connection;
 use crate::net::transaction::Transaction;
 use crate::observability::slot_stats::SlotFigure;
 use crate::state::{Blocked, Server};
@@ -27,9 +28,9 @@ use weft_base::slots::cluster_slot;
 use weft_command_table::keys;
 use weft_command_table::registry::Command;
 
-use super::execute::{Request, Thread};
-use super::record::CommandEnd;
-use super::redirect::routes_words;
+use super::accounting::CommandEnd;
+use super::request::Request;
+use super::thread::Thread;
 
 /// The size of `MULTI`, in the form that clients are assumed to have sent.
 const MULTI_BYTES: usize = b"*1\r\n$5\r\nmulti\r\n".len();
@@ -42,7 +43,7 @@ pub fn slot_of(command: &Command<Binding>, args: Args<'_>, planned: &[PlannedKey
             .all(|other| other.slot == first.slot)
             .then_some(first.slot);
     }
-    if !routes_words(command) {
+    if !command.spec.routes_words() {
         return None;
     }
     let (mut slot, mut crosses) = (None, false);
@@ -225,4 +226,14 @@ pub fn book_background(
     let stats = &server.stats.slots;
     stats.add(seat, slot, SlotFigure::BytesIn, request_bytes as u64);
     stats.add(seat, slot, SlotFigure::BytesOut, reply_bytes as u64);
+}
+
+/// Counts the request of a command that is refused or queued, if slot statistics are enabled.
+#[inline]
+pub(super) fn book_refused(thread: &Thread, request: &Request<'_>, keys: &[PlannedKey], connection: &Connection) {
+    if thread.tunables.slot_stats {
+        let bytes = &connection.input[request.plan.start..request.plan.end];
+        let args = request.args(&connection.input);
+        book_request(thread, &connection.client, request.command, (bytes, args), keys);
+    }
 }

@@ -36,8 +36,9 @@ use crate::clients_waiting::watch::{Watch, Watches};
 use crate::commands::context::{Binding, Mode, NextStep};
 use crate::commands::error::CommandError;
 use crate::commands::permission::{self, CommandPermission};
-use crate::keyspace::access::{HeldLeases, Lease, PlannedKey, ScriptLeases, is_expired};
+use crate::keyspace::access::{HeldLeases, Lease, ScriptLeases, is_expired};
 use crate::keyspace::effects::Hooks;
+use crate::keyspace::key_identity::PlannedKey;
 use crate::keyspace::{Exclusive, GatePassage, Seat};
 use crate::net::client::{BufferFigures, Client, ClientFlags};
 use crate::net::client_snapshot::TransactionFigures;
@@ -50,17 +51,18 @@ use weft_acl::DenialContext;
 use weft_command_table::registry::Command;
 use weft_command_table::spec::Flags as CommandFlags;
 
+use super::accounting::{CommandEnd, finish_command, write_error};
 use super::admit::CHANGES;
-use super::execute::{
-    Call, Outcome, Request, Thread, book_refused, finish_command, refuse_moving, settle_effects, write_error,
-};
+use super::execute::{refuse_moving, settle_effects};
 use super::expired_sources;
 use super::notifications::{self, Caller};
-use super::record::{self, CommandEnd, Thresholds};
+use super::record::{self, Thresholds};
 use super::redirect;
+use super::request::{Outcome, Request};
 use super::slot_stats::{self, Cost};
+use super::thread::{Call, Thread};
 use super::{pins, propagate};
-use super::{script, serve};
+use super::{script, script_flags, serve};
 
 /// The role of a command in its client's transaction.
 pub enum Role {
@@ -160,7 +162,7 @@ fn end(thread: &mut Thread, client: &mut Client) -> Option<Box<Transaction>> {
 
 /// Keeps an admitted command for EXEC.
 pub fn queue(thread: &mut Thread, request: &Request<'_>, keys: &[PlannedKey], connection: &mut Connection) -> Outcome {
-    book_refused(thread, request, keys, connection);
+    slot_stats::book_refused(thread, request, keys, connection);
     let Connection {
         client, input, output, ..
     } = connection;
@@ -185,10 +187,10 @@ pub fn queue(thread: &mut Thread, request: &Request<'_>, keys: &[PlannedKey], co
         if binding.mode == Mode::Script {
             transaction.runs_script = true;
             let args = Args::new(&input[plan.start..plan.end], ranges);
-            if script::may_ask(&thread.server, request.command, args) {
+            if script_flags::may_ask(&thread.server, request.command, args) {
                 (transaction.reports_clients, transaction.needs_exclusive) = (true, true);
             }
-            transaction.script_may_write |= script::may_write(&thread.server, request.command, args);
+            transaction.script_may_write |= script_flags::may_write(&thread.server, request.command, args);
         }
     }
     Reply::new(&mut output.bytes, client.protocol).simple("QUEUED");
@@ -444,7 +446,7 @@ fn run<'p>(
     let length_before = connection.output.len();
     let parts = run_all(thread, pass, &transaction, &mut held, connection);
     thread.client_snapshots = None;
-    let unserved = serve_ready(thread, pass, held, &mut connection.client);
+    let unserved = serve::serve_unit(thread, pass, held, &mut connection.client);
     (thread.may_leave, thread.may_block) = (may_leave, may_block);
     let nanoseconds = finish_exec(thread, request, connection, start, false);
     if slot_stats {
@@ -698,50 +700,6 @@ fn finish_queued(
     record::remember(&thread.server, command, thresholds, &ending, || {
         record::subject_of(command, args, client)
     });
-}
-
-/// Serves the clients that wait for keys that the commands made ready, and ends the effects of all commands: to the log
-/// they are one unit.
-pub(super) fn serve_ready<'p>(
-    thread: &mut Thread,
-    pass: Option<&'p GatePassage<'p>>,
-    held: HeldLeases<'_, 'p>,
-    client: &mut Client,
-) -> Option<Box<UnservedKeys>> {
-    thread.effects.log_writer.end_measured_unit();
-    let unserved = match thread.effects.ready.is_empty() {
-        true => None,
-        false => serve_all(thread, pass, held, client),
-    };
-    if thread.effects.log_writer.has_pending_ops() {
-        client.last_write_sequence = propagate::commit(&mut thread.effects);
-    }
-    unserved
-}
-
-fn serve_all<'p>(
-    thread: &mut Thread,
-    pass: Option<&'p GatePassage<'p>>,
-    held: HeldLeases<'_, 'p>,
-    client: &Client,
-) -> Option<Box<UnservedKeys>> {
-    let (frame, served) = thread.split();
-    let server = frame.server;
-    let Some(command) = crate::commands::registry().by_original_name(b"exec") else {
-        unreachable!("EXEC is a command");
-    };
-    let call = Call {
-        command,
-        args: Args::new(&[], &[]),
-        planned: &[],
-        held,
-        pass,
-    };
-    let mut keys = frame.keys(call, client);
-    let unserved = serve::serve_ready(&mut keys, pass, server, served);
-    let seat = keys.context.thread_index;
-    NotificationSender::new(server, keys.effects, seat).tell(client.id);
-    unserved
 }
 
 /// Ends EXEC: collects the steps before the client has its reply.

@@ -8,8 +8,6 @@ use crate::keyspace::eviction::EvictionPolicy;
 use crate::state::Server;
 use weft_config::{ClientClass, Config, OutputBufferLimit, id};
 
-use super::memory_limit;
-
 /// A thread's copy of the parameters.
 #[derive(Clone, Debug, Default)]
 pub struct Tunables {
@@ -122,7 +120,7 @@ impl Tunables {
             client_memory: client_memory(config, max_memory),
             eviction: EvictionPolicy::from_name(policy),
             eviction_samples: bytes(id::MAXMEMORY_SAMPLES),
-            eviction_time: memory_limit::time_limit(config.integer(id::MAXMEMORY_EVICTION_TENACITY)),
+            eviction_time: eviction_time_limit(config.integer(id::MAXMEMORY_EVICTION_TENACITY)),
             lazy_eviction: config.boolean(id::LAZYFREE_LAZY_EVICTION),
             timeout_s: config.integer(id::TIMEOUT).max(0) as u64,
             clock: AccessClock {
@@ -143,3 +141,15 @@ impl Tunables {
         }
     }
 }
+
+/// Returns how long eviction may take before a command, on Valkey's scale. The highest tenacity has no limit.
+fn eviction_time_limit(tenacity: i64) -> Duration {
+    match tenacity {
+        ..=10 => Duration::from_micros(50 * tenacity.max(0) as u64),
+        11..=99 => Duration::from_micros((500.0 * 1.15f64.powi(tenacity as i32 - 10)) as u64),
+        _ => Duration::MAX,
+    }
+}
+
+#[cfg(test)]
+mod tests;

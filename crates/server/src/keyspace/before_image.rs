@@ -40,8 +40,8 @@ use std::sync::{Arc, OnceLock};
 use weft_table::{EntryRef, NewValue, ValueRef, scan_position};
 use weft_values::Value;
 
-use super::access::NamedKey;
 use super::hash::KeyHasher;
+use super::key_identity::NamedKey;
 use super::pinned::Pin;
 use super::{Exclusive, GatePassage, SlotTable, Slots};
 use weft_base::slots::SLOTS;

@@ -7,10 +7,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::access::{NamedKey, PlannedKey};
 use super::before_image::BeforeImages;
+use super::key_identity::LocalExpiry;
+use super::key_identity::NamedKey;
+use super::key_identity::PlannedKey;
 use super::ready_keys::ReadyKey;
-use super::writable_replica_keys::LocalExpiry;
 use super::{Keyspace, SlotTable};
 use crate::clients_waiting::watch::Watch;
 use crate::notify::keyspace_event::Event;

@@ -18,10 +18,11 @@
 use weft_table::EntryRef;
 use weft_values::Value;
 
-use super::access::{NamedKey, value_due_ms};
+use super::access::value_due_ms;
 use super::clock::AccessClock;
 use super::effects::{Effects, Hooks, RemovalCause};
 use super::expiry::{OnExpired, queue_blocked_clients_of_slot};
+use super::key_identity::NamedKey;
 use super::{GatePassage, Keyspace, SlotTable, publish_header};
 use crate::notify::keyspace_event::Event;
 use weft_base::slots::SLOTS;

@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 use weft_table::{Removed, ValueDue};
 use weft_values::Value;
 
-use super::access::{KeyCounts, NamedKey, is_expired, value_due_ms};
+use super::access::{KeyCounts, is_expired, value_due_ms};
 use super::effects::{Effects, ExpiredKey, Hooks, RemovalCause};
+use super::key_identity::NamedKey;
 use super::{GatePassage, Keyspace, Seat, Slot, Slots, publish_header, ready_keys};
 use crate::notify::keyspace_event::Event;
 use weft_base::slots::SLOTS;

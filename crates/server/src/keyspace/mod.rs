@@ -14,6 +14,7 @@ pub mod expiry;
 pub mod flush;
 pub mod hash;
 pub mod key_filter;
+pub mod key_identity;
 pub mod lazyfree;
 pub mod pinned;
 pub mod prefetch_policy;

@@ -2,9 +2,10 @@
 
 use weft_base::clock::unix_ms;
 
-use super::access::{NamedKey, value_due_ms};
+use super::access::value_due_ms;
 use super::effects::{Effects, Hooks};
 use super::flush::touch_watchers_before_swap;
+use super::key_identity::NamedKey;
 use super::{Keyspace, Slot, SlotHeader, SlotTable, publish_due_time, publish_header, ready_keys};
 use crate::notify::keyspace_event::Event;
 

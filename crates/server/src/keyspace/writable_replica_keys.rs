@@ -11,27 +11,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::access::is_expired;
 use super::effects::{Effects, ExpiredKey};
 use super::expiry::{OnExpired, delete_keys_found_expired};
+use super::key_identity::LocalExpiry;
 use super::{Keyspace, Seat};
 
 /// The number of keys checked at once.
 const KEYS_PER_RUN: usize = 256;
 /// The time after which a key that could not be deleted is checked again, in milliseconds.
 const RETRY_AFTER_MS: u64 = 50;
-
-/// A key and the time at which it expires.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LocalExpiry {
-    /// The key's database.
-    pub db: usize,
-    /// The key's slot.
-    pub slot: u16,
-    /// The key's hash.
-    pub hash: u64,
-    /// The key's name.
-    pub name: Box<[u8]>,
-    /// The time at which the key expires, in milliseconds since the Unix epoch.
-    pub at_ms: u64,
-}
 
 /// The keys that this replica expires by itself.
 #[derive(Default)]

@@ -8,7 +8,7 @@ use std::ops::Range;
 use weft_resp::{ArgRange, Args};
 
 use super::client_snapshot::ClientSnapshot;
-use crate::keyspace::access::PlannedKey;
+use crate::keyspace::key_identity::PlannedKey;
 
 /// One queued command.
 #[derive(Clone, Copy)]

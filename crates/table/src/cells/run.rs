@@ -18,7 +18,7 @@ use std::alloc::{alloc as acquire, dealloc as release};
 #[cfg(feature = "jemalloc")]
 use whole::{acquire, release};
 
-use crate::probe::prefetch_line;
+use crate::prefetch::prefetch_line;
 
 /// The size of a run, and its alignment.
 pub(super) const RUN_BYTES: usize = 64 << 10;

@@ -1,6 +1,7 @@
 //! The index finds every key that is due, no other, and reads little for it.
 
-use super::{NEVER, ORIGIN_MS, ValueDue, start_of_ms, unit_of};
+use super::ValueDue;
+use crate::expiry_unit::{NEVER, ORIGIN_MS, start_of_ms, unit_of};
 use crate::{NewValue, Table};
 
 const NOW_MS: u64 = 1_800_000_000_000;

@@ -2,9 +2,11 @@
 
 use std::ops::ControlFlow;
 
+use super::List;
 use super::node::{Node, NodeKind};
-use super::packed::ElementAction;
-use super::{Direction, List, ListEnd};
+use super::position::Direction;
+use super::position::ElementAction;
+use super::position::ListEnd;
 use crate::listpack::Element;
 
 impl List {

@@ -2,8 +2,11 @@
 
 use std::ops::ControlFlow;
 
-use super::packed::{ElementAction, PackedList, PackedListMut};
-use super::{Direction, List, ListEnd, visit_run};
+use super::packed::{PackedList, PackedListMut};
+use super::position::Direction;
+use super::position::ElementAction;
+use super::position::ListEnd;
+use super::{List, visit_run};
 use crate::listpack::Element;
 
 /// A list in either form, for reading.

@@ -10,8 +10,9 @@
 
 use std::ops::Range;
 
-use super::Direction;
-use super::packed::ElementAction;
+use super::position::Direction;
+use super::position::ElementAction;
+use super::position::ListEnd;
 use crate::listpack::{self, Element, ElementRun};
 
 /// The position of the run in the buffer.
@@ -25,15 +26,6 @@ impl Span {
     pub(super) fn bytes(self) -> usize {
         self.end - self.start
     }
-}
-
-/// An end of a list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ListEnd {
-    /// The left end, with the first element.
-    Head,
-    /// The right end, with the last element.
-    Tail,
 }
 
 /// Replaces `range` of the run by `element`, if there is one. The shorter side is moved if there is space next to it.

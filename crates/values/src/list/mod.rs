@@ -31,6 +31,7 @@ mod gap;
 mod limits;
 mod node;
 pub mod packed;
+mod position;
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -39,23 +40,14 @@ use std::ops::ControlFlow;
 use crate::listpack::{Element, ElementRun};
 
 pub use either::{ListMut, ListRef};
-pub use gap::ListEnd;
 pub use limits::{ListLimits, set_plain_threshold};
 pub use node::NodeKind;
 use node::{Node, NodeContent};
+pub use position::{Direction, ElementAction, ListEnd};
 
 /// The range to which a list clamps `list-max-listpack-size` when it stores it.
 const MAX_FILL: i64 = i16::MAX as i64;
 const MIN_FILL: i64 = -5;
-
-/// The order in which elements are visited.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
-    /// From the first element to the last.
-    Forward,
-    /// From the last element to the first.
-    Backward,
-}
 
 /// A list that is not packed into its table entry.
 #[derive(Clone, Debug)]

@@ -4,8 +4,10 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use super::gap::{self, Span};
-use super::packed::{ElementAction, range_of};
-use super::{Direction, ListEnd};
+use super::packed::range_of;
+use super::position::Direction;
+use super::position::ElementAction;
+use super::position::ListEnd;
 use crate::listpack::{self, Element, ElementRun};
 use crate::lzf;
 use crate::size_class::size_class;

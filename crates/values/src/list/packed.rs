@@ -21,7 +21,9 @@
 use std::ops::Range;
 
 use super::gap::{self, Span};
-use super::{Direction, ListEnd};
+use super::position::Direction;
+use super::position::ElementAction;
+use super::position::ListEnd;
 use crate::listpack::{Element, ElementRun};
 use crate::packed::PackedKind;
 
@@ -332,17 +334,6 @@ impl<'a> PackedListMut<'a> {
         }
         removed
     }
-}
-
-/// The decision to keep or remove an element.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ElementAction {
-    /// Keep the element.
-    Keep,
-    /// Remove the element.
-    Remove,
-    /// Remove the element and stop.
-    RemoveAndStop,
 }
 
 /// Returns the range that contains `count` elements from element `start` on in a run of `total` elements.

@@ -1,6 +1,7 @@
 //! Tests of lists against a naive model, with all sizes and depths, and of Valkey's rules for splitting and merging.
 
-use super::packed::{ElementAction, PackedList, PackedListMut, PackedListPlan};
+use super::packed::{PackedList, PackedListMut, PackedListPlan};
+use super::position::ElementAction;
 use super::*;
 use crate::listpack::{self, Needle};
 use crate::size_class::size_class;

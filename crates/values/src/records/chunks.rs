@@ -5,7 +5,7 @@
 //! than a quarter of a chunk, its records move to the chunk that is being filled, and the chunk is freed.
 
 use super::encoding::{Record, RecordHeader, RecordParts, RecordShape, next_record, write_hole};
-use super::{CHUNK_BYTES, RecordId};
+use super::id::{CHUNK_BYTES, RecordId};
 use crate::size_class::{reserve_size_class, size_class};
 
 /// The size of the arena in bytes up to which chunks grow with their contents. In a larger arena, chunks are allocated

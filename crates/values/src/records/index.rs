@@ -12,7 +12,7 @@
 //! bounded by the size of a leaf or of the directory of one region. The leaves form a sequence in hash order, which a
 //! scan follows.
 
-use super::RecordId;
+use super::id::RecordId;
 use super::leaf::{HashRange, Leaf, MAX_DEPTH, MAX_ENTRIES};
 
 /// The maximum number of leaves of a region. A full region is split in two.

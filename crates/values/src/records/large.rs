@@ -2,9 +2,10 @@
 
 use super::chunks::Chunks;
 use super::encoding::{Record, RecordHeader, RecordShape};
+use super::hash::hash_of;
+use super::id::{CHUNK_BYTES, RecordId};
 use super::index::Index;
 use super::small::{MAX_RECORDS, SmallRecords};
-use super::{CHUNK_BYTES, RecordId, hash_of};
 
 #[derive(Debug)]
 pub(super) struct LargeRecords {

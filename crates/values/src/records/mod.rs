@@ -26,87 +26,29 @@
 
 mod chunks;
 mod encoding;
+mod hash;
+mod id;
 mod index;
 mod large;
 mod leaf;
 mod small;
 
-use std::hash::{BuildHasher, Hasher};
-use std::sync::OnceLock;
-
 pub use encoding::{Record, RecordShape};
+pub use hash::{hash_of, set_hash_secrets};
+pub use id::RecordId;
 
 use chunks::Chunks;
 use encoding::{RecordHeader, RecordParts, next_record, write_hole};
+use id::CHUNK_BYTES;
 use large::LargeRecords;
 use small::{SmallChunks, SmallRecords};
 
-/// The size of a chunk in bytes.
-const CHUNK_BYTES: usize = 1 << OFFSET_BITS;
-const OFFSET_BITS: u32 = 15;
 /// The number of leading bits of a hash that form a cursor. It is limited so that cursors are numbers of moderate
 /// length.
 const CURSOR_BITS: u32 = 48;
 
 /// The number of bytes at the start of a record that a prefetch loads.
 const RECORD_PREFETCH_BYTES: usize = 64;
-
-static STATE: OnceLock<ahash::RandomState> = OnceLock::new();
-
-/// Sets the secrets that key the hash, so that collections of several servers have the same order. Returns `false` if
-/// the hash was already in use, in which case the secrets are ignored.
-pub fn set_hash_secrets([a, b, c, d]: [u64; 4]) -> bool {
-    STATE.set(ahash::RandomState::with_seeds(a, b, c, d)).is_ok()
-}
-
-/// Returns the hash of a key.
-#[inline]
-pub fn hash_of(key: &[u8]) -> u64 {
-    let mut hasher = STATE.get_or_init(keyed_state).build_hasher();
-    hasher.write(key);
-    hasher.finish()
-}
-
-/// Creates a hasher state keyed by the randomness that the standard library obtained from the operating system.
-#[cold]
-fn keyed_state() -> ahash::RandomState {
-    let seed = || std::hash::RandomState::new().hash_one(0);
-    ahash::RandomState::with_seeds(seed(), seed(), seed(), seed())
-}
-
-/// The identity of a record within its collection. It is valid until the record is reported as moved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct RecordId(u64);
-
-impl RecordId {
-    #[inline]
-    fn new(chunk: usize, offset: usize) -> Self {
-        debug_assert!(offset < CHUNK_BYTES, "records begin within a chunk");
-        RecordId((chunk as u64) << OFFSET_BITS | offset as u64)
-    }
-
-    #[inline]
-    fn chunk(self) -> usize {
-        (self.0 >> OFFSET_BITS) as usize
-    }
-
-    #[inline]
-    fn offset(self) -> usize {
-        self.0 as usize % CHUNK_BYTES
-    }
-
-    /// The number of the id. It is below 2^48, and below 2^32 while the records take less than about 4 GiB.
-    #[inline]
-    pub fn number(self) -> u64 {
-        self.0
-    }
-
-    /// Returns the id with this number.
-    #[inline]
-    pub fn from_number(number: u64) -> Self {
-        RecordId(number)
-    }
-}
 
 /// A collection of records; see the module documentation.
 #[derive(Clone, Debug)]

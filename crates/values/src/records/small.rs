@@ -13,7 +13,8 @@
 //! An offset has 16 bits: the number of the chunk, and the position of the record in it.
 
 use super::encoding::{Record, RecordHeader, RecordParts, RecordShape, next_record, write_hole};
-use super::{RecordId, hash_of};
+use super::hash::hash_of;
+use super::id::RecordId;
 use crate::size_class::{reserve_size_class, shrink_to_size_class, size_class};
 
 /// The maximum number of records, which are searched linearly.

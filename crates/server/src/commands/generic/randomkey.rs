@@ -12,7 +12,8 @@ use weft_table::EntryRef;
 use weft_values::Value;
 
 use crate::commands::context::{Binding, CommandResult, Context, leased};
-use crate::keyspace::access::{PlannedKey, is_expired};
+use crate::keyspace::access::is_expired;
+use crate::keyspace::key_identity::PlannedKey;
 use crate::keyspace::walk::{Cursor, WalkAccess, WalkEnd, walk};
 use weft_base::slots::SLOTS;
 

@@ -12,7 +12,8 @@ use crate::commands::context::{Binding, CommandResult, Context, NextStep, leased
 use crate::commands::error::CommandError;
 use crate::commands::generic::type_name;
 use crate::commands::scripting::script::{BUSY_SCRIPT, busy_with};
-use crate::keyspace::access::{PlannedKey, is_expired};
+use crate::keyspace::access::is_expired;
+use crate::keyspace::key_identity::PlannedKey;
 use crate::keyspace::walk::{Cursor, WalkAccess, WalkEnd, walk, walk_blocking, walk_slot};
 use crate::state::Server;
 use weft_base::slots::slot_of_pattern;

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use weft_resp::number::parse_i64;
-use weft_values::list::packed::ElementAction;
+use weft_values::list::ElementAction;
 use weft_values::list::{Direction, ListRef};
 use weft_values::listpack::{Element, Needle};
 

@@ -7,8 +7,8 @@ use weft_table::NewValue;
 
 use crate::commands::context::{CommandResult, Context, reply_bytes};
 use crate::commands::error::CommandError;
-use crate::keyspace::access::NamedKey;
 use crate::keyspace::hash::KeyHasher;
+use crate::keyspace::key_identity::NamedKey;
 use crate::keyspace::{Seat, Slot, SlotHeader, publish_header};
 use crate::state::Server;
 

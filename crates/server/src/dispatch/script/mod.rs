@@ -41,10 +41,10 @@ use weft_resp::{Args, Reply};
 
 use crate::commands::context::{Binding, NextStep};
 use crate::commands::error::CommandError;
-use crate::commands::scripting::script::busy_with;
 use crate::keyspace::GatePassage;
-use crate::keyspace::access::{HeldLeases, Lease, PlannedKey, ScriptLeases};
+use crate::keyspace::access::{HeldLeases, Lease, ScriptLeases};
 use crate::keyspace::effects::Hooks;
+use crate::keyspace::key_identity::PlannedKey;
 use crate::net::client::{Client, ClientFlags};
 use crate::net::connection::Connection;
 use crate::notify::messages::NotificationSender;
@@ -53,16 +53,20 @@ use weft_command_table::registry::Command;
 use weft_scripting as scripting;
 use weft_scripting::StopReason;
 
-use super::background::Detached;
+use super::accounting::{CommandEnd, write_error};
+use super::background::DetachedCommand;
 use super::effects::release;
-use super::execute::{Outcome, PATIENCE, Request, Thread, lease, refuse_moving, settle_moving, write_error};
+use super::execute::{refuse_moving, settle_moving};
+use super::leases::{PATIENCE, lease};
 use super::notifications::line_of_whole;
 use super::plan::plan_to_write;
-use super::record::{self, CommandEnd, Thresholds};
+use super::record::{self, Thresholds};
+use super::request::{Outcome, Request};
+use super::script_flags::busy;
 use super::slot_stats::{self, Cost};
-use super::{memory_limit, serve, transaction};
+use super::thread::Thread;
+use super::{memory_limit, serve};
 use prepared::{PreparedScript, prepare};
-pub use prepared::{lacks_memory, may_ask, may_write, only_reads};
 use runner::{RunEnd, Runner, Slots};
 
 // ---- one command ---------------------------------------------------------------------------------------------------
@@ -81,7 +85,7 @@ pub fn run_leased<'p>(
     }
     if thread.for_script && thread.tunables.max_memory != 0 {
         // A worker has seen to that before it admitted the command; this may be much later.
-        memory_limit::make(thread, pass);
+        memory_limit::evict_to_limit(thread, pass);
     }
     let args = request.args(&connection.input);
     if thread.tunables.slot_stats {
@@ -164,7 +168,7 @@ fn run_alone<'p>(
     if listed || run.is_overdue() {
         server.scripting.running.unlist(&run);
     }
-    let unserved = transaction::serve_ready(thread, Some(pass), held.as_held(), client);
+    let unserved = serve::serve_unit(thread, Some(pass), held.as_held(), client);
     held.end();
     if has_token {
         server.scripting.release_token();
@@ -239,7 +243,7 @@ fn finish(
     failed: bool,
 ) {
     let ending = CommandEnd {
-        nanoseconds: super::execute::finish_command(thread, request.command, failed),
+        nanoseconds: super::accounting::finish_command(thread, request.command, failed),
         request_bytes: request.plan.end - request.plan.start,
         reply_bytes: connection.output.len() - length_before,
     };
@@ -268,23 +272,10 @@ fn leave(thread: &mut Thread, request: &Request<'_>, keys: &[PlannedKey], connec
     }
     connection.client.last_command = request.command.full_name;
     thread.ticks = thread.timer.raw();
-    let command = Detached::new(request, keys, None, connection);
+    let command = DetachedCommand::new(request, keys, None, connection, run_leased);
     Outcome::After(NextStep::Script(Box::new(Box::new(|origin| {
         command.into_script_job(origin)
     }))))
-}
-
-/// Returns the error for a client that was refused a slot, if an overdue script holds one of these slots, or any slot
-/// if `all`.
-#[cold]
-pub fn busy(server: &Server, slots: impl Iterator<Item = u16>, all: bool) -> Option<CommandError> {
-    let running = &server.scripting.running;
-    let any = || running.overdue_holder(None);
-    let holder = match all {
-        true => any(),
-        false => slots.into_iter().find_map(|slot| running.overdue_holder(Some(slot))),
-    };
-    holder.map(|run| busy_with(&run))
 }
 
 // ---- as a part of a transaction ------------------------------------------------------------------------------------

@@ -6,15 +6,15 @@ use weft_resp::number::parse_i64;
 use crate::commands::context::Binding;
 use crate::commands::error::CommandError;
 use crate::commands::scripting::script::NO_SCRIPT;
-use crate::dispatch::execute::Thread;
+use crate::dispatch::script_flags::{ScriptName, named};
+use crate::dispatch::thread::Thread;
 use crate::replication::ReplicationState;
-use crate::state::Server;
 use weft_base::slots::cluster_slot;
 use weft_command_table::registry::Command;
 use weft_command_table::spec::Flags as CommandFlags;
 use weft_config::id;
 use weft_scripting as scripting;
-use weft_scripting::{Program, ScriptFlags, Scripts};
+use weft_scripting::{Program, ScriptFlags};
 
 /// A script that can run, and what was asked of it.
 pub(super) struct PreparedScript {
@@ -30,68 +30,6 @@ pub(super) struct PreparedScript {
 /// The slot of a script's declared keys.
 pub(super) fn first_slot(prepared: &PreparedScript, args: Args<'_>) -> Option<u16> {
     (prepared.one_slot && prepared.keys > 0).then(|| cluster_slot(args.argument(3)))
-}
-
-/// The name that a command gives for its script.
-enum ScriptName<'a> {
-    Source(&'a [u8]),
-    Digest(&'a [u8]),
-    Function(&'a [u8]),
-}
-
-fn named<'a>(command: &Command<Binding>, args: Args<'a>) -> ScriptName<'a> {
-    match command.full_name {
-        "eval" | "eval_ro" => ScriptName::Source(args.argument(1)),
-        "evalsha" | "evalsha_ro" => ScriptName::Digest(args.argument(1)),
-        _ => ScriptName::Function(args.argument(1)),
-    }
-}
-
-/// The flags of the script that a command would run, if it has some.
-fn flags_of(scripts: &Scripts, command: &Command<Binding>, args: Args<'_>) -> Option<ScriptFlags> {
-    match named(command, args) {
-        ScriptName::Source(source) => scripting::flags_of_source(source),
-        ScriptName::Digest(digest) => scripts.cache.find(digest)?.flags,
-        ScriptName::Function(name) => {
-            let (library, index) = scripts.libraries.current().function(name)?;
-            Some(library.functions[index].flags)
-        }
-    }
-}
-
-/// Returns `true` if memory is short and the script's flags say that it may need some.
-#[cold]
-pub fn lacks_memory(server: &Server, command: &Command<Binding>, args: Args<'_>) -> bool {
-    let may_run = ScriptFlags::ALLOW_OOM;
-    flags_of(&server.scripting, command, args)
-        .is_some_and(|flags| !flags.contains(may_run) && !flags.contains(ScriptFlags::NO_WRITES))
-}
-
-/// Returns `true` if the script has flags and they do not promise that it writes nothing.
-pub fn may_write(server: &Server, command: &Command<Binding>, args: Args<'_>) -> bool {
-    flags_of(&server.scripting, command, args).is_some_and(|flags| !flags.contains(ScriptFlags::NO_WRITES))
-}
-
-/// Returns `true` if the script, as far as is known, calls commands that query all workers.
-pub fn may_ask(server: &Server, command: &Command<Binding>, args: Args<'_>) -> bool {
-    let scripts = &server.scripting;
-    match named(command, args) {
-        ScriptName::Source(source) => scripting::may_query_workers(&scripts.cache, source),
-        ScriptName::Digest(digest) => scripts
-            .cache
-            .find(digest)
-            .is_some_and(|script| script.profile.queries_workers()),
-        ScriptName::Function(name) => {
-            let found = scripts.libraries.current().function(name);
-            found.is_some_and(|(library, index)| library.functions[index].profile.queries_workers())
-        }
-    }
-}
-
-/// Returns `true` if the script has promised to write nothing.
-#[cold]
-pub fn only_reads(server: &Server, command: &Command<Binding>, args: Args<'_>) -> bool {
-    flags_of(&server.scripting, command, args).is_some_and(|flags| flags.contains(ScriptFlags::NO_WRITES))
 }
 
 fn key_count(args: Args<'_>, not_a_number: CommandError) -> Result<usize, CommandError> {

@@ -14,7 +14,7 @@ pub use counts::KeyCounts;
 pub use growing::{ScriptLeases, WholeKeyspace};
 pub use snapshot::{KeySnapshot, KeyUse, PrivateSlot, SnapshotAttempt, has_written, record_misses};
 pub use undeclared::{Contended, FurtherLeases};
-pub use write::{ExpiryUpdate, KeyWrite, NamedKey};
+pub use write::{ExpiryUpdate, KeyWrite};
 
 use weft_resp::Args;
 use weft_table::{EntryRef, ValueRef};
@@ -22,50 +22,10 @@ use weft_values::Value;
 
 use super::clock::AccessClock;
 use super::effects::{Effects, Hooks};
-use super::hash::KeyHasher;
+use super::key_identity::{NamedKey, PlannedKey};
 use super::prefetch_policy::PrefetchPolicy;
 use super::{Exclusive, ReadLease, Slot, SlotHeader, WriteLease};
 use crate::notify::keyspace_event::Event;
-
-/// A key of a plan: the index of its argument, its hash, and the index of its slot's lease.
-#[derive(Clone, Copy, Debug)]
-pub struct PlannedKey {
-    /// The hash of the key.
-    pub hash: u64,
-    /// The index of the argument that names the key.
-    pub argument: u32,
-    /// The slot of the key.
-    pub slot: u16,
-    /// `true` if the command may write the key.
-    pub is_write: bool,
-    /// The index into the held leases. Valid once the leases are held.
-    pub lease: u32,
-}
-
-impl PlannedKey {
-    /// The key that is argument `argument`, with its hash.
-    #[inline]
-    pub const fn from_argument(argument: usize, hash: u64, write: bool) -> Self {
-        PlannedKey {
-            hash,
-            argument: argument as u32,
-            slot: KeyHasher::slot(hash) as u16,
-            is_write: write,
-            lease: 0,
-        }
-    }
-
-    /// A key that no argument names, for reading.
-    pub const fn unnamed(hash: u64) -> Self {
-        PlannedKey {
-            hash,
-            argument: u32::MAX,
-            slot: KeyHasher::slot(hash) as u16,
-            is_write: false,
-            lease: 0,
-        }
-    }
-}
 
 /// One held lease.
 pub enum Lease<'a> {

@@ -20,9 +20,10 @@ use weft_resp::Args;
 use weft_table::{Blob, EntryRef, NewValue, Shared, ValueRef};
 use weft_values::Value;
 
-use super::{HeldLeases, KeyCounts, Keys, PlannedKey, Slot, SlotHeader};
+use super::{HeldLeases, KeyCounts, Keys, Slot, SlotHeader};
 use crate::keyspace::Keyspace;
 use crate::keyspace::effects::{Change, ChangeKind, Effects, Hooks};
+use crate::keyspace::key_identity::PlannedKey;
 use crate::keyspace::pinned::Pin;
 use crate::notify::keyspace_event::Event;
 

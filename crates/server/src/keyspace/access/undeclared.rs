@@ -25,7 +25,8 @@ use std::collections::HashMap;
 use weft_table::EntryRef;
 use weft_values::Value;
 
-use super::{HeldLeases, Keys, LookupStatistics, PlannedKey, is_expired};
+use super::{HeldLeases, Keys, LookupStatistics, is_expired};
+use crate::keyspace::key_identity::PlannedKey;
 use crate::keyspace::{GatePassage, ReadLease};
 
 /// The average number of refusals after which a writer's announcement is considered abandoned if the slot is free. The

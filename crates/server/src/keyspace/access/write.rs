@@ -5,23 +5,13 @@ use weft_values::Value;
 use weft_values::hash::Hash;
 
 use crate::keyspace::effects::{Effects, Hooks, RemovalCause};
+use crate::keyspace::key_identity::LocalExpiry;
+use crate::keyspace::key_identity::NamedKey;
 use crate::keyspace::ready_keys::{self, ReadyKey};
-use crate::keyspace::writable_replica_keys::LocalExpiry;
 use crate::keyspace::{InterestedClients, Slot, SlotHeader, SlotTable};
 use crate::notify::keyspace_event::Event;
 
 use super::{AccessContext, is_expired, object_due_ms, value_due_ms};
-
-/// The identity of a key as [`KeyWrite`] uses it.
-#[derive(Clone, Copy)]
-pub struct NamedKey<'k> {
-    /// The key's name.
-    pub name: &'k [u8],
-    /// The hash of its name.
-    pub hash: u64,
-    /// The slot of the key.
-    pub slot: u16,
-}
 
 /// The effect of setting a value on the expiry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

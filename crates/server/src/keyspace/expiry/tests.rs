@@ -7,9 +7,10 @@ use std::time::Duration;
 use weft_table::NewValue;
 
 use super::{ExpirySlice, delete_keys_found_expired, queue_due, run_slice};
-use crate::keyspace::access::{AccessContext, ExpiryUpdate, KeyWrite, NamedKey};
+use crate::keyspace::access::{AccessContext, ExpiryUpdate, KeyWrite};
 use crate::keyspace::clock::AccessClock;
 use crate::keyspace::effects::{Effects, ExpiredKey};
+use crate::keyspace::key_identity::NamedKey;
 use crate::keyspace::{Keyspace, Seat};
 use crate::notify::keyspace_event::Event;
 

@@ -1,6 +1,7 @@
 //! Tests of which keys are remembered and when they are due.
 
-use super::{LocalExpiries, LocalExpiry};
+use super::LocalExpiries;
+use crate::keyspace::key_identity::LocalExpiry;
 
 fn key(name: &str, at_ms: u64) -> LocalExpiry {
     LocalExpiry {

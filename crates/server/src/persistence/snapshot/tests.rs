@@ -6,8 +6,8 @@ use std::time::Duration;
 use weft_table::{Blob, NewValue};
 
 use super::*;
-use crate::keyspace::access::NamedKey;
 use crate::keyspace::hash::KeyHasher;
+use crate::keyspace::key_identity::NamedKey;
 use crate::keyspace::{Keyspace, publish_header};
 use crate::persistence::rdb_file::{LoadDestination, RdbFormat, RdbLoader, load};
 use weft_config::Config;

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use weft_base::clock::unix_ms;
 
 use super::link::{LinkFailure, PrimaryLink};
-use crate::dispatch::execute::Thread;
+use crate::dispatch::thread::Thread;
 use crate::keyspace::access::WholeKeyspace;
 use crate::keyspace::effects::Hooks;
 use crate::keyspace::flush::{DetachedTables, take_databases};

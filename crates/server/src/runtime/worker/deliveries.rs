@@ -7,7 +7,7 @@ use weft_resp::{Protocol, Reply};
 
 use super::{Clients, Worker};
 use crate::dispatch::batch::Connections as _;
-use crate::dispatch::execute::Thread;
+use crate::dispatch::thread::Thread;
 use crate::keyspace::effects::{ClientNotification, Hooks};
 use crate::net::client::{Client, ClientFlags};
 use crate::notify::messages;

@@ -123,8 +123,8 @@ impl Worker {
         }
         self.thread.batches = self.thread.batches.wrapping_add(1);
         let pass = self.seat.enter();
-        self.thread.look_around();
-        memory_limit::make(&mut self.thread, &pass);
+        self.thread.begin_passage();
+        memory_limit::evict_to_limit(&mut self.thread, &pass);
         drop(pass);
     }
 

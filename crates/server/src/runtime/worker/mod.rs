@@ -21,9 +21,9 @@ use weft_reactor::{AlternateStack, Event, Reactor};
 use crate::commands::context::NextStep;
 use crate::dispatch::batch::{self, Connections};
 use crate::dispatch::effects::release;
-use crate::dispatch::execute::Thread;
 use crate::dispatch::memory_limit;
 use crate::dispatch::plan::Plans;
+use crate::dispatch::thread::Thread;
 use crate::keyspace::{Seat, expiry};
 use crate::net::client::{BufferFigures, Client};
 use crate::net::connection::{Connection, ConnectionState};
@@ -354,7 +354,7 @@ impl Worker {
     fn begin_turn(&mut self) {
         self.progress = false;
         self.handshakes = 0;
-        self.thread.begin(unix_ms());
+        self.thread.begin_batch(unix_ms());
     }
 
     fn run_if_full(&mut self) {

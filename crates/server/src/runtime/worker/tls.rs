@@ -7,7 +7,7 @@ use weft_reactor::{Reactor, ReceiveOutcome, SendOutcome};
 use super::Worker;
 use crate::commands::permission;
 use crate::dispatch::batch::Connections as _;
-use crate::dispatch::execute::Thread;
+use crate::dispatch::thread::Thread;
 use crate::net::client::{BufferFigures, Client, ClientFlags};
 use crate::net::connection::Connection;
 use crate::net::listeners::AcceptedConnection;

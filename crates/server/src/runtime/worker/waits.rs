@@ -13,7 +13,7 @@ use crate::clients_waiting::blocking::{Timers, Waiter};
 use crate::commands::error::CommandError;
 use crate::commands::permission;
 use crate::dispatch::batch::Connections as _;
-use crate::dispatch::execute::Thread;
+use crate::dispatch::thread::Thread;
 use crate::dispatch::{record, serve, transaction};
 use crate::net::client::ClientFlags;
 use crate::net::client_snapshot::{ClientSnapshot, WaitState};
@@ -327,7 +327,7 @@ impl Worker {
         let ticket = wait.ticket();
         let mut reply = match wait {
             ClientWait::Keys(mut blocked) => {
-                let null = crate::dispatch::execute::null_array(blocked.waiter.protocol);
+                let null = crate::dispatch::serve::null_array(blocked.waiter.protocol);
                 self.take_out(blocked.waiter.clone());
                 self.book(&mut blocked, (0, null.len()), false, false);
                 if error.is_some() {

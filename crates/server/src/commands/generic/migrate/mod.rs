@@ -28,9 +28,10 @@ use weft_values::Value;
 
 use crate::commands::context::{Binding, CommandResult, Context, NextStep, leased, reply_bytes};
 use crate::commands::error::CommandError;
-use crate::keyspace::access::{AccessContext, KeyWrite, NamedKey};
+use crate::keyspace::access::{AccessContext, KeyWrite};
 use crate::keyspace::clock::AccessClock;
 use crate::keyspace::effects::Effects;
+use crate::keyspace::key_identity::NamedKey;
 use crate::keyspace::pinned::Pin;
 use crate::keyspace::{GatePassage, Seat};
 use crate::notify::keyspace_event::Event;

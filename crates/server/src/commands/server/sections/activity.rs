@@ -14,7 +14,8 @@ use crate::persistence::snapshot_state::SnapshotPurpose;
 use crate::replication::ReplicationState;
 use crate::state::Server;
 
-use super::{Lines, replication};
+use super::lines::Lines;
+use super::replication;
 
 pub(super) fn persistence_lines(server: &Server, lines: &mut Lines) {
     let state = server.replication.state_bits();

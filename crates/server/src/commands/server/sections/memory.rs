@@ -7,7 +7,7 @@ use crate::state::Server;
 use weft_config::id;
 use weft_scripting::ScriptKind;
 
-use super::{ClientFigures, Lines, human};
+use super::lines::{ClientFigures, Lines, human};
 
 /// The figures that INFO, MEMORY STATS and MEMORY DOCTOR share.
 #[derive(Clone, Copy, Debug, Default)]

@@ -4,215 +4,27 @@
 //! while it does not use it.
 
 mod activity;
+mod lines;
 mod memory;
 mod replication;
+mod section;
 
-use crate::observability::{memory as allocator, process};
+use crate::observability::process;
 use crate::state::Server;
 use activity::{
     command_lines, cpu_lines, debug_lines, error_lines, latency_lines, persistence_lines, stats_lines, weft_lines,
 };
+use lines::Lines;
+pub use lines::{ClientFigures, human};
 pub use memory::{MemoryFigures, allocator_figures, ratio};
 use memory::{SCRIPT_ENGINE, engine_lines, memory_lines};
-use std::fmt::Display;
-use std::fmt::Write as _;
+pub use section::Section;
 use std::sync::atomic::Ordering;
 use weft_base::clock::unix_ms;
 use weft_config::id;
 
 /// The version of Redis with whose protocol and commands Valkey is compatible. Some clients read it.
 const REDIS_VERSION: &str = "7.2.4";
-
-/// A section of INFO. The order is that of the reply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Section {
-    /// The process.
-    Server,
-    /// Certificates.
-    Tls,
-    /// Connections.
-    Clients,
-    /// Memory.
-    Memory,
-    /// Files.
-    Persistence,
-    /// Counters.
-    Stats,
-    /// Primary and replicas.
-    Replication,
-    /// CPU time.
-    Cpu,
-    /// Modules.
-    Modules,
-    /// Figures of each command.
-    CommandStats,
-    /// Error replies by code.
-    ErrorStats,
-    /// Latencies of each command.
-    LatencyStats,
-    /// Cluster mode.
-    Cluster,
-    /// The cluster's state; empty outside cluster mode.
-    ClusterInfo,
-    /// Engines that run scripts.
-    ScriptingEngines,
-    /// Figures that only Weft has: workers, and the distribution of work among them.
-    Weft,
-    /// The number of keys of each database.
-    Keyspace,
-    /// Figures for developers, which are shown only to clients that name the section.
-    Debug,
-}
-
-impl Section {
-    /// The sections of INFO ALL.
-    pub const ALL: &[Section] = &[
-        Section::Server,
-        Section::Tls,
-        Section::Clients,
-        Section::Memory,
-        Section::Persistence,
-        Section::Stats,
-        Section::Replication,
-        Section::Cpu,
-        Section::Modules,
-        Section::CommandStats,
-        Section::ErrorStats,
-        Section::LatencyStats,
-        Section::Cluster,
-        Section::ClusterInfo,
-        Section::ScriptingEngines,
-        Section::Weft,
-        Section::Keyspace,
-    ];
-
-    /// The sections of an INFO without arguments.
-    pub const DEFAULT: &[Section] = &[
-        Section::Server,
-        Section::Clients,
-        Section::Memory,
-        Section::Persistence,
-        Section::Stats,
-        Section::Replication,
-        Section::Cpu,
-        Section::Modules,
-        Section::ErrorStats,
-        Section::Cluster,
-        Section::Keyspace,
-    ];
-
-    /// Returns the section with that name, which must be in lower case.
-    pub fn named(word: &[u8]) -> Option<Section> {
-        Section::ALL
-            .iter()
-            .chain(&[Section::Debug])
-            .find(|section| section.name().as_bytes() == word)
-            .copied()
-    }
-
-    /// Returns the section's name in requests.
-    pub fn name(self) -> &'static str {
-        match self {
-            Section::Server => "server",
-            Section::Tls => "tls",
-            Section::Clients => "clients",
-            Section::Memory => "memory",
-            Section::Persistence => "persistence",
-            Section::Stats => "stats",
-            Section::Replication => "replication",
-            Section::Cpu => "cpu",
-            Section::Modules => "modules",
-            Section::CommandStats => "commandstats",
-            Section::ErrorStats => "errorstats",
-            Section::LatencyStats => "latencystats",
-            Section::Cluster => "cluster",
-            Section::ClusterInfo => "cluster_info",
-            Section::ScriptingEngines => "scriptingengines",
-            Section::Weft => "weft",
-            Section::Keyspace => "keyspace",
-            Section::Debug => "debug",
-        }
-    }
-
-    fn title(self) -> &'static str {
-        match self {
-            Section::Server => "Server",
-            Section::Tls => "TLS",
-            Section::Clients => "Clients",
-            Section::Memory => "Memory",
-            Section::Persistence => "Persistence",
-            Section::Stats => "Stats",
-            Section::Replication => "Replication",
-            Section::Cpu => "CPU",
-            Section::Modules => "Modules",
-            Section::CommandStats => "Commandstats",
-            Section::ErrorStats => "Errorstats",
-            Section::LatencyStats => "Latencystats",
-            Section::Cluster => "Cluster",
-            Section::ClusterInfo => "Cluster Info",
-            Section::ScriptingEngines => "Scripting Engines",
-            Section::Weft => "Weft",
-            Section::Keyspace => "Keyspace",
-            Section::Debug => "Debug",
-        }
-    }
-}
-
-/// Figures of clients that only the workers have.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ClientFigures {
-    /// The number of blocked clients.
-    pub blocked: u64,
-    /// The number of clients that watch keys.
-    pub watching: u64,
-    /// The memory of all connections except those of replicas, in bytes.
-    pub memory_bytes: u64,
-    /// The memory of replicas' connections, in bytes.
-    pub replica_bytes: u64,
-    /// The allocator's figures from before the reply was built.
-    pub allocator: allocator::AllocatorFigures,
-    /// The largest input buffer, in bytes.
-    pub max_input_bytes: u64,
-    /// The largest output buffer, in bytes.
-    pub max_output_bytes: u64,
-    /// The number of connections that are about to be closed.
-    pub closing: u64,
-}
-
-/// Lines of `name:value`.
-struct Lines(Vec<u8>);
-
-impl Lines {
-    fn titled(section: Section) -> Self {
-        Lines(format!("# {}\r\n", section.title()).into_bytes())
-    }
-
-    fn put(&mut self, name: &str, value: impl Display) {
-        let mut line = String::new();
-        // Writing to a string cannot fail.
-        let _ = write!(line, "{name}:{value}\r\n");
-        self.0.extend_from_slice(line.as_bytes());
-    }
-
-    fn put_bytes(&mut self, name: &str, value: &[u8]) {
-        self.0.extend_from_slice(name.as_bytes());
-        self.0.push(b':');
-        self.0.extend_from_slice(value);
-        self.0.extend_from_slice(b"\r\n");
-    }
-
-    /// Writes a number of bytes, and the same in human-readable form.
-    fn put_size(&mut self, name: &str, bytes: u64) {
-        self.put(name, bytes);
-        self.put(&format!("{name}_human"), human(bytes));
-    }
-
-    fn zeroes(&mut self, names: &[&str]) {
-        for name in names {
-            self.put(name, 0);
-        }
-    }
-}
 
 /// Returns the text of a section. `ttls_ms` are estimated mean times to live by database, in milliseconds.
 pub fn render(server: &Server, section: Section, ttls_ms: &[u64]) -> Vec<u8> {
@@ -411,23 +223,6 @@ fn keyspace_lines(server: &Server, ttls_ms: &[u64], lines: &mut Lines) {
             );
         }
     }
-}
-
-/// Formats a number of bytes in its largest unit.
-pub fn human(bytes: u64) -> String {
-    if bytes < 1024 {
-        return format!("{bytes}B");
-    }
-    let mut number = bytes as f64;
-    let mut unit = 'B';
-    for next in ['K', 'M', 'G', 'T', 'P', 'E'] {
-        if number < 1024.0 {
-            break;
-        }
-        number /= 1024.0;
-        unit = next;
-    }
-    format!("{number:.2}{unit}")
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use weft_base::clock::unix_ms;
 
-use super::Lines;
+use super::lines::Lines;
 use crate::replication::{Endpoint, LinkState, ReplicaSyncState, RoleState};
 use crate::state::Server;
 use weft_config::id;

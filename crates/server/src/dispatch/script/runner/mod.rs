@@ -12,12 +12,13 @@ use weft_resp::{ArgRange, Args, Protocol, Reply};
 
 use crate::commands::context::Binding;
 use crate::commands::reply_limit::FREE_OUTPUT_BYTES;
-use crate::dispatch::execute::Thread;
 use crate::dispatch::notifications::line_of_whole;
 use crate::dispatch::script::prepared::{PreparedScript, first_slot, is_out_of_memory};
 use crate::dispatch::script::session::{DebuggedHost, KeyCopier};
-use crate::keyspace::access::{HeldLeases, PlannedKey, ScriptLeases};
+use crate::dispatch::thread::Thread;
+use crate::keyspace::access::{HeldLeases, ScriptLeases};
 use crate::keyspace::effects::Hooks;
+use crate::keyspace::key_identity::PlannedKey;
 use crate::keyspace::{Exclusive, GatePassage};
 use crate::net::client::{Client, ClientFlags};
 use crate::notify::messages::NotificationSender;

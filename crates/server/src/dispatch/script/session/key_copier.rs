@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use weft_resp::Args;
 
-use crate::dispatch::execute::lease;
-use crate::keyspace::access::{HeldLeases, Lease, PlannedKey};
+use crate::dispatch::leases::lease;
+use crate::keyspace::access::{HeldLeases, Lease};
+use crate::keyspace::key_identity::PlannedKey;
 use crate::keyspace::scratch_keyspace::CopiedKeys;
 use crate::keyspace::{Exclusive, GatePassage, Seat};
 use crate::state::Server;

@@ -38,12 +38,15 @@ use crate::commands::context::{Binding, NextStep};
 use crate::commands::error::CommandError;
 use crate::commands::permission;
 use crate::commands::scripting::script::NO_SCRIPT;
+use crate::dispatch::accounting::write_error;
 use crate::dispatch::admit::explain_unknown;
 use crate::dispatch::background::conclude;
 use crate::dispatch::effects::release;
-use crate::dispatch::execute::{Outcome, Request, Thread, settle_effects, write_error};
+use crate::dispatch::execute::settle_effects;
 use crate::dispatch::notifications::line_of_whole;
-use crate::dispatch::transaction;
+use crate::dispatch::request::{Outcome, Request};
+use crate::dispatch::serve;
+use crate::dispatch::thread::Thread;
 use crate::keyspace::Seat;
 use crate::keyspace::access::HeldLeases;
 use crate::keyspace::effects::Hooks;
@@ -184,8 +187,8 @@ impl Session {
         let mut client = self.client.handler_view();
         let mut reply = Vec::new();
         let mut all = seat.exclusive();
-        thread.begin(unix_ms());
-        thread.look_around();
+        thread.begin_batch(unix_ms());
+        thread.begin_passage();
         self.debug(
             &mut thread,
             Slots::Everything(&mut all),
@@ -194,7 +197,7 @@ impl Session {
             &mut reply,
         );
         let held = HeldLeases::Exclusive(&mut all);
-        let unserved = transaction::serve_ready(&mut thread, None, held, &mut client);
+        let unserved = serve::serve_unit(&mut thread, None, held, &mut client);
         settle_effects(&mut thread);
         drop(all);
         running.end_exclusion();
@@ -240,7 +243,7 @@ impl Session {
         };
         let mut thread = Thread::new(beside.clone(), seat.index());
         // Reads the current permissions, topology and replication state.
-        thread.begin(unix_ms());
+        thread.begin_batch(unix_ms());
         let around = &self.server;
         thread.standing = around.replication.state_bits();
         thread.view = around.cluster.as_ref().map(weft_cluster::Cluster::view);

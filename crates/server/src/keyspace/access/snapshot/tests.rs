@@ -8,9 +8,10 @@ use weft_values::Value;
 use weft_values::set::{Set, SetLimits};
 
 use super::{KeySnapshot, KeyUse, SnapshotAttempt};
-use crate::keyspace::access::{AccessContext, ExpiryUpdate, HeldLeases, Keys, PlannedKey};
+use crate::keyspace::access::{AccessContext, ExpiryUpdate, HeldLeases, Keys};
 use crate::keyspace::clock::AccessClock;
 use crate::keyspace::effects::{Effects, Hooks};
+use crate::keyspace::key_identity::PlannedKey;
 use crate::keyspace::{Keyspace, Seat};
 use crate::notify::keyspace_event::Event;
 

@@ -1,0 +1,81 @@
+//! The lines of INFO's answer, and the figures that several sections show.
+
+use std::fmt::Display;
+use std::fmt::Write as _;
+
+use crate::observability::memory as allocator;
+
+use super::section::Section;
+
+/// Figures of clients that only the workers have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClientFigures {
+    /// The number of blocked clients.
+    pub blocked: u64,
+    /// The number of clients that watch keys.
+    pub watching: u64,
+    /// The memory of all connections except those of replicas, in bytes.
+    pub memory_bytes: u64,
+    /// The memory of replicas' connections, in bytes.
+    pub replica_bytes: u64,
+    /// The allocator's figures from before the reply was built.
+    pub allocator: allocator::AllocatorFigures,
+    /// The largest input buffer, in bytes.
+    pub max_input_bytes: u64,
+    /// The largest output buffer, in bytes.
+    pub max_output_bytes: u64,
+    /// The number of connections that are about to be closed.
+    pub closing: u64,
+}
+
+/// Lines of `name:value`.
+pub(super) struct Lines(pub(super) Vec<u8>);
+
+impl Lines {
+    pub(super) fn titled(section: Section) -> Self {
+        Lines(format!("# {}\r\n", section.title()).into_bytes())
+    }
+
+    pub(super) fn put(&mut self, name: &str, value: impl Display) {
+        let mut line = String::new();
+        // Writing to a string cannot fail.
+        let _ = write!(line, "{name}:{value}\r\n");
+        self.0.extend_from_slice(line.as_bytes());
+    }
+
+    pub(super) fn put_bytes(&mut self, name: &str, value: &[u8]) {
+        self.0.extend_from_slice(name.as_bytes());
+        self.0.push(b':');
+        self.0.extend_from_slice(value);
+        self.0.extend_from_slice(b"\r\n");
+    }
+
+    /// Writes a number of bytes, and the same in human-readable form.
+    pub(super) fn put_size(&mut self, name: &str, bytes: u64) {
+        self.put(name, bytes);
+        self.put(&format!("{name}_human"), human(bytes));
+    }
+
+    pub(super) fn zeroes(&mut self, names: &[&str]) {
+        for name in names {
+            self.put(name, 0);
+        }
+    }
+}
+
+/// Formats a number of bytes in its largest unit.
+pub fn human(bytes: u64) -> String {
+    if bytes < 1024 {
+        return format!("{bytes}B");
+    }
+    let mut number = bytes as f64;
+    let mut unit = 'B';
+    for next in ['K', 'M', 'G', 'T', 'P', 'E'] {
+        if number < 1024.0 {
+            break;
+        }
+        number /= 1024.0;
+        unit = next;
+    }
+    format!("{number:.2}{unit}")
+}

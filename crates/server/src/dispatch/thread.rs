@@ -1,0 +1,321 @@
+//! The state that a thread keeps while it executes commands: the bottom of this folder.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use weft_reactor::Output;
+use weft_resp::{Args, Reply};
+
+use crate::clients_waiting::blocking::{ServeResult, Waiter};
+use crate::commands::context::{Binding, Context, NextStep};
+use crate::keyspace::GatePassage;
+use crate::keyspace::access::{AccessContext, HeldLeases, Keys};
+use crate::keyspace::clock::AccessClock;
+use crate::keyspace::effects::Effects;
+use crate::keyspace::eviction::EvictionPool;
+use crate::keyspace::key_identity::PlannedKey;
+use crate::keyspace::prefetch_policy::PrefetchPolicy;
+use crate::net::client::{Client, ClientFlags};
+use crate::net::client_snapshot::ClientSnapshot;
+use crate::observability::used_memory::ThreadBalance;
+use crate::replication::ReplicationState;
+use crate::state::{Server, UnservedKeys};
+use weft_cluster::Cluster;
+use weft_cluster::view::ClusterView;
+use weft_command_table::registry::Command;
+
+use super::tunables::Tunables;
+
+/// The state that a worker keeps from command to command.
+pub struct Thread {
+    /// The server.
+    pub server: Arc<Server>,
+    /// The index of this thread's row of counters.
+    pub seat: usize,
+    /// The effects of the running command.
+    pub effects: Effects,
+    /// Milliseconds since the Unix epoch, at the start of the batch.
+    pub now_ms: u64,
+    /// The access clock at the start of the batch.
+    pub clock: AccessClock,
+    /// The reading of the timer at the end of the last command.
+    pub ticks: u64,
+    /// The clock that `ticks` is read from.
+    pub timer: quanta::Clock,
+    /// The version of the users at the last passage of the gate. No permission changes within a passage.
+    pub acl_version: u64,
+    /// The cluster view at the last passage of the gate; `None` outside cluster mode.
+    pub view: Option<Arc<ClusterView>>,
+    /// The version of that view.
+    pub view_version: u64,
+    /// The direction in which the slot of the admitted command moves, if it does.
+    pub moving: Option<MigrationState>,
+    /// The replication state as it concerns commands, at the last passage of the gate.
+    pub standing: ReplicationState,
+    /// A copy of the configuration parameters that commands read.
+    pub tunables: Tunables,
+    /// `true` if long commands may leave this thread. Commands of a background thread and parts of transactions and
+    /// scripts may not.
+    pub may_leave: bool,
+    /// `true` if clients may block for keys. Parts of transactions and scripts may not.
+    pub may_block: bool,
+    /// `true` on a script thread.
+    pub for_script: bool,
+    /// `true` if the thread replays commands, for which no key expires.
+    pub replays: bool,
+    /// The time for the expiry of keys, in milliseconds since the Unix epoch. It stays 0 while `replays` is set.
+    pub expiry_ms: u64,
+    /// `true` if a long script opens the gate at intervals, so that clients get `-LOADING`.
+    pub lets_in: bool,
+    /// Snapshots of the other clients, while a transaction runs that reads them.
+    pub client_snapshots: Option<Vec<ClientSnapshot>>,
+    /// The blocked clients that the running command has served.
+    pub served: Vec<(Arc<Waiter>, ServeResult)>,
+    /// The waiters whose connections belong to this thread, which replies to them without mail.
+    pub served_here: Vec<Arc<Waiter>>,
+    /// Ready keys that are still to be served and belong to no connection.
+    pub unserved: Vec<UnservedKeys>,
+    /// The memory that the thread may still take.
+    pub room: MemoryLimit,
+    /// The prefetch policy.
+    pub reach: PrefetchPolicy,
+    /// The number of batches that have run.
+    pub batches: u32,
+    /// The slot that the current transaction or script is counted for, if slot statistics are enabled.
+    pub(super) slot: Option<u16>,
+    /// Scratch memory: the slots to lease.
+    pub(super) order: Vec<(u16, bool, u32)>,
+}
+
+impl Thread {
+    /// Creates the state of a thread that counts in row `seat`.
+    pub fn new(server: Arc<Server>, seat: usize) -> Self {
+        let tunables = Tunables::read(&server);
+        let timer = quanta::Clock::new();
+        let effects = Effects {
+            log_writer: server.propagation.log_writer(),
+            ..Effects::for_keyspace(&server.keyspace)
+        };
+        Thread {
+            seat,
+            effects,
+            now_ms: 0,
+            clock: tunables.clock,
+            ticks: timer.raw(),
+            timer,
+            acl_version: server.acl.version(),
+            view: server.cluster.as_ref().map(Cluster::view),
+            view_version: 0,
+            moving: None,
+            standing: server.replication.state_bits(),
+            tunables,
+            may_leave: true,
+            may_block: true,
+            for_script: false,
+            replays: false,
+            expiry_ms: 0,
+            lets_in: false,
+            client_snapshots: None,
+            served: Vec::new(),
+            served_here: Vec::new(),
+            unserved: Vec::new(),
+            room: MemoryLimit::default(),
+            reach: PrefetchPolicy::default(),
+            batches: 0,
+            slot: None,
+            order: Vec::new(),
+            server,
+        }
+    }
+
+    /// Starts a batch: sets its time and copies parameters that have changed.
+    pub fn begin_batch(&mut self, now_ms: u64) {
+        self.now_ms = now_ms;
+        self.expiry_ms = if self.replays { 0 } else { now_ms };
+        if self.tunables.refresh(&self.server) {
+            self.adapt_memory_limit();
+        }
+        self.effects.log_writer.lazy_expire = self.tunables.lazy_expire;
+        self.effects.log_writer.measures_units = self.tunables.slot_stats;
+        self.clock = self.tunables.clock;
+        self.clock.now_s = now_ms / 1000;
+        self.ticks = self.timer.raw();
+    }
+
+    /// Refreshes the state that does not change within a passage of the gate. Call it at the start of a passage.
+    #[inline]
+    pub fn begin_passage(&mut self) {
+        self.acl_version = self.server.acl.version();
+        self.standing = self.server.replication.state_bits();
+        self.take_view();
+    }
+
+    /// Keeps keys that became ready by changes without a command (expiry). They are served later, under leases of their
+    /// own.
+    #[inline]
+    pub fn keep_ready(&mut self) {
+        if !self.effects.ready.is_empty() {
+            let ready = VecDeque::from(std::mem::take(&mut self.effects.ready));
+            self.unserved.push(UnservedKeys::new(ready));
+        }
+    }
+
+    /// Splits the thread into the parts that a command uses and the waiters that it has served.
+    #[inline]
+    pub(super) fn split(&mut self) -> (ThreadFrame<'_>, &mut Vec<(Arc<Waiter>, ServeResult)>) {
+        let frame = ThreadFrame {
+            server: &self.server,
+            clock: &self.clock,
+            effects: &mut self.effects,
+            now_ms: self.now_ms,
+            expiry_ms: self.expiry_ms,
+            seat: self.seat,
+            may_leave: self.may_leave,
+            may_block: self.may_block,
+        };
+        (frame, &mut self.served)
+    }
+
+    /// Fetches the current cluster view at the start of a passage of the gate.
+    #[inline]
+    fn take_view(&mut self) {
+        let Some(cluster) = &self.server.cluster else {
+            return;
+        };
+        let version = cluster.version();
+        if version != self.view_version {
+            self.view = Some(cluster.view());
+            self.view_version = version;
+        }
+    }
+
+    /// Adapts to changed parameters, which may include the limit.
+    #[cold]
+    fn adapt_memory_limit(&mut self) {
+        let room = &mut self.room;
+        (room.is_full, room.is_evicting, room.look_at) = (false, false, i64::MIN);
+        if self.tunables.max_memory == 0 {
+            room.cell = None;
+        } else if room.cell.is_none() {
+            room.cell = self.server.memory.cell(self.seat);
+        }
+    }
+}
+
+/// The direction in which the slot of an admitted command moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MigrationState {
+    /// The slot is migrating away from this node, or from the primary of this replica.
+    Out {
+        /// The slot.
+        slot: u16,
+        /// `true` if the command may run on this node: it owns the slot, or the command does not write.
+        runs_here: bool,
+    },
+    /// This node imports the slot, and the client was redirected here by ASK.
+    In {
+        /// `true` if the command has several different keys.
+        many: bool,
+    },
+}
+
+/// A thread's view of the memory limit.
+#[derive(Default)]
+pub struct MemoryLimit {
+    /// The thread's count of memory taken; `None` while there is no limit.
+    pub(super) cell: Option<ThreadBalance>,
+    /// The thread's balance at which it checks again.
+    pub(super) look_at: i64,
+    /// The batch of the last check.
+    pub(super) batch: u32,
+    /// The time spent on eviction in that batch.
+    pub(super) spent: Duration,
+    pub(super) chooser: EvictionPool,
+    /// Set while memory usage is above the limit and nothing can be evicted.
+    pub is_full: bool,
+    /// Set while memory usage is above the limit and eviction goes on between batches.
+    pub is_evicting: bool,
+}
+
+/// The thread's part of the context of a command.
+pub(super) struct ThreadFrame<'a> {
+    /// The server.
+    pub server: &'a Arc<Server>,
+    clock: &'a AccessClock,
+    effects: &'a mut Effects,
+    now_ms: u64,
+    expiry_ms: u64,
+    seat: usize,
+    may_leave: bool,
+    may_block: bool,
+}
+
+/// A command about to run, with its arguments and leases.
+pub(super) struct Call<'a, 'p> {
+    /// The command.
+    pub command: &'static Command<Binding>,
+    /// The arguments.
+    pub args: Args<'a>,
+    /// The keys.
+    pub planned: &'a [PlannedKey],
+    /// The leases that are held.
+    pub held: HeldLeases<'a, 'p>,
+    /// The passage of the gate.
+    pub pass: Option<&'a GatePassage<'p>>,
+}
+
+impl<'a> ThreadFrame<'a> {
+    /// Returns the settings with which keys are accessed on behalf of a client.
+    #[inline]
+    pub fn access(&self, client: &Client) -> AccessContext<'a> {
+        AccessContext {
+            now_ms: self.expiry_ms,
+            clock: self.clock,
+            counts: &self.server.keyspace.counts,
+            thread_index: self.seat,
+            should_touch: !client.flags.contains(ClientFlags::NO_TOUCH),
+            sees_expired: client.flags.contains(ClientFlags::IMPORT_SOURCE)
+                && self.server.config.boolean(weft_config::id::IMPORT_MODE),
+        }
+    }
+
+    /// Returns the access to the keys of a call.
+    #[inline]
+    pub fn keys<'p>(self, call: Call<'a, 'p>, client: &Client) -> Keys<'a, 'p> {
+        Keys {
+            args: call.args,
+            planned: call.planned,
+            held: call.held,
+            db: client.db,
+            context: self.access(client),
+            effects: self.effects,
+            prefetch_policy: None,
+        }
+    }
+
+    /// Returns the context of a call by a client. It replies to `output`.
+    #[inline]
+    pub fn context<'p>(self, call: Call<'a, 'p>, client: &'a mut Client, output: &'a mut Output) -> Context<'a, 'p> {
+        let (server, now_ms, may_block) = (self.server, self.now_ms, self.may_block);
+        let (args, command, pass) = (call.args, call.command, call.pass);
+        let may_leave = self.may_leave && pass.is_some();
+        let protocol = client.protocol;
+        let keys = self.keys(call, client);
+        let (bytes, shared) = output.parts_mut();
+        Context {
+            args,
+            keys,
+            reply: Reply { out: bytes, protocol },
+            shared,
+            client,
+            server,
+            command,
+            pass,
+            now_ms,
+            may_leave,
+            may_block,
+            after: NextStep::Nothing,
+        }
+    }
+}
